@@ -1,0 +1,62 @@
+# Everything runs from here, on a machine with Python 3.11 or newer and make.
+# `make help` lists the targets. Recipes are quick when nothing has changed.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.ready-bench
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long check lint format bench docs clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv and install what development needs
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "tickwork needs Python 3.11 or newer: none found on PATH."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group dev -e '.[postgres,mysql]'
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
+	@touch $@
+
+demo: $(READY) ## show what tickwork does
+	@$(BIN)/python examples/preview.py
+
+check: lint ## the fast loop: format, lint, types, imports, tests without servers
+	$(BIN)/python -m pytest -q -x $(PYTEST_ARGS)
+
+test: lint ## everything that must pass before a change lands
+	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+test-long: $(READY) ## the variants that take minutes to hours
+	$(BIN)/python -m pytest -m long --timeout=7200 $(PYTEST_ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(BENCH_READY) ## measure, side by side with others, and print ratios
+	$(BIN)/python benchmarks/cron.py
+
+docs: $(READY) ## write the generated pages of docs/ anew
+	$(BIN)/python docs/generate.py
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
