@@ -33,10 +33,10 @@ demo: $(READY) ## show what tickwork does
 	@$(BIN)/python examples/preview.py
 
 check: lint ## the fast loop: format, lint, types, imports, tests without servers
-	$(BIN)/python -m pytest -q -x $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -x -m "not servers and not long" $(PYTEST_ARGS)
 
 test: lint ## everything that must pass before a change lands
-	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" --cov --cov-report=term $(PYTEST_ARGS)
 
 test-long: $(READY) ## the variants that take minutes to hours
 	$(BIN)/python -m pytest -m long --timeout=7200 $(PYTEST_ARGS)

@@ -1,1 +1,50 @@
+"""A job scheduler and durable queue on the database you already have.
+
+Names are loaded when they are first asked for: ``import tickwork`` is quick, and loads no
+driver.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tickwork._domain.outcome import JobResult
+    from tickwork._domain.status import RunStatus
+    from tickwork.errors import Discard, RetryLater, Snooze, TickworkError
+    from tickwork.schedules import Cron
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Cron",
+    "Discard",
+    "JobResult",
+    "RetryLater",
+    "RunStatus",
+    "Snooze",
+    "TickworkError",
+    "__version__",
+]
+
+_HOMES = {
+    "Cron": "tickwork.schedules",
+    "Discard": "tickwork.errors",
+    "JobResult": "tickwork._domain.outcome",
+    "RetryLater": "tickwork.errors",
+    "RunStatus": "tickwork._domain.status",
+    "Snooze": "tickwork.errors",
+    "TickworkError": "tickwork.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

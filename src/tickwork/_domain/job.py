@@ -1,0 +1,264 @@
+"""Definitions as values: what a job is, and what a schedule of it is.
+
+Only data lives here. A job's handler, filters and hooks are code; they stand beside the
+spec in the registry, so that a spec can be compared, printed, pickled and stored.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from tickwork._domain.identity import RunId, ScheduleId
+from tickwork._domain.lease import LEASE_DEFAULT, Lease
+from tickwork._domain.limits import Limit, Unique, unique_key
+from tickwork._domain.names import checked_name
+from tickwork._domain.retry import NO_RETRY, RetryPolicy
+from tickwork._domain.run import (
+    CRASHES_MAX,
+    NO_ARGS,
+    PRIORITY_DEFAULT,
+    PRIORITY_LIMIT,
+    QUEUE_DEFAULT,
+    NewRun,
+)
+from tickwork._kernel.codec import decode
+from tickwork._kernel.durations import later
+from tickwork.errors import InvalidOption, NaiveDatetime
+
+GRACE_DEFAULT: Final = timedelta(seconds=60)
+GRACE_MAX: Final = timedelta(days=366)
+JITTER_MAX: Final = timedelta(days=1)
+TAGS_MAX: Final = 20
+
+_NOTHING: Final = timedelta(0)
+
+
+class Overlap(StrEnum):
+    """What happens when a schedule is due again before its last run has finished."""
+
+    SKIP = "skip"  # the new one is skipped
+    QUEUE_ONE = "queue_one"  # one waits, further ones are skipped
+    QUEUE_ALL = "queue_all"  # all wait, one runs at a time
+    CANCEL_RUNNING = "cancel_running"  # the old one is told to stop, the new one waits for that
+    ALLOW = "allow"  # both run
+
+
+class Misfire(StrEnum):
+    """What happens to instants that passed while nobody was there to fire them."""
+
+    ONE = "one"  # one run for all of them
+    SKIP = "skip"
+    ALL = "all"  # a run for each, the newest thousand
+
+
+class Origin(StrEnum):
+    """Who said that there is such a schedule: code may retire only its own."""
+
+    CODE = "code"
+    API = "api"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """Everything that was said about a job, checked. ``args`` are defaults, as JSON text.
+
+    >>> JobSpec(name="send_email", queue="emails", priority=10).attempts_max
+    1
+
+    Raises:
+        InvalidOption: A value is outside its limits; the error names it.
+    """
+
+    name: str
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    limits: tuple[Limit, ...] = ()
+    lease: Lease = LEASE_DEFAULT
+    timeout: timedelta | None = None
+    retry: RetryPolicy = NO_RETRY
+    crashes_max: int = CRASHES_MAX
+    unique: Unique | None = None
+    expires: timedelta | None = None
+    overlap: Overlap = Overlap.SKIP
+    misfire: Misfire = Misfire.ONE
+    grace: timedelta = GRACE_DEFAULT
+    jitter: timedelta = _NOTHING
+    args: str = NO_ARGS
+    tags: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # "=" ends a name inside a limit's key.
+        for name in (self.name, *self.aliases):
+            checked_name("name" if name == self.name else "aliases", name, forbidden="=")
+        checked_name("queue", self.queue, forbidden="=")
+        _check_priority(self.priority)
+        _check_tags(self.tags)
+        _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
+        if self.timeout is not None and self.timeout <= _NOTHING:
+            raise InvalidOption("timeout", self.timeout, "no attempt is over in no time.")
+        if self.crashes_max < 1:
+            raise InvalidOption("crashes_max", self.crashes_max, "the first crash is one.")
+        names = [limit.name(job=self.name, queue=self.queue) for limit in self.limits]
+        if len(set(names)) < len(names):
+            raise InvalidOption("concurrency", names, "the same limit is given twice.")
+
+    @property
+    def attempts_max(self) -> int:
+        """How many attempts a run has, the first one included."""
+        return self.retry.attempts_max
+
+    def slots_by_limit(self, *, queue: str | None = None) -> dict[str, int]:
+        """The limits of this job by name, for the table that holds them."""
+        return {
+            limit.name(job=self.name, queue=queue or self.queue): limit.slots
+            for limit in self.limits
+        }
+
+    def new_run(
+        self,
+        run_id: RunId,
+        *,
+        now: datetime,
+        due_at: datetime,
+        args: str,
+        tenant: str = "",
+        queue: str | None = None,
+        priority: int | None = None,
+        expires: timedelta | None = None,
+        tags: tuple[str, ...] = (),
+        overlap_key: str | None = None,
+        one_at_a_time: str | None = None,
+        schedule: str | None = None,
+        nominal_at: datetime | None = None,
+        target: str | None = None,
+    ) -> NewRun:
+        """A run of this job. What is left out is as the job says; ``args`` are all of them."""
+        queue = queue or self.queue
+        expires = expires or self.expires
+        limit_keys: tuple[str, ...] = ()
+        unique = None
+        if self.limits or self.unique:
+            values = decode(args)
+            limit_keys = tuple(
+                limit.key(job=self.name, queue=queue, tenant=tenant, args=values)
+                for limit in self.limits
+            )
+            if self.unique:
+                unique = unique_key(self.unique, job=self.name, tenant=tenant, args=values, now=now)
+        if one_at_a_time:
+            limit_keys = (*limit_keys, one_at_a_time)
+        if tags:
+            tags = tuple(tag for tag in tags if tag not in self.tags)
+        return NewRun(
+            id=run_id,
+            job=self.name,
+            created_at=now,
+            due_at=due_at,
+            tenant=tenant,
+            queue=queue,
+            priority=self.priority if priority is None else priority,
+            expires_at=None if expires is None else later(due_at, expires),
+            args=args,
+            tags=self.tags + tags,
+            attempts_max=self.attempts_max,
+            overlap_key=overlap_key,
+            limit_keys=limit_keys,
+            unique=unique,
+            schedule=schedule,
+            nominal_at=nominal_at,
+            target=target,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSpec:
+    """Everything that was said about a schedule, checked: when a job falls due, and how.
+
+    ``rule`` is the text of a rule (``to_text``), ``zone`` the one it thinks in. ``queue``,
+    ``priority`` and ``expires`` left out are as the job says at the time of firing.
+    """
+
+    name: str
+    job: str
+    rule: str
+    zone: str = "UTC"
+    tenant: str = ""
+    args: str = NO_ARGS
+    queue: str | None = None
+    priority: int | None = None
+    expires: timedelta | None = None
+    overlap: Overlap = Overlap.SKIP
+    misfire: Misfire = Misfire.ONE
+    grace: timedelta = GRACE_DEFAULT
+    jitter: timedelta = _NOTHING
+    until: datetime | None = None
+    target: str | None = None
+    tags: tuple[str, ...] = ()
+    origin: Origin = Origin.CODE
+
+    def __post_init__(self) -> None:
+        checked_name("name", self.name)
+        checked_name("job", self.job, forbidden="=")
+        if self.tenant:
+            checked_name("tenant", self.tenant)
+        if self.queue is not None:
+            checked_name("queue", self.queue, forbidden="=")
+        if self.priority is not None:
+            _check_priority(self.priority)
+        _check_tags(self.tags)
+        _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
+        if self.until is not None and self.until.utcoffset() is None:
+            raise NaiveDatetime(self.until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRow:
+    """A schedule as it is stored: what was said, and how far it has come.
+
+    ``next_due_at`` is the next instant to be looked at, None when there is none left.
+    ``last_fired_at`` is the last one that was decided on, whether it gave a run or a row
+    that says why not. Both are instants of the rule: jitter moves runs, not instants.
+    """
+
+    id: ScheduleId
+    spec: ScheduleSpec
+    created_at: datetime
+    next_due_at: datetime | None
+    last_fired_at: datetime | None = None
+    revision: int = 1
+    paused_at: datetime | None = None
+    paused_until: datetime | None = None  # None: until a person resumes it
+    paused_note: str = ""
+    seen_at: datetime | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a person has stopped it for now."""
+        return self.paused_at is not None
+
+
+def _check_priority(priority: int) -> None:
+    if not -PRIORITY_LIMIT <= priority <= PRIORITY_LIMIT:
+        raise InvalidOption(
+            "priority",
+            priority,
+            f"it lies between -{PRIORITY_LIMIT:,} and {PRIORITY_LIMIT:,}; lower runs first.",
+        )
+
+
+def _check_tags(tags: tuple[str, ...]) -> None:
+    for tag in tags:
+        checked_name("tags", tag)
+    if len(set(tags)) < len(tags) or len(tags) > TAGS_MAX:
+        raise InvalidOption("tags", tags, f"there are at most {TAGS_MAX}, each once.")
+
+
+def _check_timing(*, grace: timedelta, jitter: timedelta, expires: timedelta | None) -> None:
+    if not _NOTHING <= grace <= GRACE_MAX:
+        raise InvalidOption("grace", grace, f"it lies between nothing and {GRACE_MAX}.")
+    if not _NOTHING <= jitter <= JITTER_MAX:
+        raise InvalidOption("jitter", jitter, f"it lies between nothing and {JITTER_MAX}.")
+    if expires is not None and expires <= _NOTHING:
+        raise InvalidOption("expires", expires, "nothing could start in time.")

@@ -1,0 +1,256 @@
+"""Keys that runs compete for: places in a limit, uniqueness, and overlap.
+
+A limit is a row with a name and a number of slots; a run holds one slot per key. Keys are
+text for people too (``account_id:send_email=42``), and no two different things share one:
+the part before the first ``:`` says per what, then comes the job or queue, and after the
+first ``=`` the value.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from tickwork._domain.identity import RunId, ScheduleId
+from tickwork._kernel.codec import encode_canonical
+from tickwork.errors import InvalidOption
+
+GATES: Final = 1024
+"""Fixed lock rows. Whoever counts the slots of a key holds the gate of that key."""
+
+SLOTS_MAX: Final = 1_000_000
+KEY_MAX: Final = 300
+"""Characters in a key. A value that is too long is replaced by its hash."""
+
+_PER_MAX: Final = 60
+_ONE_AT_A_TIME: Final = "@schedule:"  # no parameter can be called that
+_HELD: Final = "held:"
+_WAITING: Final = "waiting:"
+
+
+# ---------------------------------------------------------------- limits
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most ``slots`` runs at a time, per job, per queue, or per value of an argument.
+
+    Limits span tenants, unless ``per`` names the tenant:
+
+    >>> Limit(3).key(job="send_email", queue="emails")
+    'job:send_email'
+    >>> Limit(1, per=("account_id",)).key(job="send_email", queue="emails", args={"account_id": 42})
+    'account_id:send_email=42'
+    >>> Limit(1, per=("tenant", "queue")).key(job="send_email", queue="emails", tenant="acme")
+    'tenant+queue:emails="acme"'
+    """
+
+    slots: int
+    per: tuple[str, ...] = ("job",)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slots <= SLOTS_MAX:
+            raise InvalidOption(
+                "concurrency",
+                self.slots,
+                f"a limit has from 1 to {SLOTS_MAX:,} slots.",
+                fix="concurrency(0) on a job says that there is no limit.",
+            )
+        if not self.per or len(set(self.per)) < len(self.per):
+            raise InvalidOption("per", self.per, "it names each part once, and at least one.")
+        for part in self.per:
+            if not part.isidentifier():
+                raise InvalidOption(
+                    "per", part, "it is 'job', 'queue', 'tenant', or the name of a parameter."
+                )
+        if len("+".join(self.per)) > _PER_MAX:
+            raise InvalidOption("per", self.per, f"it has more than {_PER_MAX} characters.")
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The handler's parameters by which it tells runs apart."""
+        return tuple(part for part in self.per if part not in {"job", "queue", "tenant"})
+
+    def name(self, *, job: str, queue: str) -> str:
+        """The limit's own name: the row that says how many slots there are."""
+        return f"{'+'.join(self.per)}:{queue if 'queue' in self.per else job}"
+
+    def key(
+        self, *, job: str, queue: str, tenant: str = "", args: Mapping[str, Any] | None = None
+    ) -> str:
+        """The key of which a run with these arguments takes a slot."""
+        name = self.name(job=job, queue=queue)
+        told_apart_by = [
+            tenant if part == "tenant" else (args or {}).get(part)
+            for part in self.per
+            if part not in {"job", "queue"}
+        ]
+        if not told_apart_by:
+            return name
+        one, *more = told_apart_by
+        value = encode_canonical([one, *more] if more else one)
+        key = f"{name}={value}"
+        return key if len(key) <= KEY_MAX else f"{name}=#{_hash(value)}"
+
+
+def limit_of(key: str) -> str:
+    """The name of the limit to which a key belongs."""
+    return key.partition("=")[0]
+
+
+def gate_of(key: str) -> int:
+    """The lock row for this key: 0 to 1023."""
+    return crc32(key.encode()) % GATES
+
+
+# ---------------------------------------------------------------- granting
+
+
+class Candidate(NamedTuple):
+    """A run that could be claimed now, and the keys of which it needs a slot each.
+
+    A slot that it kept from an earlier attempt is not needed again.
+    """
+
+    run_id: RunId
+    keys: tuple[str, ...] = ()
+
+
+class Grants(NamedTuple):
+    """What becomes of the candidates of one claim."""
+
+    granted: list[RunId]
+    blocked_on: dict[RunId, str]
+    left_ready: list[RunId]
+    # Blocked runs were let out for one key and now wait for another. Whoever waits for
+    # the first must be let out in their place, or that wake-up is lost.
+    room_by_key: dict[str, int]
+
+
+def decide_grants(
+    candidates: Iterable[Candidate],
+    *,
+    taken: Mapping[str, int],
+    slots_by_limit: Mapping[str, int],
+    gates: Collection[int] | None = None,
+    limit: int | None = None,
+) -> Grants:
+    """Decide, in claim order, who gets a slot; ``limit`` is how many runs at the most.
+
+    ``taken`` counts the slots of each key, read under the gates that are held. ``gates``
+    names those; None stands for all of them. A run that needs a gate which somebody else
+    holds stays as it is. One that finds a key full is blocked on that key. A limit without
+    a row, or with 0 slots, limits nothing.
+    """
+    grants = Grants([], {}, [], {})
+    used = Counter(taken)
+
+    def room(key: str) -> int | None:
+        return room_of(key, taken=used, slots_by_limit=slots_by_limit)
+
+    others: set[str] = set()
+    for run_id, keys in candidates:
+        is_enough = limit is not None and len(grants.granted) >= limit
+        if is_enough or (gates is not None and any(gate_of(key) not in gates for key in keys)):
+            grants.left_ready.append(run_id)
+            continue
+        full = next((key for key in keys if room(key) == 0), None)
+        if full is None:
+            used.update(keys)
+            grants.granted.append(run_id)
+        else:
+            grants.blocked_on[run_id] = full
+            others.update(keys)
+    for key in sorted(others):
+        if left := room(key):
+            grants.room_by_key[key] = left
+    return grants
+
+
+def room_of(key: str, *, taken: Mapping[str, int], slots_by_limit: Mapping[str, int]) -> int | None:
+    """How many more runs may take a slot of this key; None when nothing limits it.
+
+    >>> room_of("job:send_email", taken={"job:send_email": 2}, slots_by_limit={"job:send_email": 3})
+    1
+    """
+    slots = 1 if key.startswith(_ONE_AT_A_TIME) else slots_by_limit.get(limit_of(key), 0)
+    return max(slots - taken.get(key, 0), 0) if slots else None
+
+
+# ---------------------------------------------------------------- uniqueness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unique:
+    """At most one run of a job with the same key.
+
+    The key is ``key`` itself, or the arguments named in ``by``, or all of them. It is
+    free when its run has finished; with ``within``, not before that time has passed.
+    """
+
+    key: str | None = None
+    by: tuple[str, ...] = ()
+    within: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.key is not None and self.by:
+            raise InvalidOption("unique", self.key, f"it has a key, and is by {self.by} too.")
+        if self.within is not None and self.within <= timedelta(0):
+            raise InvalidOption("within", self.within, "a window is longer than nothing.")
+
+
+class UniqueKey(NamedTuple):
+    """A key that one run protects; ``until`` may outlive the run, None ends with it."""
+
+    key: str
+    until: datetime | None
+
+
+def unique_key(
+    unique: Unique, *, job: str, tenant: str, args: Mapping[str, Any], now: datetime
+) -> UniqueKey:
+    """The key that a run with these arguments would protect. Tenants never share one."""
+    told_apart_by: object = unique.key
+    if unique.key is None:
+        told_apart_by = {name: args.get(name) for name in unique.by or args}
+    value = _hash(encode_canonical([tenant, job, told_apart_by]))
+    return UniqueKey(f"{job}:{value}", None if unique.within is None else now + unique.within)
+
+
+# ---------------------------------------------------------------- overlap
+
+
+def one_at_a_time(schedule: ScheduleId) -> str:
+    """The implicit limit of one run at a time for a schedule whose runs queue up."""
+    return f"{_ONE_AT_A_TIME}{schedule}"
+
+
+def is_kept_between_attempts(key: str) -> bool:
+    """Whether a run keeps its slot of this key while it waits for its retry.
+
+    A schedule's run that waits for its retry is unfinished, so the next one must not
+    start. Every other limit counts running attempts only.
+    """
+    return key.startswith(_ONE_AT_A_TIME)
+
+
+def held_key(schedule: ScheduleId) -> str:
+    """The overlap key that a run holds until it is finished: overlap ``skip``."""
+    return f"{_HELD}{schedule}"
+
+
+def waiting_key(schedule: ScheduleId) -> str:
+    """The overlap key that a run holds until it is claimed: overlap ``queue_one``."""
+    return f"{_WAITING}{schedule}"
+
+
+def is_released_by_claim(overlap_key: str) -> bool:
+    """Whether a claim frees this overlap key, rather than the end of the run."""
+    return overlap_key.startswith(_WAITING)
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,159 @@
+"""Retry policies: how many attempts a run has, and how long it waits between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from tickwork._kernel.durations import format_duration, parse_duration
+from tickwork.errors import InvalidOption
+
+ATTEMPTS_LIMIT: Final = 32_767
+"""The most attempts a policy may give: what a small integer column holds."""
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Jitter(StrEnum):
+    """How a delay is spread, so that runs that failed together do not return together."""
+
+    FULL = "full"  # anywhere between nothing and the whole delay
+    NONE = "none"
+
+
+def _check_attempts(attempts_max: object) -> None:
+    if not isinstance(attempts_max, int) or not 1 <= attempts_max <= ATTEMPTS_LIMIT:
+        raise InvalidOption(
+            "max",
+            attempts_max,
+            f"it counts all attempts, and is a whole number from 1 to {ATTEMPTS_LIMIT:,}.",
+        )
+
+
+def _check_length(option: str, length: timedelta) -> None:
+    if length < timedelta(0):
+        raise InvalidOption(option, length, "a delay cannot be negative.")
+
+
+@dataclass(frozen=True, slots=True)
+class NoRetry:
+    """No policy: an exception is final. A handler that asks for a retry still gets one."""
+
+    attempts_max: int = field(default=1, init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """The same delay after every failed attempt."""
+
+    attempts_max: int
+    delay: timedelta
+
+    def __post_init__(self) -> None:
+        _check_attempts(self.attempts_max)
+        _check_length("delay", self.delay)
+
+    def delay_after(self, attempt: int, random: float) -> timedelta:  # noqa: ARG002  # one shape
+        """How long to wait after this attempt failed."""
+        assert attempt >= 1, attempt
+        return self.delay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential:
+    """Doubles from ``base`` up to ``cap``; with full jitter, a random part of that.
+
+    >>> policy = Exponential(attempts_max=5, jitter=Jitter.NONE)
+    >>> [policy.delay_after(attempt, 0.0).seconds for attempt in range(1, 9)]
+    [1, 2, 4, 8, 16, 32, 60, 60]
+    """
+
+    attempts_max: int
+    base: timedelta = timedelta(seconds=1)
+    cap: timedelta = timedelta(seconds=60)
+    jitter: Jitter = Jitter.FULL
+
+    def __post_init__(self) -> None:
+        _check_attempts(self.attempts_max)
+        _check_length("base", self.base)
+        _check_length("cap", self.cap)
+
+    def delay_after(self, attempt: int, random: float) -> timedelta:
+        """How long to wait after this attempt failed. ``random`` is in [0, 1)."""
+        assert attempt >= 1, attempt
+        assert 0.0 <= random < 1.0, random
+        # In whole microseconds, which cannot overflow. The shift is capped because past
+        # 80 even one microsecond is longer than any cap.
+        ceiling = min(self.cap // _MICROSECOND, (self.base // _MICROSECOND) << min(attempt - 1, 80))
+        if self.jitter is Jitter.FULL:
+            ceiling = int(ceiling * random)
+        return ceiling * _MICROSECOND
+
+
+RetryPolicy: TypeAlias = NoRetry | Fixed | Exponential
+
+NO_RETRY: Final = NoRetry()
+
+ON_REQUEST: Final = Exponential(
+    attempts_max=10,
+    base=timedelta(seconds=60),
+    cap=timedelta(days=1),
+    jitter=Jitter.NONE,
+)
+"""What a handler gets that asks for a retry without a policy: 60 s, 120 s, 240 s, …"""
+
+
+def retry_to_dict(policy: RetryPolicy) -> dict[str, Any]:
+    """Write a policy as plain values, for a row or a page.
+
+    >>> retry_to_dict(Fixed(attempts_max=3, delay=timedelta(minutes=5)))
+    {'kind': 'fixed', 'attempts_max': 3, 'delay': '5m'}
+    """
+    match policy:
+        case NoRetry():
+            return {"kind": "none"}
+        case Fixed():
+            return {
+                "kind": "fixed",
+                "attempts_max": policy.attempts_max,
+                "delay": format_duration(policy.delay),
+            }
+        case Exponential():
+            return {
+                "kind": "exponential",
+                "attempts_max": policy.attempts_max,
+                "base": format_duration(policy.base),
+                "cap": format_duration(policy.cap),
+                "jitter": policy.jitter.value,
+            }
+
+
+def retry_from_dict(plain: Mapping[str, Any]) -> RetryPolicy:
+    """Read back what :func:`retry_to_dict` wrote.
+
+    Raises:
+        InvalidOption: It is no policy that this version knows.
+    """
+    try:
+        match plain["kind"]:
+            case "none":
+                return NO_RETRY
+            case "fixed":
+                return Fixed(
+                    attempts_max=plain["attempts_max"], delay=parse_duration(plain["delay"])
+                )
+            case "exponential":
+                return Exponential(
+                    attempts_max=plain["attempts_max"],
+                    base=parse_duration(plain["base"]),
+                    cap=parse_duration(plain["cap"]),
+                    jitter=Jitter(plain["jitter"]),
+                )
+            case kind:
+                reason = f"there is no kind {kind!r}."
+    except KeyError as missing:
+        reason = f"{missing} is missing."
+    except (TypeError, ValueError) as error:
+        reason = str(error)
+    raise InvalidOption("retry", dict(plain), reason)

@@ -1,0 +1,292 @@
+"""Rules that hold other rules back: an end, windows of the day, dates left out."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from itertools import islice
+from typing import Final, Self
+
+from tickwork._domain.schedules.contract import Schedule, walk
+from tickwork._domain.schedules.interval import is_whole, whole_second
+from tickwork._domain.schedules.text import encode_rule
+from tickwork._domain.schedules.zones import DAY, FIRST_TS, LAST_TS, Zone, floor_ts
+from tickwork.errors import InvalidSchedule, NaiveDatetime
+
+FIRINGS_MAX: Final = 100_000
+DATES_MAX: Final = 10_000
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+# A rule that never meets its window would be asked for ever: this many tries are enough
+# for a year of days, four times over.
+_TRIES: Final = 1_500
+
+
+def anchored(rule: Schedule, at: datetime) -> Schedule:
+    """A rule that counts, counted from this instant; any other as it is."""
+    anchor: Callable[[datetime], Schedule] | None = getattr(rule, "anchored", None)
+    return rule if anchor is None else anchor(at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """A rule with a beginning and an end: an instant, or a number of firings.
+
+    ``max_firings`` counts the rule's instants from ``starting`` on, whether they were
+    run or missed, so that every machine finds the same end.
+    """
+
+    rule: Schedule
+    starting: datetime | None = None
+    until: datetime | None = None
+    max_firings: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.starting is not None:
+            object.__setattr__(self, "starting", whole_second(self.starting))
+        if self.until is not None:
+            object.__setattr__(self, "until", whole_second(self.until, is_end=True))
+        if self.max_firings is None:
+            return
+        check_firings(self.max_firings)
+        if self.starting is None:
+            raise InvalidSchedule(
+                "max_firings needs a beginning to count from.", fix="Say starting=... too."
+            )
+
+    @property
+    def tz(self) -> str:
+        return self.rule.tz
+
+    def anchored(self, at: datetime) -> Self:
+        """The same bounds, counted from another instant."""
+        return replace(self, rule=anchored(self.rule, at), starting=at)
+
+    def next_after(self, after: datetime) -> datetime | None:
+        after = _in_utc(after)
+        if self.starting is not None:
+            after = max(after, self.starting - timedelta(seconds=1))
+        found = self.rule.next_after(after)
+        end = _end(self)
+        return None if found is None or (end is not None and found > end) else found
+
+    def prev_before(self, before: datetime) -> datetime | None:
+        before, end = _in_utc(before), _end(self)
+        if end is not None:
+            before = min(before, end + timedelta(seconds=1))
+        found = self.rule.prev_before(before)
+        if found is None or (self.starting is not None and found < self.starting):
+            return None
+        return found
+
+    def count_between(self, first: datetime, last: datetime) -> int:
+        first, last, end = _in_utc(first), _in_utc(last), _end(self)
+        first = first if self.starting is None else max(first, self.starting)
+        last = last if end is None else min(last, end)
+        return self.rule.count_between(first, last) if first <= last else 0
+
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        return list(islice(walk(self, after), count))
+
+    def describe(self) -> str:
+        words = [self.rule.describe()]
+        if self.starting is not None:
+            words.append(f"from {self.starting:%Y-%m-%d %H:%M:%S} UTC")
+        if self.until is not None:
+            words.append(f"until {self.until:%Y-%m-%d %H:%M:%S} UTC")
+        if self.max_firings is not None:
+            words.append(f"{self.max_firings} times")
+        return ", ".join(words)
+
+    def to_text(self) -> str:
+        return encode_rule(
+            "bounded",
+            rule=json.loads(self.rule.to_text()),
+            starting=self.starting and self.starting.isoformat(),
+            until=self.until and self.until.isoformat(),
+            max_firings=self.max_firings,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _end(bounded: Bounded) -> datetime | None:
+    """The last instant that may fire. The count is walked once, then kept."""
+    if bounded.max_firings is None or bounded.starting is None:
+        return bounded.until
+    last = None
+    start = bounded.starting - timedelta(seconds=1)
+    for last in islice(walk(bounded.rule, start), bounded.max_firings):  # noqa: B007
+        pass
+    if last is None:
+        return bounded.until
+    return min(_in_utc(last), bounded.until or _in_utc(last))
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """The same instant. Two datetimes of one zone compare, and add up, as if it had no folds."""
+    if moment.tzinfo is None:
+        raise NaiveDatetime(moment)
+    return moment.astimezone(UTC)
+
+
+def check_firings(count: int) -> None:
+    if not (is_whole(count) and 1 <= count <= FIRINGS_MAX):
+        raise InvalidSchedule(f"max_firings={count!r} is not in 1-{FIRINGS_MAX:,}.")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """A stretch of the day on the wall clock, both ends included; it may pass midnight."""
+
+    first: time
+    last: time
+
+    @classmethod
+    def parse(cls, first: str | time, last: str | time) -> Self:
+        """From two times of day, such as ``09:00`` and ``17:00``."""
+        return cls(parse_time(first), parse_time(last))
+
+    def holds(self, second: int) -> bool:
+        """Whether this second of the day lies in the window."""
+        first, last = _second_of(self.first), _second_of(self.last)
+        if first <= last:
+            return first <= second <= last
+        return second >= first or second <= last
+
+    def __str__(self) -> str:
+        return f"{self.first:%H:%M:%S}-{self.last:%H:%M:%S}"
+
+
+_TIME: Final = re.compile(r"(\d\d?)(?::(\d\d))?(?::(\d\d))?", re.ASCII)
+
+
+def parse_time(text: object) -> time:
+    """A time of day: ``9``, ``09:00`` or ``9:00:30``.
+
+    Raises:
+        InvalidSchedule: it is none.
+    """
+    if isinstance(text, time):
+        if text.tzinfo is not None or text.microsecond:
+            raise InvalidSchedule(f"{text} is not a plain time of day in whole seconds.")
+        return text
+    found = _TIME.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is not None:
+        hour, minute, second = (int(part or 0) for part in found.groups())
+        if hour < 24 and minute < 60 and second < 60:
+            return time(hour, minute, second)
+    raise InvalidSchedule(f"{text!r} is not a time of day.", fix="Write it as '13:00'.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windowed:
+    """A rule that keeps to some hours of the day, and leaves out others, or whole dates.
+
+    Several ``between`` windows are alternatives; ``unless`` and ``dates`` always win. All
+    are read in the rule's own zone.
+    """
+
+    rule: Schedule
+    between: tuple[Window, ...] = ()
+    unless: tuple[Window, ...] = ()
+    dates: frozenset[date] = frozenset()
+
+    def __post_init__(self) -> None:
+        if len(self.dates) > DATES_MAX:
+            raise InvalidSchedule(f"{len(self.dates):,} dates are more than {DATES_MAX:,}.")
+        object.__setattr__(self, "between", tuple(sorted(set(self.between))))
+        object.__setattr__(self, "unless", tuple(sorted(set(self.unless))))
+
+    @property
+    def tz(self) -> str:
+        return self.rule.tz
+
+    def anchored(self, at: datetime) -> Self:
+        """The same windows over a rule counted from another instant."""
+        return replace(self, rule=anchored(self.rule, at))
+
+    def next_after(self, after: datetime) -> datetime | None:
+        zone = Zone.named(self.tz)
+        found = self.rule.next_after(after)
+        for _ in range(self._tries):
+            if found is None or self._allows(zone, floor_ts(found)):
+                return found
+            # On to where the answer may change; the rule knows what lies there.
+            change = self._stretch(zone, floor_ts(found))[1]
+            found = self.rule.next_after(zone.datetime_at(change - 1))
+        return None
+
+    def prev_before(self, before: datetime) -> datetime | None:
+        zone = Zone.named(self.tz)
+        found = self.rule.prev_before(before)
+        for _ in range(self._tries):
+            if found is None or self._allows(zone, floor_ts(found)):
+                return found
+            change = self._stretch(zone, floor_ts(found))[0]
+            found = self.rule.prev_before(zone.datetime_at(change))
+        return None
+
+    def count_between(self, first: datetime, last: datetime) -> int:
+        zone = Zone.named(self.tz)
+        at = max(floor_ts(first) + (first.microsecond > 0), FIRST_TS)
+        end = min(floor_ts(last), LAST_TS)
+        total = 0
+        while at <= end:
+            change = self._stretch(zone, at)[1]
+            if self._allows(zone, at):
+                until = zone.datetime_at(min(change - 1, end))
+                total += self.rule.count_between(zone.datetime_at(at), until)
+            at = change
+        return total
+
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        return list(islice(walk(self, after), count))
+
+    def describe(self) -> str:
+        words = [self.rule.describe()]
+        if self.between:
+            words.append(f"only between {' or '.join(map(str, self.between))}")
+        if self.unless:
+            words.append(f"not between {' or '.join(map(str, self.unless))}")
+        if self.dates:
+            words.append(f"not on {len(self.dates)} date{'s' * (len(self.dates) != 1)}")
+        return ", ".join(words)
+
+    def to_text(self) -> str:
+        return encode_rule(
+            "windowed",
+            rule=json.loads(self.rule.to_text()),
+            between=[str(window) for window in self.between] or None,
+            unless=[str(window) for window in self.unless] or None,
+            dates=sorted(day.isoformat() for day in self.dates) or None,
+        )
+
+    @property
+    def _tries(self) -> int:
+        return _TRIES + len(self.dates)
+
+    def _allows(self, zone: Zone, ts: int) -> bool:
+        day, second = divmod(ts + zone.span_at(ts).offset, DAY)
+        if any(window.holds(second) for window in self.unless):
+            return False
+        if self.between and not any(window.holds(second) for window in self.between):
+            return False
+        return date.fromordinal(day + _EPOCH_ORDINAL) not in self.dates
+
+    def _stretch(self, zone: Zone, ts: int) -> tuple[int, int]:
+        """The stretch around this instant, from and to (not included), of one answer."""
+        start, end, offset, _ = zone.span_at(ts)
+        day, second = divmod(ts + offset, DAY)
+        edges = {0, DAY}
+        # A date that is left out is left out whole, and passed in one step.
+        if date.fromordinal(day + _EPOCH_ORDINAL) not in self.dates:
+            for window in self.between + self.unless:
+                edges |= {_second_of(window.first), _second_of(window.last) + 1}
+        since = max(edge for edge in edges if edge <= second)
+        until = min(edge for edge in edges if edge > second)
+        return max(start, ts - second + since), min(end, ts - second + until)
+
+
+def _second_of(moment: time) -> int:
+    return moment.hour * 3600 + moment.minute * 60 + moment.second

@@ -1,0 +1,125 @@
+"""What rules made of calendar fields share: cron expressions and patterns."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, NoReturn
+
+from tickwork._domain.schedules import search
+from tickwork._domain.schedules.describe import describe
+from tickwork._domain.schedules.fields import Fields, FieldValues
+from tickwork._domain.schedules.zones import LAST_TS, UTC_ZONE, Zone, floor_ts
+
+
+class CalendarRule:
+    """A search through calendar fields in one zone.
+
+    Immutable. Equal when they say the same in the same words, whatever they match.
+    """
+
+    __slots__ = ("_fields", "_words", "_zone")
+
+    _fields: Fields
+    _zone: Zone
+    _words: tuple[object, ...]  # what makes two rules equal
+
+    def __init__(self, words: tuple[object, ...], values: FieldValues, zone: Zone) -> None:
+        put = object.__setattr__
+        put(self, "_words", words)
+        put(self, "_fields", Fields(values))
+        put(self, "_zone", zone)
+
+    @property
+    def tz(self) -> str:
+        """The name of the zone in which the fields are read."""
+        return self._zone.name
+
+    @property
+    def values(self) -> FieldValues:
+        """What the rule allows, field by field."""
+        return self._fields.values
+
+    def next_ts(self, after: int) -> int | None:
+        """:meth:`next` in whole seconds since 1970: for loops that count."""
+        return search.next_ts(self._fields, self._zone, after)
+
+    def prev_ts(self, before: int) -> int | None:
+        """:meth:`prev` in whole seconds since 1970."""
+        return search.prev_ts(self._fields, self._zone, before)
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first firing strictly after this instant, or None when there is none."""
+        ts = floor_ts(after)
+        if self._zone is UTC_ZONE and 0 <= ts < LAST_TS:
+            # The same as below, without a step between: most of the time is calls.
+            found = self._fields.next(ts + 1)
+            return None if found is None or found > LAST_TS else datetime.fromtimestamp(found, UTC)
+        found = search.next_ts(self._fields, self._zone, ts)
+        return None if found is None else self._zone.datetime_at(found)
+
+    def prev(self, before: datetime) -> datetime | None:
+        """The last firing strictly before this instant, or None when there is none."""
+        # A fraction of a second counts: what fired in this very second is earlier.
+        ts = floor_ts(before) + (before.microsecond > 0)
+        found = search.prev_ts(self._fields, self._zone, ts)
+        return None if found is None else self._zone.datetime_at(found)
+
+    def next_after(self, after: datetime) -> datetime | None:
+        """The same as :meth:`next`: the name that every rule has."""
+        return self.next(after)
+
+    def prev_before(self, before: datetime) -> datetime | None:
+        """The same as :meth:`prev`: the name that every rule has."""
+        return self.prev(before)
+
+    def matches(self, moment: datetime) -> bool:
+        """Whether this instant is a firing. Firings are whole seconds."""
+        if moment.microsecond and moment.tzinfo is not None:
+            return False
+        if moment.tzinfo is UTC and self._zone is UTC_ZONE:
+            fields = self._fields
+            return fields.has_time(moment.hour, moment.minute, moment.second) and fields.has_date(
+                moment.year, moment.month, moment.day
+            )
+        return search.matches_ts(self._fields, self._zone, floor_ts(moment))
+
+    def between(self, first: datetime, last: datetime) -> Iterator[datetime]:
+        """Every firing from ``first`` to ``last``, both included, in order."""
+        start = floor_ts(first) + (first.microsecond > 0)
+        found = search.instants(self._fields, self._zone, start, floor_ts(last))
+        return self._zone.datetimes(found, first=start)
+
+    def count_between(self, first: datetime, last: datetime) -> int:
+        """How many firings :meth:`between` would give, without visiting them."""
+        start = floor_ts(first) + (first.microsecond > 0)
+        return search.count(self._fields, self._zone, start, floor_ts(last))
+
+    def take(self, count: int, after: datetime) -> Sequence[datetime]:
+        """The next ``count`` firings after this instant; fewer when there are no more."""
+        first = self.next_ts(floor_ts(after))
+        if first is None or count <= 0:
+            return []
+        found = search.instants(self._fields, self._zone, first, LAST_TS)
+        return list(self._zone.datetimes(islice(found, count), first=first))
+
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        """The next ``count`` firings after this instant; fewer when there are no more."""
+        return self.take(count, after)
+
+    def describe(self) -> str:
+        """The rule in plain English, with its zone."""
+        return f"{describe(self._fields.values)} ({self._zone.name})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._words == other._words
+
+    def __hash__(self) -> int:
+        return hash(self._words)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is a value: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is a value: {name} cannot be deleted")

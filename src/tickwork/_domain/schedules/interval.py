@@ -1,0 +1,130 @@
+"""``Interval`` and ``Once``: instants on a grid, or a single one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Self
+
+from tickwork._domain.schedules.contract import walk
+from tickwork._domain.schedules.text import encode_rule
+from tickwork._domain.schedules.zones import EPOCH, FIRST_TS, LAST_TS, Zone, floor_ts
+from tickwork._kernel.durations import format_duration
+from tickwork.errors import InvalidSchedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """``anchor + k * length`` for every whole k from 0 on: elapsed time, never drifting."""
+
+    length: timedelta
+    anchor: datetime
+    tz: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if self.length < timedelta(seconds=1) or self.length.microseconds:
+            raise InvalidSchedule(
+                f"An interval of {self.length} is not a whole number of seconds above zero.",
+                fix="Give every() a length of at least one second.",
+            )
+        object.__setattr__(self, "anchor", whole_second(self.anchor))
+        Zone.named(self.tz)
+
+    def anchored(self, at: datetime) -> Self:
+        """The same interval, counted from another instant."""
+        return replace(self, anchor=at)
+
+    def next_after(self, after: datetime) -> datetime | None:
+        return self._at((floor_ts(after) - floor_ts(self.anchor)) // self._seconds + 1)
+
+    def prev_before(self, before: datetime) -> datetime | None:
+        ceiling = min(floor_ts(before) + (before.microsecond > 0), LAST_TS + 1)
+        place = (ceiling - 1 - floor_ts(self.anchor)) // self._seconds
+        return self._at(place) if place >= 0 else None
+
+    def count_between(self, first: datetime, last: datetime) -> int:
+        anchor = floor_ts(self.anchor)
+        start = max(floor_ts(first) + (first.microsecond > 0), anchor)
+        lowest = -((anchor - start) // self._seconds)
+        return max(0, (min(floor_ts(last), LAST_TS) - anchor) // self._seconds - lowest + 1)
+
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        return list(islice(walk(self, after), count))
+
+    def describe(self) -> str:
+        length = format_duration(self.length)
+        return f"every {length}, counted from {self.anchor:%Y-%m-%d %H:%M:%S} UTC"
+
+    def to_text(self) -> str:
+        return encode_rule(
+            "interval",
+            seconds=self._seconds,
+            anchor=self.anchor.isoformat(),
+            tz=self.tz,
+        )
+
+    @property
+    def _seconds(self) -> int:
+        return self.length.days * 86_400 + self.length.seconds
+
+    def _at(self, place: int) -> datetime | None:
+        ts = floor_ts(self.anchor) + max(place, 0) * self._seconds
+        return Zone.named(self.tz).datetime_at(ts) if ts <= LAST_TS else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A single instant."""
+
+    at: datetime
+    tz: str = "UTC"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at", whole_second(self.at))
+        Zone.named(self.tz)
+
+    def next_after(self, after: datetime) -> datetime | None:
+        return self._local() if floor_ts(after) < floor_ts(self.at) else None
+
+    def prev_before(self, before: datetime) -> datetime | None:
+        ceiling = floor_ts(before) + (before.microsecond > 0)
+        return self._local() if ceiling > floor_ts(self.at) else None
+
+    def count_between(self, first: datetime, last: datetime) -> int:
+        start = floor_ts(first) + (first.microsecond > 0)
+        return int(start <= floor_ts(self.at) <= floor_ts(last))
+
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        found = self.next_after(after)
+        return [found] if found is not None and count > 0 else []
+
+    def describe(self) -> str:
+        return f"once, at {self._local():%Y-%m-%d %H:%M:%S} ({self.tz})"
+
+    def to_text(self) -> str:
+        return encode_rule("once", at=self.at.isoformat(), tz=self.tz)
+
+    def _local(self) -> datetime:
+        return self.at.astimezone(Zone.named(self.tz).info)
+
+
+def is_whole(number: object) -> bool:
+    """Whether this is an integer; True and False are none, and 2.0 is not either."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def whole_second(moment: datetime, *, is_end: bool = False) -> datetime:
+    """This instant in UTC. A fraction is rounded up, so as not to be early; an end, down.
+
+    Raises:
+        InvalidSchedule: it is no instant, or none that a search can reach.
+        NaiveDatetime: it has no time zone.
+    """
+    if not isinstance(moment, datetime):
+        raise InvalidSchedule(
+            f"{moment!r} is not an instant.", fix="Give datetime(2026, 1, 1, tzinfo=UTC)."
+        )
+    ts = floor_ts(moment) + (moment.microsecond > 0 and not is_end)
+    if not FIRST_TS <= ts <= LAST_TS:
+        raise InvalidSchedule(f"{moment} is not in the years 2 to 9998.")
+    return EPOCH + timedelta(seconds=ts)

@@ -1,0 +1,201 @@
+"""Time zones as integer arithmetic.
+
+A zone is a row of spans, each with one offset from UTC. Wall time is a plain number too:
+the seconds since 1970-01-01 00:00 as a clock on the wall would count them. So a DST rule
+is a comparison of integers, and no datetime is built to find the next instant.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import repeat
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
+
+from tickwork.errors import InvalidSchedule, NaiveDatetime
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+DAY: Final = 86_400
+
+# Searches end here: whatever offset a zone has, these are still datetimes.
+FIRST_TS: Final = -62_104_060_800  # 0002-01-01
+LAST_TS: Final = 253_370_764_799  # 9998-12-31 23:59:59
+
+# The spans of a zone are found by asking for the offset every three days, and by halving
+# where two answers differ. No zone has had two changes closer than 3.98 days (Freetown,
+# 1939); a test asks the whole database.
+_STEP: Final = 3 * DAY
+_BLOCK_BITS: Final = 26  # spans are found, and kept, for 2^26 seconds (two years) at a time
+
+
+class Span(NamedTuple):
+    """A stretch of time with one offset: ``start <= ts < end``.
+
+    ``seen`` is the wall time that clocks had reached before the span began. A span
+    whose wall time starts later than that follows a gap; one that starts earlier
+    repeats part of the day: a fold.
+    """
+
+    start: int
+    end: int
+    offset: int
+    seen: int
+
+
+_ALL_OF_UTC: Final = Span(FIRST_TS - DAY, LAST_TS + DAY, 0, FIRST_TS - DAY)
+
+
+class Zone:
+    """A named time zone, answering in whole seconds since 1970."""
+
+    __slots__ = ("_blocks", "info", "is_utc", "name")
+
+    def __init__(self, name: str, info: tzinfo) -> None:
+        self.name = name
+        self.info = info
+        self.is_utc = name == "UTC"
+        self._blocks: dict[int, tuple[Span, ...]] = {}
+
+    @staticmethod
+    def named(zone: str | tzinfo) -> "Zone":
+        """The zone of this name. Equal names give the same object.
+
+        Raises:
+            InvalidSchedule: no such zone, or a ``tzinfo`` without an IANA name.
+        """
+        if isinstance(zone, str):
+            return _load(zone)
+        if zone is UTC:
+            return _load("UTC")
+        if isinstance(zone, ZoneInfo) and zone.key:
+            return _load(zone.key)
+        raise InvalidSchedule(
+            f"{zone!r} has no IANA name.",
+            why="A schedule is stored as text, and only a name finds the zone again.",
+            fix="Give a name such as 'Europe/Berlin', or ZoneInfo('Europe/Berlin').",
+        )
+
+    def span_at(self, ts: int) -> Span:
+        """The span that holds this instant."""
+        if self.is_utc:
+            return _ALL_OF_UTC
+        block = self._blocks.get(ts >> _BLOCK_BITS)
+        if block is None:
+            # Two threads may both find the same spans; either result is right.
+            block = self._blocks[ts >> _BLOCK_BITS] = self._find_spans(ts >> _BLOCK_BITS)
+        for span in block:
+            if ts < span.end:
+                return span
+        raise AssertionError((self.name, ts))
+
+    def ts_of_wall(self, wall: int) -> int:
+        """When clocks first show this wall time; in a gap, the first instant after it."""
+        span = self.span_at(wall - 2 * DAY)
+        while wall >= span.end + span.offset:
+            span = self.span_at(span.end)
+        return max(span.start, wall - span.offset)
+
+    def datetimes(self, instants: Iterable[int], *, first: int) -> Iterator[datetime]:
+        """Many instants, none of them before ``first``."""
+        if first >= 0:
+            return map(datetime.fromtimestamp, instants, repeat(self.info))
+        return map(self.datetime_at, instants)
+
+    def datetime_at(self, ts: int) -> datetime:
+        if ts >= 0:
+            return datetime.fromtimestamp(ts, self.info)
+        # Not every platform takes a negative timestamp.
+        return (EPOCH + timedelta(seconds=ts)).astimezone(self.info)
+
+    def _offset_at(self, ts: int) -> int:
+        moment = EPOCH + timedelta(seconds=min(max(ts, FIRST_TS), LAST_TS))
+        offset = moment.astimezone(self.info).utcoffset()
+        assert offset is not None, self.name
+        return offset.days * DAY + offset.seconds
+
+    def _find_spans(self, block: int) -> tuple[Span, ...]:
+        first, last = block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS
+        spans: list[Span] = []
+        # The search starts a step early, so that a fold just before this block is
+        # remembered in `seen`.
+        start = at = first - _STEP
+        offset = self._offset_at(at)
+        seen = start + offset
+        while at < last:
+            ahead = at + _STEP
+            while at < ahead:
+                if self._offset_at(ahead) == offset:
+                    at = ahead
+                    continue
+                change = self._first_change(at, ahead, offset)
+                spans.append(Span(start, change, offset, seen))
+                seen = max(seen, change + offset)
+                start = at = change
+                offset = self._offset_at(change)
+        spans.append(Span(start, last, offset, seen))
+        return tuple(_clipped(spans, first, last))
+
+    def _first_change(self, before: int, after: int, offset: int) -> int:
+        while after - before > 1:
+            middle = (before + after) // 2
+            if self._offset_at(middle) == offset:
+                before = middle
+            else:
+                after = middle
+        return after
+
+    def __repr__(self) -> str:
+        return f"Zone({self.name!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Zone.named, (self.name,)
+
+
+def _clipped(spans: list[Span], first: int, last: int) -> Iterable[Span]:
+    for span in spans:
+        if span.end <= first or span.start >= last:
+            continue
+        start, end = max(span.start, first), min(span.end, last)
+        # A cut is not a change: clocks had reached just this wall time, or more if
+        # the cut lies inside a fold.
+        seen = span.seen if start == span.start else max(span.seen, start + span.offset)
+        yield Span(start, end, span.offset, seen)
+
+
+@lru_cache(maxsize=1024)
+def _load(name: str) -> Zone:
+    if name.upper() in {"UTC", "Z"}:
+        return Zone("UTC", UTC)
+    if name in {"localtime", "posixrules"}:
+        raise InvalidSchedule(
+            f"{name!r} is another zone on every machine.",
+            fix="Name the zone itself, such as 'Europe/Berlin'.",
+        )
+    try:
+        return Zone(name, ZoneInfo(name))
+    except (ValueError, OSError, LookupError):
+        # LookupError: unknown. ValueError: not a name at all, such as '../x'.
+        # OSError: a folder of zones, such as 'America'.
+        guess = get_close_matches(name[:64], available_timezones(), n=1)
+        shown = name if len(name) <= 64 else f"{name[:61]}..."
+        raise InvalidSchedule(
+            f"There is no time zone {shown!r}.",
+            why="Zones are named as in the IANA database, such as 'Europe/Berlin'.",
+            fix=f"Did you mean {guess[0]!r}?" if guess else "",
+        ) from None
+
+
+UTC_ZONE: Final = Zone.named("UTC")
+
+
+def floor_ts(moment: datetime) -> int:
+    """The last whole second at or before this instant, exactly, in any year.
+
+    Raises:
+        NaiveDatetime: ``moment`` has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise NaiveDatetime(moment)
+    since = moment - EPOCH
+    return since.days * DAY + since.seconds

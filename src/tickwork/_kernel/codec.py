@@ -1,0 +1,311 @@
+"""Payloads ↔ JSON text. Never pickle: a row must not be able to run code.
+
+What JSON lacks is written as an object with one key, the tag::
+
+    {"$datetime": "2026-01-01T09:00:00+01:00"}    {"$date": "2026-01-01"}
+    {"$timedelta": [0, 5400, 0]}                  {"$decimal": "1.50"}
+    {"$uuid": "019b76da-…"}                       {"$bytes": "aGVsbG8="}
+    {"$int": "18446744073709551616"}              {"$float": "1e+16"}
+
+A user's own one-key object whose key starts with ``$`` gets a second one in front, so
+every payload comes back as it went in. Three things are taken for what they are based on:
+tuples become lists, subclasses of str, int, float and dict (enums among them) become plain
+ones, and a datetime keeps its offset but not the name of its zone.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from json import JSONDecoder, JSONEncoder
+from math import isfinite
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from tickwork.errors import NotSerializable, PayloadTooLarge, PayloadUnreadable
+
+SIZE_MAX: Final = 64 * 1024
+"""Bytes of UTF-8 that a payload may have, unless the caller says otherwise."""
+
+NESTING_MAX: Final = 64
+"""Levels of lists and dicts. A payload that contains itself is stopped here too."""
+
+# Integers beyond this range and floats in exponent form are tagged, because MySQL's JSON
+# turns the former into floats and PostgreSQL's the latter into integers.
+_INT_MAX: Final = 2**63 - 1
+
+_encode_json = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_encode_sorted = JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=True
+).encode
+
+
+def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
+    """Write a payload as JSON text.
+
+    >>> from datetime import date
+    >>> encode({"day": date(2026, 1, 1), "count": 3})
+    '{"day":{"$date":"2026-01-01"},"count":3}'
+
+    Raises:
+        NotSerializable: A value has no exact JSON form: NaN, a naive datetime, a key that
+            is no string, an object of the user's own, something that contains itself.
+        PayloadTooLarge: The text has more than ``size_max`` bytes.
+    """
+    return _checked(_encode_json(_Plain(size_max).of(payload)), size_max)
+
+
+def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
+    """Write a payload so that equal payloads give equal text: the form to hash.
+
+    Keys are sorted, and datetimes are moved to UTC. ``1`` and ``1.0`` stay different.
+
+    >>> encode_canonical({"b": 1, "a": 2})
+    '{"a":2,"b":1}'
+    """
+    return _checked(_encode_sorted(_Plain(size_max, in_utc=True).of(payload)), size_max)
+
+
+def decode(text: str) -> Any:
+    """Read back what :func:`encode` wrote.
+
+    >>> decode('{"day":{"$date":"2026-01-01"}}')
+    {'day': datetime.date(2026, 1, 1)}
+
+    Raises:
+        PayloadUnreadable: The text is no JSON, or has a tag that this version does not know.
+    """
+    # Without a quoted dollar there can be no tag, and the scanner needs no hook: most
+    # payloads are read in C from end to end.
+    scan, decoder = (_scan_tagged, _TAGGED) if '"$' in text else (_scan_untagged, _UNTAGGED)
+    try:
+        try:
+            payload, end = scan(text, 0)
+        except StopIteration:  # no value here: nothing at all, or white space before it
+            return decoder.decode(text)
+        # What follows the value is white space or rubbish; the slow path tells which.
+        return payload if end == len(text) else decoder.decode(text)
+    except PayloadUnreadable:
+        raise
+    except RecursionError as error:
+        raise PayloadUnreadable("it is nested too deeply.") from error
+    except ValueError as error:
+        raise PayloadUnreadable(f"{error}.") from error
+
+
+# ---------------------------------------------------------------- writing
+
+
+class _Unfit(Exception):  # noqa: N818  # a message between two functions of this module
+    """A value that cannot be written; the path to it is gathered on the way up."""
+
+    def __init__(self, reason: str, *, fix: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fix = fix
+        self.path: list[str] = []
+
+
+class _Plain:
+    """Turns a payload into what the JSON encoder knows, and refuses what it would bend."""
+
+    __slots__ = ("_budget", "_in_utc", "_size_max")
+
+    def __init__(self, size_max: int, *, in_utc: bool = False) -> None:
+        self._in_utc = in_utc
+        self._size_max = size_max
+        # Every item takes a byte at least. Lists that share their parts can be small in
+        # memory and endless as text, so the items are counted before they are written.
+        self._budget = size_max
+
+    def of(self, payload: object) -> object:
+        try:
+            return self._plain(payload, NESTING_MAX)
+        except _Unfit as unfit:
+            path = "payload" + "".join(reversed(unfit.path))
+            raise NotSerializable(path, unfit.reason, fix=unfit.fix) from None
+
+    def _plain(self, value: Any, levels: int) -> object:
+        match value:
+            case str() if type(value) is str:
+                return value
+            case None | bool():
+                return value
+            case int():
+                number = int(value)
+                if -_INT_MAX <= number <= _INT_MAX:
+                    return number
+                return {"$int": _digits(number)}
+            case float():
+                return _float(float(value))
+            case str():
+                return str.__str__(value)
+            case dict():
+                return self._dict(value, self._room(levels, len(value)))
+            case list() | tuple():
+                return self._list(value, self._room(levels, len(value)))
+            case _:
+                return self._tagged(value)
+
+    def _room(self, levels: int, items: int) -> int:
+        if not levels:
+            raise _Unfit(f"it is nested deeper than {NESTING_MAX} levels, or contains itself.")
+        self._budget -= items
+        if self._budget < 0:
+            raise PayloadTooLarge(self._size_max - self._budget, size_max=self._size_max)
+        return levels - 1
+
+    def _list(self, values: Any, levels: int) -> list[object]:
+        plain = []
+        for value in values:
+            try:
+                plain.append(self._plain(value, levels))
+            except _Unfit as unfit:
+                unfit.path.append(f"[{len(plain)}]")
+                raise
+        return plain
+
+    def _dict(self, values: Mapping[Any, Any], levels: int) -> dict[str, object]:
+        plain = {}
+        for key, value in values.items():
+            if not isinstance(key, str):
+                raise _Unfit(f"its key {key!r} is not a string.", fix="Use str(key).")
+            try:
+                plain[str.__str__(key)] = self._plain(value, levels)
+            except _Unfit as unfit:
+                unfit.path.append(f"[{key!r}]")
+                raise
+        if len(plain) == 1:
+            [(key, value)] = plain.items()
+            if key.startswith("$"):
+                return {f"${key}": value}
+        return plain
+
+    def _tagged(self, value: object) -> dict[str, object]:
+        match value:
+            case datetime():
+                if value.utcoffset() is None:
+                    raise _Unfit(
+                        f"the datetime {value} has no time zone.",
+                        fix="Use datetime.now(UTC), or pass tzinfo=.",
+                    )
+                return {"$datetime": datetime.isoformat(_utc(value) if self._in_utc else value)}
+            case date():
+                return {"$date": date.isoformat(value)}
+            case timedelta():
+                return {"$timedelta": [value.days, value.seconds, value.microseconds]}
+            case Decimal():
+                if not value.is_finite():
+                    raise _Unfit(f"{value} is not a finite number.")
+                return {"$decimal": str(value)}
+            case UUID():
+                return {"$uuid": str(value)}
+            case bytes():
+                return {"$bytes": base64.b64encode(value).decode("ascii")}
+            case set() | frozenset():
+                raise _Unfit("a set has no order.", fix="Pass sorted(...) or list(...).")
+            case _:
+                raise _Unfit(
+                    f"a {type(value).__qualname__} has no JSON form.",
+                    fix="Pass its id or its plain fields, and load the object in the handler.",
+                )
+
+
+def _utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # within a day of the first or last datetime that there is
+        return moment
+
+
+def _digits(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:
+        raise _Unfit("the integer has more digits than Python will read back.") from None
+
+
+def _float(number: float) -> object:
+    if not isfinite(number):
+        raise _Unfit(f"{number} is not a finite number.")
+    text = repr(number)
+    return {"$float": text} if "e" in text or text == "-0.0" else number
+
+
+def _checked(text: str, size_max: int) -> str:
+    if "\\u0000" in text and _has_nul(json.loads(text)):
+        raise NotSerializable(
+            "payload", "a string holds a NUL character.", fix="Pass bytes, or remove it."
+        )
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise NotSerializable(
+            "payload", "a string holds half a character (a lone surrogate).", fix="Pass bytes."
+        ) from None
+    if size > size_max:
+        raise PayloadTooLarge(size, size_max=size_max)
+    return text
+
+
+def _has_nul(value: object) -> bool:
+    match value:
+        case str():
+            return "\x00" in value
+        case list():
+            return any(map(_has_nul, value))
+        case dict():
+            return any(map(_has_nul, value)) or any(map(_has_nul, value.values()))
+        case _:
+            return False
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], object]]] = {
+    "$datetime": datetime.fromisoformat,
+    "$date": date.fromisoformat,
+    "$timedelta": lambda parts: timedelta(*parts),
+    "$decimal": Decimal,
+    "$uuid": UUID,
+    "$bytes": _bytes,
+    "$int": int,
+    "$float": float,
+}
+
+
+def _untag(found: dict[str, Any]) -> object:
+    if len(found) != 1:
+        return found
+    [(key, value)] = found.items()
+    if not key.startswith("$"):
+        return found
+    if key.startswith("$$"):
+        return {key[1:]: value}
+    reader = _READERS.get(key)
+    if reader is None:
+        raise PayloadUnreadable(f"the tag {key!r} is not known.")
+    try:
+        return reader(value)
+    except (ValueError, TypeError, AttributeError, OverflowError, InvalidOperation) as error:
+        raise PayloadUnreadable(f"{value!r} is not a {key[1:]}.") from error
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise PayloadUnreadable(f"{word} is not a finite number.")
+
+
+_UNTAGGED = JSONDecoder(parse_constant=_refuse_constant)
+_TAGGED = JSONDecoder(parse_constant=_refuse_constant, object_hook=_untag)
+
+# The scanner below JSONDecoder.decode: a quarter of the time, without the two regular
+# expressions for white space. Typeshed does not know it, though it has been there since 2.6.
+_Scan = Callable[[str, int], tuple[Any, int]]
+_scan_untagged: _Scan = _UNTAGGED.scan_once  # type: ignore[attr-defined]
+_scan_tagged: _Scan = _TAGGED.scan_once  # type: ignore[attr-defined]

@@ -1,0 +1,170 @@
+"""Lengths of time as people write them: ``"5m"`` ↔ ``timedelta(minutes=5)``."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Final
+
+from tickwork.errors import InvalidDuration
+
+# A month and a year are not here on purpose: they are no lengths, but calendar steps.
+_MICROSECONDS: Final = {
+    "w": 604_800_000_000,
+    "d": 86_400_000_000,
+    "h": 3_600_000_000,
+    "m": 60_000_000,
+    "s": 1_000_000,
+    "ms": 1_000,
+    "us": 1,
+}
+_SPELLINGS: Final = {
+    "w": "w week weeks",
+    "d": "d day days",
+    "h": "h hr hrs hour hours",
+    "m": "m min mins minute minutes",
+    "s": "s sec secs second seconds",
+    "ms": "ms millisecond milliseconds",
+    "us": "us microsecond microseconds",
+}
+_UNIT_BY_SPELLING: Final = {
+    spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()
+}
+_SIZES: Final = tuple(_MICROSECONDS)
+_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_TEXT_MAX = 100
+_MICROSECOND = timedelta(microseconds=1)
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a length of time, such as ``"90s"``, ``"1h30m"``, ``"2 days"`` or ``"1.5h"``.
+
+    Units go from large to small, each once, so that a slip such as ``"5m 5m"`` is seen.
+
+    >>> parse_duration("1h30m")
+    datetime.timedelta(seconds=5400)
+
+    Raises:
+        InvalidDuration: The text is no length of time; the error says why.
+    """
+    if len(text) > _TEXT_MAX:
+        raise InvalidDuration(text, f"it is longer than {_TEXT_MAX} characters.")
+    total = Fraction(0)
+    smallest = -1
+    position = 0
+    while position < len(text):
+        part = _PART.match(text, position)
+        if part is None:
+            raise InvalidDuration(text, f"{text[position:]!r} does not start with a number.")
+        number, spelling = part.groups()
+        unit = _unit(text, number, spelling)
+        size = _SIZES.index(unit)
+        if size <= smallest:
+            raise InvalidDuration(text, "units go from large to small, each once.")
+        smallest = size
+        total += Fraction(number) * _MICROSECONDS[unit]
+        position = part.end()
+    if smallest < 0:
+        raise InvalidDuration(text, "it is empty.")
+    if total.denominator != 1:
+        raise InvalidDuration(text, "nothing finer than a microsecond can be kept.")
+    try:
+        return timedelta(microseconds=int(total))
+    except OverflowError:
+        raise InvalidDuration(text, "it is longer than time itself.") from None
+
+
+def as_duration(length: timedelta | float | str) -> timedelta:
+    """Take a length however a caller says it: as it is, in seconds, or as text.
+
+    >>> as_duration(90) == as_duration("1m30s") == timedelta(seconds=90)
+    True
+
+    Raises:
+        InvalidDuration: It is no length of time.
+    """
+    match length:
+        case timedelta():
+            return length
+        case str():
+            return parse_duration(length)
+        case bool():
+            raise InvalidDuration(length, "it is a yes or no.")
+        case int() | float():
+            try:
+                return timedelta(seconds=length)
+            except (OverflowError, ValueError):
+                raise InvalidDuration(length, "it is not a number of seconds.") from None
+        case _:  # a caller without a type checker
+            raise InvalidDuration(length, f"it is a {type(length).__name__}.")
+
+
+def format_duration(length: timedelta) -> str:
+    """Write a length in the exact form that :func:`parse_duration` reads back.
+
+    >>> format_duration(timedelta(minutes=90))
+    '1h30m'
+    """
+    assert length >= timedelta(0), length
+    return "".join(f"{count}{unit}" for count, unit in _parts(length)) or "0s"
+
+
+def human_duration(length: timedelta) -> str:
+    """Write a length for people: the two largest units, the rest rounded away.
+
+    >>> human_duration(timedelta(days=3, hours=4, minutes=5))
+    '3d 4h'
+    >>> human_duration(timedelta(milliseconds=1234))
+    '1.23s'
+    """
+    sign = "-" if length < timedelta(0) else ""
+    length = abs(length)
+    if not length:
+        return "0s"
+    # Each bound is where three digits would round up into the next larger unit.
+    if length < timedelta(milliseconds=1):
+        return f"{sign}{length // _MICROSECOND}us"
+    if length < timedelta(milliseconds=999.5):
+        return f"{sign}{length / timedelta(milliseconds=1):.3g}ms"
+    if length < timedelta(seconds=59.95):
+        return f"{sign}{length / timedelta(seconds=1):.3g}s"
+    return sign + " ".join(f"{count}{unit}" for count, unit in _parts(_rounded(length))[:2])
+
+
+def later(moment: datetime, length: timedelta) -> datetime:
+    """The moment that much later, or the last one in the calendar if that is sooner.
+
+    Somebody who says "in ten thousand years" must not break the batch that says so.
+    """
+    try:
+        return moment + length
+    except OverflowError:
+        return _LAST
+
+
+def _unit(text: str, number: str, spelling: str) -> str:
+    if not spelling:
+        raise InvalidDuration(text, f"{number} has no unit.")
+    try:
+        return _UNIT_BY_SPELLING[spelling]
+    except KeyError:
+        raise InvalidDuration(text, f"{spelling!r} is not a unit.") from None
+
+
+def _parts(length: timedelta) -> list[tuple[int, str]]:
+    # Weeks are read but not written: "8d" says more than "1w1d".
+    rest = length // _MICROSECOND
+    parts = []
+    for unit in _SIZES[1:]:
+        count, rest = divmod(rest, _MICROSECONDS[unit])
+        if count:
+            parts.append((count, unit))
+    return parts
+
+
+def _rounded(length: timedelta) -> timedelta:
+    # Half a unit is added before cutting, so that a carry ("59m 60s") takes care of itself.
+    small = "h" if length >= timedelta(days=1) else "m" if length >= timedelta(hours=1) else "s"
+    step = timedelta(microseconds=_MICROSECONDS[small])
+    # timedelta.max would overflow when rounded up.
+    return (length + min(step / 2, timedelta.max - length)) // step * step

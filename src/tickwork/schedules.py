@@ -1,0 +1,172 @@
+"""Rules that say when: each constructor gives an immutable value.
+
+A rule knows its instants (``next_after``, ``prev_before``, ``preview``,
+``count_between``), says what it means (``describe``) and fits into a row (``to_text``,
+:func:`from_text`). What returns a :class:`Timetable` can be refined by more words:
+
+>>> from tickwork import schedules
+>>> schedules.every_five_minutes().hours(range(9, 18)).weekdays().describe()
+'every 5 minutes during hours 9 to 17 on Monday to Friday (UTC)'
+"""
+
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
+from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
+from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.cron import Cron
+from tickwork._domain.schedules.frequencies import Timetable
+from tickwork._domain.schedules.interval import Interval, Once
+from tickwork._domain.schedules.pattern import SYMBOLS, Pattern
+from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
+from tickwork._domain.schedules.rules import from_text
+
+P = ParamSpec("P")
+
+
+def _constructor(word: Callable[Concatenate[Timetable, P], Timetable]) -> Callable[P, Timetable]:
+    """A word of the chain as a function that begins one."""
+
+    def begin(*args: P.args, **kwargs: P.kwargs) -> Timetable:
+        return word(Timetable(), *args, **kwargs)
+
+    begin.__name__ = begin.__qualname__ = word.__name__
+    begin.__doc__ = word.__doc__
+    return begin
+
+
+cron = _constructor(Timetable.cron)
+pattern = _constructor(Timetable.pattern)
+symbol = _constructor(Timetable.symbol)
+every = _constructor(Timetable.every)
+once = _constructor(Timetable.once)
+on = _constructor(Timetable.on)
+every_second = _constructor(Timetable.every_second)
+every_two_seconds = _constructor(Timetable.every_two_seconds)
+every_five_seconds = _constructor(Timetable.every_five_seconds)
+every_ten_seconds = _constructor(Timetable.every_ten_seconds)
+every_fifteen_seconds = _constructor(Timetable.every_fifteen_seconds)
+every_twenty_seconds = _constructor(Timetable.every_twenty_seconds)
+every_thirty_seconds = _constructor(Timetable.every_thirty_seconds)
+every_minute = _constructor(Timetable.every_minute)
+every_two_minutes = _constructor(Timetable.every_two_minutes)
+every_three_minutes = _constructor(Timetable.every_three_minutes)
+every_four_minutes = _constructor(Timetable.every_four_minutes)
+every_five_minutes = _constructor(Timetable.every_five_minutes)
+every_ten_minutes = _constructor(Timetable.every_ten_minutes)
+every_fifteen_minutes = _constructor(Timetable.every_fifteen_minutes)
+every_twenty_minutes = _constructor(Timetable.every_twenty_minutes)
+every_thirty_minutes = _constructor(Timetable.every_thirty_minutes)
+hourly = _constructor(Timetable.hourly)
+every_hour = _constructor(Timetable.every_hour)
+hourly_at = _constructor(Timetable.hourly_at)
+every_two_hours = _constructor(Timetable.every_two_hours)
+every_three_hours = _constructor(Timetable.every_three_hours)
+every_four_hours = _constructor(Timetable.every_four_hours)
+every_six_hours = _constructor(Timetable.every_six_hours)
+daily = _constructor(Timetable.daily)
+daily_at = _constructor(Timetable.daily_at)
+twice_daily = _constructor(Timetable.twice_daily)
+weekly = _constructor(Timetable.weekly)
+weekly_on = _constructor(Timetable.weekly_on)
+monthly = _constructor(Timetable.monthly)
+monthly_on = _constructor(Timetable.monthly_on)
+twice_monthly = _constructor(Timetable.twice_monthly)
+last_day_of_month = _constructor(Timetable.last_day_of_month)
+quarterly = _constructor(Timetable.quarterly)
+yearly = _constructor(Timetable.yearly)
+yearly_on = _constructor(Timetable.yearly_on)
+seconds = _constructor(Timetable.seconds)
+minutes = _constructor(Timetable.minutes)
+hours = _constructor(Timetable.hours)
+days = _constructor(Timetable.days)
+months = _constructor(Timetable.months)
+weekdays = _constructor(Timetable.weekdays)
+weekends = _constructor(Timetable.weekends)
+sundays = _constructor(Timetable.sundays)
+mondays = _constructor(Timetable.mondays)
+tuesdays = _constructor(Timetable.tuesdays)
+wednesdays = _constructor(Timetable.wednesdays)
+thursdays = _constructor(Timetable.thursdays)
+fridays = _constructor(Timetable.fridays)
+saturdays = _constructor(Timetable.saturdays)
+timezone = _constructor(Timetable.timezone)
+between = _constructor(Timetable.between)
+unless_between = _constructor(Timetable.unless_between)
+except_on = _constructor(Timetable.except_on)
+
+__all__ = [
+    "SYMBOLS",
+    "Bounded",
+    "Cron",
+    "Interval",
+    "Missing",
+    "Once",
+    "Pattern",
+    "Recurrence",
+    "Schedule",
+    "Timetable",
+    "Unit",
+    "Window",
+    "Windowed",
+    "between",
+    "cron",
+    "daily",
+    "daily_at",
+    "days",
+    "every",
+    "every_fifteen_minutes",
+    "every_fifteen_seconds",
+    "every_five_minutes",
+    "every_five_seconds",
+    "every_four_hours",
+    "every_four_minutes",
+    "every_hour",
+    "every_minute",
+    "every_second",
+    "every_six_hours",
+    "every_ten_minutes",
+    "every_ten_seconds",
+    "every_thirty_minutes",
+    "every_thirty_seconds",
+    "every_three_hours",
+    "every_three_minutes",
+    "every_twenty_minutes",
+    "every_twenty_seconds",
+    "every_two_hours",
+    "every_two_minutes",
+    "every_two_seconds",
+    "except_on",
+    "fridays",
+    "from_text",
+    "hourly",
+    "hourly_at",
+    "hours",
+    "last_day_of_month",
+    "minutes",
+    "mondays",
+    "monthly",
+    "monthly_on",
+    "months",
+    "on",
+    "once",
+    "pattern",
+    "quarterly",
+    "saturdays",
+    "seconds",
+    "sundays",
+    "symbol",
+    "thursdays",
+    "timezone",
+    "tuesdays",
+    "twice_daily",
+    "twice_monthly",
+    "unless_between",
+    "wednesdays",
+    "weekdays",
+    "weekends",
+    "weekly",
+    "weekly_on",
+    "yearly",
+    "yearly_on",
+]

@@ -1,0 +1,50 @@
+"""Where rows live. ``open_store(url)`` gives the store that a URL names."""
+
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tickwork.errors import InvalidStoreUrl
+from tickwork.stores.contract import Store
+
+__all__ = ["Store", "open_store"]
+
+
+def open_store(url: str, **options: Any) -> Store:
+    """Open the store that a URL names; nothing is connected to before the first use.
+
+    ``sqlite:///relative.db`` and ``sqlite:////absolute.db`` name a file, ``sqlite://`` a store
+    in memory for this process, ``postgresql://user@host/database`` a server, ``memory://`` the
+    plain-Python reference for tests. Options of a store may stand in the URL or be given
+    here: ``sqlite:///jobs.db?synchronous=NORMAL``.
+
+    Raises:
+        InvalidStoreUrl: the URL names no store.
+        DriverMissing: the store needs a driver that is not installed.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidStoreUrl(url, f"{error}.") from None
+    scheme = parts.scheme.partition("+")[0]
+    if scheme == "memory":
+        from tickwork.stores.memory import MemoryStore  # noqa: PLC0415  # loaded on demand
+
+        return MemoryStore(**options)
+    if scheme == "sqlite":
+        from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415
+
+        if parts.netloc:
+            raise InvalidStoreUrl(url, "a path begins with a third slash.")
+        options = {**dict(parse_qsl(parts.query)), **options}
+        unknown = options.keys() - {"synchronous", "busy_timeout", "prefix", "clock"}
+        if unknown:
+            raise InvalidStoreUrl(url, f"there is no option {min(unknown)!r}.")
+        return SqliteStore(unquote(parts.path[1:]), **options)
+    if scheme in {"postgresql", "postgres"}:
+        from tickwork.stores.postgres.store import PostgresStore  # noqa: PLC0415
+
+        return PostgresStore(url, **options)
+    known = "sqlite, postgresql and memory"
+    raise InvalidStoreUrl(
+        url, f"{scheme!r} is not among {known}." if scheme else "it has no scheme."
+    )

@@ -1,0 +1,147 @@
+"""What people ask for: cancel, reschedule, pause, lock. And the rows of workers."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.limits import is_kept_between_attempts
+from tickwork._domain.status import RunStatus
+from tickwork.stores._sql.operations.limits import free
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import lock_of, micros, micros_or_none, worker_params
+from tickwork.stores._sql.statement import Operation, Rows
+from tickwork.stores.contract import Canceling, LockRow, Pause, PauseKind, WorkerRow
+
+CANCEL_MAX: Final = 10_000
+"""Runs of one schedule that are canceled at a time."""
+
+
+def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Operation[Canceling]:
+    """Cancel a waiting run at once; ask a running one's worker to stop it."""
+    rows = yield query("lock_run", id=run_id)
+    if not rows:
+        return (yield from _finished_or_unknown(query, run_id))
+    status, _, _, limit_keys = rows[0]
+    if status == RunStatus.RUNNING:
+        yield query("request_cancel", id=run_id, now=micros(now))
+        return Canceling.REQUESTED
+    yield from _cancel_waiting(query, [(run_id, limit_keys)], now=now, reason=reason)
+    return Canceling.DONE
+
+
+def cancel_schedule(
+    query: Queries, tenant: str, schedule: str, *, now: datetime, reason: str
+) -> Operation[int]:
+    """Cancel every waiting run of a schedule, and ask running ones to stop."""
+    rows = yield query("runs_of_schedule", tenant=tenant, schedule=schedule, limit=CANCEL_MAX)
+    waiting = [(row[0], row[2]) for row in rows if row[1] != RunStatus.RUNNING]
+    if len(waiting) < len(rows):
+        yield query("request_cancel_of_schedules", many=[(micros(now), schedule, tenant)])
+    if waiting:
+        yield from _cancel_waiting(query, waiting, now=now, reason=reason)
+    return len(rows)
+
+
+def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -> Operation[None]:
+    ids = sorted(row[0] for row in runs)
+    yield query("cancel_waiting", ids=ids, now=micros(now), reason=reason)
+    yield query("free_keys", ids=ids, now=micros(now))
+    # A run that waits holds only those slots that it kept from an earlier attempt.
+    slots = [
+        (run_id, key)
+        for run_id, limit_keys in runs
+        for key in (json.loads(limit_keys) if limit_keys else ())
+        if is_kept_between_attempts(key)
+    ]
+    if slots:
+        yield from free(query, slots)
+
+
+def reschedule(
+    query: Queries, run_id: RunId, *, due_at: datetime, now: datetime
+) -> Operation[Canceling]:
+    """Change when a run is due, while it was never claimed."""
+    rows = yield query("lock_run", id=run_id)
+    if not rows:
+        return (yield from _finished_or_unknown(query, run_id))
+    token = rows[0][2]
+    if token > 0:
+        return Canceling.CLAIMED
+    yield query("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
+    return Canceling.DONE
+
+
+def _finished_or_unknown(query: Queries, run_id: RunId) -> Operation[Canceling]:
+    is_finished = (yield query("is_finished", id=run_id))[0][0]
+    return Canceling.FINISHED if is_finished else Canceling.UNKNOWN
+
+
+# ---------------------------------------------------------------- pauses, locks, workers
+
+
+def pause(query: Queries, pause: Pause) -> Operation[None]:
+    """Stop a queue or job."""
+    yield query(
+        "insert_pause",
+        kind=pause.kind.value,
+        name=pause.name,
+        paused_at=micros(pause.paused_at),
+        note=pause.note,
+        until=micros_or_none(pause.until),
+    )
+
+
+def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
+    """Let a queue or job go on."""
+    return bool((yield query("delete_pause", kind=kind.value, name=name))[0][0])
+
+
+def acquire_lock(query: Queries, lock: LockRow, *, now: datetime) -> Operation[LockRow | None]:
+    """Take a lock; None, or the row of its holder."""
+    yield query(
+        "take_lock",
+        name=lock.name,
+        owner=lock.owner,
+        host=lock.host,
+        pid=lock.pid,
+        acquired_at=micros(lock.acquired_at),
+        until=micros(lock.until),
+        now=micros(now),
+    )
+    holder = lock_of((yield query("get_lock", name=lock.name))[0])
+    return None if holder.owner == lock.owner else holder
+
+
+def renew_lock(
+    query: Queries, name: str, owner: str, *, until: datetime, now: datetime
+) -> Operation[bool]:
+    """Hold a lock for longer."""
+    rows = yield query("renew_lock", name=name, owner=owner, until=micros(until), now=micros(now))
+    return bool(rows[0][0])
+
+
+def release_lock(query: Queries, name: str, owner: str | None) -> Operation[bool]:
+    """Give a lock up."""
+    return bool((yield query("release_lock", name=name, owner=owner))[0][0])
+
+
+def beat_worker(query: Queries, worker: WorkerRow) -> Operation[None]:
+    """Write how a worker is."""
+    yield query("beat_worker", **worker_params(worker))
+
+
+def remove_worker(query: Queries, worker: WorkerId) -> Operation[None]:
+    """Forget a worker that has ended."""
+    yield query("delete_worker", id=worker)
+
+
+def stamp_seen(
+    query: Queries, *, jobs: Sequence[str], schedules: Sequence[str], now: datetime
+) -> Operation[None]:
+    """Note that a live program defines these."""
+    if jobs:
+        yield query("stamp_jobs", many=[(job, micros(now)) for job in sorted(jobs)])
+    if schedules:
+        yield query("stamp_schedules", ids=sorted(schedules), now=micros(now))

@@ -1,0 +1,74 @@
+"""Runs in: one or many, unique or not, once even when repeated."""
+
+from collections.abc import Sequence
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import NewRun
+from tickwork._domain.status import Phase
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import micros, micros_or_none, new_run_row
+from tickwork.stores._sql.statement import Operation, Overtaken, Row
+from tickwork.stores.contract import Enqueued
+
+
+def enqueue(
+    query: Queries, runs: Sequence[NewRun], *, is_repeat: bool = False
+) -> Operation[list[Enqueued]]:
+    """Add runs; answer for each with itself, or with the run that was there first."""
+    holder_by_id: dict[RunId, RunId] = {}
+    fresh = runs
+    if is_repeat:
+        # By id before by key: a run of ours that has finished may have let its key go.
+        here = {row[0] for row in (yield query("find_ids", ids=[run.id for run in runs]))}
+        holder_by_id = {run.id: run.id for run in runs if run.id in here}
+        fresh = [run for run in runs if run.id not in here]
+    if any(run.overlap_key or run.unique for run in fresh):
+        holder_by_id.update((yield from _take_keys(query, fresh)))
+        fresh = [run for run in fresh if run.id not in holder_by_id]
+    if fresh:
+        yield from insert_runs(query, fresh)
+    return [Enqueued(holder_by_id.get(run.id, run.id), run.id not in holder_by_id) for run in runs]
+
+
+def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
+    """Insert runs whose keys are theirs, and wake whoever waits for such."""
+    yield query("insert_runs", many=[new_run_row(run) for run in runs])
+    if "notify" in query:
+        queues = sorted({run.queue for run in runs if run.phase is Phase.READY})
+        if queues:
+            yield query("notify", queues=queues)
+
+
+def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:
+    """Take the keys that are free; return who holds those that are not, by the run that wanted.
+
+    A run that is not added holds nothing for those behind it in the same call.
+    """
+    overlap_keys = sorted({run.overlap_key for run in runs if run.overlap_key})
+    unique_keys = sorted({run.unique.key for run in runs if run.unique})
+    held: dict[str, RunId] = {}
+    if overlap_keys:
+        held.update((yield query("overlap_holders", keys=overlap_keys)))
+    if unique_keys:
+        now = micros(max(run.created_at for run in runs))
+        held.update((yield query("key_holders", keys=unique_keys, now=now)))
+    holders: dict[RunId, RunId] = {}
+    protected: list[Row] = []
+    for run in runs:
+        keys = [run.overlap_key] if run.overlap_key else []
+        if run.unique:
+            keys.append(run.unique.key)
+        holder = next((held[key] for key in keys if key in held), None)
+        if holder is not None:
+            holders[run.id] = holder
+            continue
+        held.update(dict.fromkeys(keys, run.id))
+        if run.unique:
+            until = micros_or_none(run.unique.until)
+            protected.append((run.unique.key, run.id, until, micros(run.created_at)))
+    if protected:
+        # In one order everywhere: two that want the same keys must not wait in a circle.
+        count = (yield query("protect_keys", many=sorted(protected)))[0][0]
+        if count != len(protected):
+            raise Overtaken
+    return holders

@@ -1,0 +1,63 @@
+"""Leases: extended while work goes on, ended when a worker is known to be dead."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.run import Claim
+from tickwork._domain.status import RunStatus
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import micros, micros_or_none
+from tickwork.stores._sql.statement import Operation
+from tickwork.stores.contract import Beat, Held, LogLine
+
+
+def extend_leases(query: Queries, held: Sequence[Held], *, until: datetime) -> Operation[Beat]:
+    """Extend leases; learn which are lost, and which runs somebody wants stopped."""
+    held = sorted(held)
+    lease_until = micros(until)
+    yield query(
+        "extend_leases",
+        many=[(lease_until, micros_or_none(one.started_at), one.run_id, one.token) for one in held],
+    )
+    token_by_id = {one.run_id: one.token for one in held}
+    lost: list[RunId] = []
+    cancel_requested: list[RunId] = []
+    for run_id, token, status, requested_at in (yield query("held_rows", ids=list(token_by_id))):
+        if token != token_by_id[run_id] or status != RunStatus.RUNNING:
+            lost.append(run_id)
+        elif requested_at is not None:
+            cancel_requested.append(run_id)
+    return Beat(lost, cancel_requested)
+
+
+def release_worker(query: Queries, worker: WorkerId, *, now: datetime) -> Operation[int]:
+    """End all leases of a worker that is known to be dead."""
+    return int((yield query("release_worker", worker=worker, now=micros(now)))[0][0])
+
+
+def save_progress(
+    query: Queries, claim: Claim, *, progress: str | None, checkpoint: str | None
+) -> Operation[bool]:
+    """Keep a handler's progress or checkpoint, under its token."""
+    rows = yield query(
+        "save_progress",
+        id=claim.run_id,
+        token=claim.token,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+    return bool(rows[0][0])
+
+
+def append_log(
+    query: Queries, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int
+) -> Operation[None]:
+    """Keep log lines of a run, the first ``lines_max`` of them."""
+    count = (yield query("count_log", id=run_id))[0][0]
+    rows = [
+        (run_id, count + place, micros(line.at), line.level, line.logger, line.message)
+        for place, line in enumerate(lines[: max(0, lines_max - count)])
+    ]
+    if rows:
+        yield query("insert_log", many=rows)

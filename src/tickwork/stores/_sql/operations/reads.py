@@ -1,0 +1,116 @@
+"""For people: one run, many runs, counts; and pruning what nobody reads any more."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Run
+from tickwork._domain.status import Phase
+from tickwork.stores._sql.filters import filtered
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import (
+    attempt_of,
+    job_of,
+    limits_of,
+    log_line_of,
+    micros,
+    pause_of,
+    run_of,
+    worker_of,
+)
+from tickwork.stores._sql.statement import Operation
+from tickwork.stores.contract import (
+    Counts,
+    JobRow,
+    LimitRow,
+    Page,
+    Pause,
+    Pruned,
+    RunFilter,
+    Story,
+    WorkerRow,
+)
+
+
+def get_runs(query: Queries, run_ids: Sequence[RunId]) -> Operation[list[Run]]:
+    """Runs by id, unfinished or finished."""
+    if not run_ids:
+        return []
+    return [run_of(row) for row in (yield query("get_runs", ids=list(run_ids)))]
+
+
+def find_run_ids(query: Queries, prefix: str, *, limit: int) -> Operation[list[RunId]]:
+    """Ids that begin like this."""
+    return [row[0] for row in (yield query("find_run_ids", prefix=prefix.lower(), limit=limit))]
+
+
+def list_runs(
+    query: Queries, where: RunFilter, *, cursor: str | None, limit: int
+) -> Operation[Page]:
+    """Runs by id, newest first: the best of the living and of history, merged."""
+    live = yield filtered(query, "list_live", where, cursor=cursor, limit=limit + 1)
+    old = yield filtered(query, "list_history", where, cursor=cursor, limit=limit + 1)
+    rows = sorted([*live, *old], key=lambda row: str(row[0]), reverse=True)
+    runs = [run_of(row) for row in rows[:limit]]
+    return Page(runs, runs[-1].id if len(rows) > limit else None)
+
+
+def story(query: Queries, run_id: RunId) -> Operation[Story | None]:
+    """A run with its attempts and its log."""
+    found = yield from get_runs(query, [run_id])
+    if not found:
+        return None
+    attempts = [attempt_of(row) for row in (yield query("get_attempts", id=run_id))]
+    lines = [log_line_of(row) for row in (yield query("get_log", id=run_id))]
+    return Story(found[0], attempts, lines)
+
+
+def count_runs(query: Queries, *, cap: int) -> Operation[Counts]:
+    """Unfinished runs by phase, counted no further than ``cap``."""
+    rows = yield query("count_phases", cap=cap)
+    return Counts({Phase(row[0]): row[1] for row in rows}, cap)
+
+
+def count_taken(query: Queries, keys: Sequence[str]) -> Operation[dict[str, int]]:
+    """How many slots of these keys are taken."""
+    found: dict[str, int] = dict((yield query("count_slots", keys=list(keys))))
+    return {key: found.get(key, 0) for key in keys}
+
+
+def slot_holders(query: Queries, key: str, *, limit: int) -> Operation[list[RunId]]:
+    """Who holds the slots of a key."""
+    return [row[0] for row in (yield query("slot_holders", key=key, limit=limit))]
+
+
+def list_jobs(query: Queries, *, tenant: str | None) -> Operation[list[JobRow]]:
+    """What happened to each job."""
+    return [job_of(row) for row in (yield query("list_jobs", tenant=tenant))]
+
+
+def list_limits(query: Queries) -> Operation[list[LimitRow]]:
+    """All limits, by name."""
+    return limits_of((yield query("list_limits")))
+
+
+def list_pauses(query: Queries) -> Operation[list[Pause]]:
+    """Paused queues and jobs."""
+    return [pause_of(row) for row in (yield query("list_pauses"))]
+
+
+def list_workers(query: Queries) -> Operation[list[WorkerRow]]:
+    """All workers, the newest beat first."""
+    return [worker_of(row) for row in (yield query("list_workers"))]
+
+
+def prune(
+    query: Queries, *, before: datetime, limit: int, with_definitions: bool
+) -> Operation[Pruned]:
+    """Remove one batch of what ended, or was last seen, before this instant."""
+    edge = micros(before)
+    ids = [row[0] for row in (yield query("old_runs", before=edge, limit=limit))]
+    runs = (yield query("prune_runs", ids=sorted(ids), before=edge))[0][0] if ids else 0
+    if not with_definitions:
+        return Pruned(runs, 0, 0)
+    schedules = (yield query("prune_schedules", before=edge, limit=limit))[0][0]
+    jobs = (yield query("prune_jobs", before=edge, limit=limit))[0][0]
+    return Pruned(runs, jobs, schedules)

@@ -1,0 +1,252 @@
+"""Steps that were decided, written under the token of their claim."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import NamedTuple
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.limits import is_kept_between_attempts
+from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.run import Claim
+from tickwork._domain.status import RunStatus
+from tickwork._domain.transitions import Transition
+from tickwork.stores._sql.operations.limits import free
+from tickwork.stores._sql.operations.skips import (
+    SkipFolder,
+    instant_of,
+    mark_skips,
+    may_fold,
+    schedule_of,
+)
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import (
+    attempt_row,
+    finished_row,
+    micros,
+    micros_or_none,
+    returned_row,
+    standing_claim_of,
+)
+from tickwork.stores._sql.statement import Operation, Row
+from tickwork.stores.contract import Expired, Verdict
+
+_CLAIM_COLUMNS = 19
+
+
+class _Written(NamedTuple):
+    """What became of a batch of steps. What is neither had landed before."""
+
+    landed: list[Transition]
+    lost: set[RunId]
+
+
+def record(
+    query: Queries, steps: Sequence[Transition], *, is_repeat: bool = False
+) -> Operation[list[RunId]]:
+    """Write steps; return the runs that are no longer ours."""
+    plain: list[Transition] = []
+    others: list[Transition] = []
+    for step in steps:
+        # After a lost answer each step is looked at: it may be there already.
+        (others if is_repeat or not _is_plain(step) else plain).append(step)
+    lost: set[RunId] = set()
+    landed: list[Transition] = []
+    if plain:
+        written = yield from _finish(query, plain)
+        landed += written.landed
+        lost |= written.lost
+    if others:
+        written = yield from _write_locked(query, others, is_repeat=is_repeat)
+        landed += written.landed
+        lost |= written.lost
+    fired = [step for step in landed if step.claim.schedule is not None and step.due_at is None]
+    if fired:
+        yield from mark_skips(query, fired)
+    touched = fold_jobs(landed)
+    if touched:
+        yield query("touch_jobs", many=touched)
+    return [step.claim.run_id for step in steps if step.claim.run_id in lost]
+
+
+def _is_plain(step: Transition) -> bool:
+    """Whether nothing but the run's own row is concerned: most runs, on a good day."""
+    claim = step.claim
+    return (
+        step.outcome is OutcomeKind.SUCCEEDED
+        and step.due_at is None
+        and claim.attempt == 1
+        and not claim.limit_keys
+        and not claim.crashes
+    )
+
+
+def _finish(query: Queries, steps: list[Transition]) -> Operation[_Written]:
+    """Move finished runs to history, each under its token."""
+    count = (yield query("finish_runs", many=[finished_row(step) for step in steps]))[0][0]
+    written = _Written(steps, set())
+    if count != len(steps):
+        ids = [step.claim.run_id for step in steps]
+        found = {(row[0], row[1]) for row in (yield query("find_finished", ids=ids))}
+        landed = [step for step in steps if (step.claim.run_id, step.claim.token) in found]
+        written = _Written(landed, set(ids) - {step.claim.run_id for step in landed})
+    if written.landed:
+        yield query(
+            "free_keys",
+            ids=[step.claim.run_id for step in written.landed],
+            now=micros(max(step.ended_at for step in written.landed)),
+        )
+    return written
+
+
+def _write_locked(
+    query: Queries, steps: Sequence[Transition], *, is_repeat: bool
+) -> Operation[_Written]:
+    """Steps that touch more than one table: their rows are locked first, by id."""
+    rows = yield query("lock_running", ids=sorted(step.claim.run_id for step in steps))
+    token_by_id: dict[RunId, int] = dict(rows)
+    ours: list[Transition] = []
+    gone: list[Transition] = []
+    for step in steps:
+        is_ours = token_by_id.get(step.claim.run_id) == step.claim.token
+        (ours if is_ours else gone).append(step)
+    attempts = [attempt_row(step) for step in ours if step.leaves_attempt]
+    if attempts:
+        yield query("insert_attempts", many=attempts)
+    finished = [step for step in ours if step.due_at is None]
+    if finished:
+        written = yield from _finish(query, finished)
+        assert not written.lost, written.lost
+    returned = [step for step in ours if step.due_at is not None]
+    if returned:
+        yield query("return_runs", many=[returned_row(step) for step in returned])
+    slots = [
+        (step.claim.run_id, key)
+        for step in ours
+        for key in step.claim.limit_keys
+        if step.due_at is None or not is_kept_between_attempts(key)
+    ]
+    if slots:
+        yield from free(query, slots)
+    lost = {step.claim.run_id for step in gone}
+    if gone and is_repeat:
+        lost -= yield from _landed_before(query, gone)
+    return _Written(ours, lost)
+
+
+def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set[RunId]]:
+    """Which of these were written by a try whose answer was lost."""
+    ids = [step.claim.run_id for step in steps]
+    found = {(row[0], row[1]) for row in (yield query("find_finished", ids=ids))}
+    for run_id, token, status, _ in (yield query("held_rows", ids=ids)):
+        # It waits again under our token: nobody but us, or a reaper, can have put it there.
+        if status != RunStatus.RUNNING:
+            found.add((run_id, token))
+    landed = {step.claim.run_id for step in steps if (step.claim.run_id, step.claim.token) in found}
+    skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in landed]
+    if skipped:
+        folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})
+        for step in skipped:
+            at = instant_of(step.claim)
+            if folder.has(schedule_of(step.claim), reason=step.reason, at=at):
+                landed.add(step.claim.run_id)
+    return landed
+
+
+# ---------------------------------------------------------------- job rows
+
+
+class _JobFacts:
+    """What a batch says about one job, folded in order of end."""
+
+    __slots__ = ("error", "error_at", "failures", "has_success", "run_at", "success_at")
+
+    def __init__(self) -> None:
+        self.run_at: datetime | None = None
+        self.success_at: datetime | None = None
+        self.error_at: datetime | None = None
+        self.error = ""
+        self.failures = 0
+        self.has_success = False
+
+
+def fold_jobs(steps: Iterable[Transition]) -> list[Row]:
+    """Rows for ``touch_jobs``, one for each job, sorted: they are locked in this order."""
+    facts_by_job: dict[tuple[str, str], _JobFacts] = {}
+    for step in sorted(steps, key=_ended_at):
+        outcome, ended_at = step.outcome, step.ended_at
+        if outcome is not OutcomeKind.SUCCEEDED and not _is_telling(step):
+            continue
+        claim = step.claim
+        facts = facts_by_job.get((claim.tenant, claim.job))
+        if facts is None:
+            facts = facts_by_job[claim.tenant, claim.job] = _JobFacts()
+        facts.run_at = ended_at
+        if outcome is OutcomeKind.SUCCEEDED:
+            facts.success_at, facts.failures, facts.has_success = ended_at, 0, True
+        elif outcome is not OutcomeKind.CANCELED:
+            facts.error_at, facts.error = ended_at, step.reason
+            facts.failures += 1
+    return [
+        (
+            tenant,
+            job,
+            micros_or_none(facts.run_at),
+            micros_or_none(facts.success_at),
+            micros_or_none(facts.error_at),
+            facts.error,
+            facts.failures,
+            int(facts.has_success),
+        )
+        for (tenant, job), facts in sorted(facts_by_job.items())
+    ]
+
+
+def _is_telling(step: Transition) -> bool:
+    # A run that had not started when its worker died is no failure of the job.
+    if step.outcome is OutcomeKind.CRASHED:
+        return step.crash > 0
+    return step.outcome in {OutcomeKind.FAILED, OutcomeKind.CANCELED}
+
+
+_ended_at = attrgetter("ended_at")
+
+
+# ---------------------------------------------------------------- leases that ended
+
+
+def reap(
+    query: Queries, *, now: datetime, limit: int, verdict: Verdict
+) -> Operation[list[Transition]]:
+    """Take back runs whose lease has ended, as ``verdict`` decides for each."""
+    steps: list[Transition] = []
+    broken: list[Row] = []
+    for row in (yield query("expired_runs", now=micros(now), limit=limit)):
+        started_at, cancel_requested_at, worker = row[_CLAIM_COLUMNS:]
+        try:
+            claim = standing_claim_of(row[:_CLAIM_COLUMNS])
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
+            broken.append((row[0], micros(now), f"The row cannot be read: {error!r}"))
+            continue
+        has_started, is_canceled = started_at is not None, cancel_requested_at is not None
+        steps.append(verdict(Expired(claim, has_started, is_canceled, worker)))
+    if broken:
+        yield query("set_aside", many=broken)
+    if steps:
+        lost = yield from record(query, steps)
+        assert not lost, lost
+    return steps
+
+
+def complete(
+    query: Queries, claim: Claim, *, now: datetime, result: str | None = None
+) -> Operation[bool]:
+    """Finish a run inside a caller's transaction: no gate, no job row is touched."""
+    step = Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, result=result)
+    written = yield from _finish(query, [step])
+    if written.lost:
+        return False
+    slots = [(claim.run_id, key) for key in claim.limit_keys]
+    if slots:
+        yield query("delete_slots", many=slots)
+    return True

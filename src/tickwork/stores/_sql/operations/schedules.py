@@ -1,0 +1,206 @@
+"""Schedules: registered, paused, fired."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from tickwork._domain.identity import ScheduleId
+from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from tickwork._domain.tick import SetAside, Skip, TickPlan
+from tickwork.stores._sql.operations.enqueue import enqueue
+from tickwork.stores._sql.operations.skips import SkipFolder
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import (
+    micros,
+    micros_or_none,
+    moment_or_none,
+    move_row,
+    schedule_of,
+    skip_row,
+    spec_params,
+)
+from tickwork.stores._sql.statement import Operation, Overtaken, Row
+from tickwork.stores.contract import KeysOf, Planner
+
+
+def add_schedule(
+    query: Queries,
+    schedule_id: ScheduleId,
+    spec: ScheduleSpec,
+    *,
+    now: datetime,
+    next_due_at: datetime | None,
+) -> Operation[ScheduleRow]:
+    """Add a schedule, or return the one of this name."""
+    yield query(
+        "insert_schedule",
+        id=schedule_id,
+        now=micros(now),
+        next_due_at=micros_or_none(next_due_at),
+        **spec_params(spec),
+    )
+    rows = yield query("get_schedule", tenant=spec.tenant, name=spec.name)
+    return schedule_of(rows[0])
+
+
+def change_schedule(
+    query: Queries,
+    row: ScheduleRow,
+    spec: ScheduleSpec,
+    *,
+    now: datetime,
+    next_due_at: datetime | None,
+) -> Operation[ScheduleRow | None]:
+    """Replace what was said, if nobody else has since."""
+    yield query(
+        "update_schedule",
+        id=row.id,
+        revision=row.revision,
+        now=micros(now),
+        next_due_at=micros_or_none(next_due_at),
+        **spec_params(spec),
+    )
+    rows = yield query("get_schedule_by_id", id=row.id)
+    if not rows:
+        return None
+    found = schedule_of(rows[0])
+    is_ours = found.revision == row.revision + 1 and found.spec == spec
+    return found if is_ours else None
+
+
+def remove_schedule(query: Queries, schedule_id: ScheduleId) -> Operation[bool]:
+    """Remove a schedule; its runs stay."""
+    return bool((yield query("delete_schedule", id=schedule_id))[0][0])
+
+
+def pause_schedule(
+    query: Queries,
+    schedule_id: ScheduleId,
+    *,
+    now: datetime,
+    note: str,
+    until: datetime | None,
+    next_due_at: datetime | None,
+) -> Operation[bool]:
+    """Stop firing until resumed, or until an instant."""
+    rows = yield query(
+        "pause_schedule",
+        id=schedule_id,
+        now=micros(now),
+        note=note,
+        until=micros_or_none(until),
+        next_due_at=micros_or_none(next_due_at),
+    )
+    return bool(rows[0][0])
+
+
+def resume_schedule(
+    query: Queries, schedule_id: ScheduleId, *, next_due_at: datetime | None
+) -> Operation[bool]:
+    """Go on from this instant."""
+    rows = yield query("resume_schedule", id=schedule_id, next_due_at=micros_or_none(next_due_at))
+    return bool(rows[0][0])
+
+
+def get_schedule(query: Queries, tenant: str, name: str) -> Operation[ScheduleRow | None]:
+    """One schedule, by name."""
+    rows = yield query("get_schedule", tenant=tenant, name=name)
+    return schedule_of(rows[0]) if rows else None
+
+
+def list_schedules(
+    query: Queries, *, tenant: str | None, after: tuple[str, str] | None, limit: int
+) -> Operation[list[ScheduleRow]]:
+    """Schedules by (tenant, name)."""
+    after_tenant, after_name = after or (None, None)
+    rows = yield query(
+        "list_schedules",
+        tenant=tenant,
+        after_tenant=after_tenant,
+        after_name=after_name,
+        limit=limit,
+    )
+    return [schedule_of(row) for row in rows]
+
+
+def next_firing_at(query: Queries, *, jobs: Collection[str] | None) -> Operation[datetime | None]:
+    """When the next schedule of these jobs falls due."""
+    rows = yield query("next_firing", jobs=None if jobs is None else sorted(jobs))
+    return moment_or_none(rows[0][0])
+
+
+def fire(
+    query: Queries,
+    *,
+    now: datetime,
+    limit: int,
+    jobs: Collection[str] | None,
+    keys_of: KeysOf,
+    plan: Planner,
+) -> Operation[TickPlan]:
+    """One tick: lock what is due, plan, and write the plan."""
+    rows = yield query(
+        "due_schedules",
+        now=micros(now),
+        jobs=None if jobs is None else sorted(jobs),
+        limit=limit,
+    )
+    due, broken = _readable(rows, now=micros(now))
+    keys = sorted(keys_of(due))
+    # Read after the schedules are locked: what was taken before may be free by now, and
+    # nobody else can take a key of theirs.
+    taken = {row[0] for row in (yield query("taken_keys", keys=keys, now=micros(now)))}
+    made = plan(due, taken)
+    if made.runs:
+        answers = yield from enqueue(query, made.runs)
+        if not all(answer.is_new for answer in answers):
+            raise Overtaken
+    if made.skips:
+        yield from _write_skips(query, made.skips, now=micros(now))
+    if made.moves:
+        moved = yield query("move_schedules", many=[move_row(move) for move in made.moves])
+        if moved[0][0] != len(made.moves):
+            raise Overtaken
+    if made.cancels:
+        spec_by_id = {row.id: row.spec for row in due}
+        specs = [spec_by_id[schedule_id] for schedule_id in made.cancels]
+        yield query(
+            "request_cancel_of_schedules",
+            many=[(micros(now), spec.name, spec.tenant) for spec in specs],
+        )
+    return made._replace(set_aside=[*made.set_aside, *broken])
+
+
+def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list[SetAside]]:
+    """Rows that can be understood; the others are set aside, and stop nobody."""
+    due: list[ScheduleRow] = []
+    broken: list[SetAside] = []
+    for row in rows:
+        try:
+            due.append(schedule_of(row, now=now))
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
+            broken.append(SetAside(row[0], f"The row cannot be read: {error!r}"))
+    return due, broken
+
+
+def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operation[None]:
+    folder = yield from SkipFolder.read(
+        query, {(skip.schedule.spec.tenant, skip.schedule.spec.name) for skip in skips}
+    )
+    rows: list[Row] = []
+    for skip in sorted(skips, key=lambda skip: skip.first_at):
+        spec = skip.schedule.spec
+        is_folded = folder.add(
+            (spec.tenant, spec.name),
+            run_id=skip.id,
+            reason=skip.reason,
+            first_at=micros(skip.first_at),
+            last_at=micros(skip.last_at),
+            instants=skip.instants,
+            now=now,
+        )
+        if not is_folded:
+            rows.append(skip_row(skip, now=now, queue=QUEUE_DEFAULT, priority=PRIORITY_DEFAULT))
+    if rows:
+        yield query("insert_skips", many=rows)
+    yield from folder.write(query)

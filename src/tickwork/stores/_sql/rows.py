@@ -1,0 +1,410 @@
+"""Rows to domain values and back: the only Python that knows the columns and their order."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from tickwork._domain.identity import RunId, ScheduleId, WorkerId
+from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow, ScheduleSpec
+from tickwork._domain.run import Claim, NewRun, Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.tick import Move, Skip
+from tickwork._domain.transitions import Transition
+from tickwork.stores._sql.statement import Row
+from tickwork.stores.contract import (
+    Attempt,
+    JobRow,
+    LimitRow,
+    LockRow,
+    LogLine,
+    Pause,
+    PauseKind,
+    WorkerRow,
+)
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# ---------------------------------------------------------------- values
+
+
+def micros(moment: datetime) -> int:
+    """An instant as the database keeps it: microseconds since 1970."""
+    since = moment - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def micros_or_none(moment: datetime | None) -> int | None:
+    return None if moment is None else micros(moment)
+
+
+def moment(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)
+
+
+def moment_or_none(value: int | None) -> datetime | None:
+    return None if value is None else EPOCH + timedelta(microseconds=value)
+
+
+def length_micros(length: timedelta) -> int:
+    return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
+
+
+def _texts(value: str | None) -> tuple[str, ...]:
+    return tuple(json.loads(value)) if value else ()
+
+
+def _texts_column(values: Sequence[str]) -> str | None:
+    return json.dumps(list(values)) if values else None
+
+
+# ---------------------------------------------------------------- runs
+
+
+def new_run_row(run: NewRun) -> Row:
+    """For ``insert_runs``."""
+    return (
+        run.id,
+        run.tenant,
+        run.job,
+        run.queue,
+        run.priority,
+        run.phase.value,
+        micros(run.due_at),
+        None if run.expires_at is None else micros(run.expires_at),
+        run.args,
+        json.dumps(run.tags) if run.tags else None,
+        run.attempts_max,
+        run.overlap_key,
+        json.dumps(run.limit_keys) if run.limit_keys else None,
+        run.schedule,
+        None if run.nominal_at is None else micros(run.nominal_at),
+        run.target,
+        run.retry_of,
+        run.trace,
+        micros(run.created_at),
+    )
+
+
+def claim_of(row: Row, *, lease_until: datetime) -> Claim:
+    """A row of ``claim_columns`` as it was before the claim, to the claim it becomes.
+
+    Made for every run, so it builds the tuple at once, and checks what it must by itself.
+    """
+    (
+        run_id,
+        job,
+        tenant,
+        queue,
+        args,
+        attempt,
+        attempts_max,
+        crashes,
+        token,
+        due_at,
+        _,
+        put_offs,
+        expires_at,
+        schedule,
+        nominal_at,
+        limit_keys,
+        target,
+        trace,
+        checkpoint,
+    ) = row
+    if not (0 <= attempt < attempts_max and token >= 0 and crashes >= 0):
+        raise ValueError(f"attempt {attempt} of {attempts_max}, token {token}, {crashes} crashes")
+    return _new_claim(
+        Claim,
+        (
+            run_id,
+            job,
+            tenant,
+            queue,
+            args,
+            attempt + 1,
+            attempts_max,
+            crashes,
+            token + 1,
+            EPOCH + timedelta(0, 0, due_at),
+            lease_until,
+            put_offs,
+            None if expires_at is None else moment(expires_at),
+            schedule,
+            None if nominal_at is None else moment(nominal_at),
+            _texts(limit_keys) if limit_keys else (),
+            target,
+            trace,
+            checkpoint,
+        ),
+    )
+
+
+_new_claim = tuple.__new__
+
+
+def standing_claim_of(row: Row) -> Claim:
+    """A row of ``claim_columns`` of a run that is claimed already."""
+    before = (*row[:5], row[5] - 1, *row[6:8], row[8] - 1, *row[9:])
+    return claim_of(before, lease_until=moment(row[10]))
+
+
+def run_of(row: Row) -> Run:
+    """A row of ``live_as_run`` or ``history_as_run``."""
+    return Run(
+        id=RunId(row[0]),
+        tenant=row[1],
+        job=row[2],
+        queue=row[3],
+        priority=row[4],
+        status=RunStatus(row[5]),
+        phase=None if row[6] is None else Phase(row[6]),
+        due_at=moment(row[7]),
+        expires_at=moment_or_none(row[8]),
+        args=row[9],
+        tags=_texts(row[10]),
+        attempt=row[11],
+        attempts_max=row[12],
+        crashes=row[13],
+        put_offs=row[14],
+        token=row[15],
+        lease_until=moment_or_none(row[16]),
+        worker=row[17],
+        overlap_key=row[18],
+        limit_keys=_texts(row[19]),
+        blocked_on=row[20],
+        schedule=row[21],
+        nominal_at=moment_or_none(row[22]),
+        target=row[23],
+        external_id=row[24],
+        retry_of=row[25],
+        trace=row[26],
+        progress=row[27],
+        checkpoint=row[28],
+        cancel_requested_at=moment_or_none(row[29]),
+        created_at=moment(row[30]),
+        started_at=moment_or_none(row[31]),
+        ended_at=moment_or_none(row[32]),
+        result=row[33],
+        reason=row[34],
+        instants=row[35],
+        last_nominal_at=moment_or_none(row[36]),
+    )
+
+
+# ---------------------------------------------------------------- transitions
+
+
+def finished_row(step: Transition) -> Row:
+    """For ``finish_runs``."""
+    claim, to_status, outcome, ended_at, started_at, _, refund, crash, _, _, result, reason, _ = (
+        step
+    )
+    since = ended_at - EPOCH
+    # An enum's ``value`` is computed each time; ``_value_`` is what it is computed from.
+    return (
+        claim[0],
+        claim[8],
+        to_status._value_,
+        refund,
+        crash,
+        None if started_at is None else micros(started_at),
+        (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds,
+        outcome._value_,
+        result,
+        reason,
+    )
+
+
+def returned_row(step: Transition) -> Row:
+    """For ``return_runs``."""
+    assert step.due_at is not None, step
+    assert step.phase is not None, step
+    return (
+        step.claim.run_id,
+        step.claim.token,
+        step.to_status.value,
+        step.phase.value,
+        micros(step.due_at),
+        step.refund,
+        step.crash,
+        step.put_off,
+        step.attempts_max,
+        step.reason,
+    )
+
+
+def attempt_row(step: Transition) -> Row:
+    """For ``insert_attempts``."""
+    return (
+        step.claim.run_id,
+        step.claim.token,
+        step.claim.attempt,
+        step.outcome.value,
+        micros_or_none(step.started_at),
+        micros(step.ended_at),
+        step.reason,
+        step.traceback,
+    )
+
+
+def attempt_of(row: Row) -> Attempt:
+    return Attempt(
+        row[0], row[1], row[2], row[3], moment_or_none(row[4]), moment(row[5]), *row[6:9]
+    )
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def spec_params(spec: ScheduleSpec) -> dict[str, Any]:
+    """For ``insert_schedule`` and ``update_schedule``."""
+    return {
+        "tenant": spec.tenant,
+        "name": spec.name,
+        "job": spec.job,
+        "rule": spec.rule,
+        "zone": spec.zone,
+        "args": spec.args,
+        "queue": spec.queue,
+        "priority": spec.priority,
+        "expires": None if spec.expires is None else length_micros(spec.expires),
+        "overlap": spec.overlap.value,
+        "misfire": spec.misfire.value,
+        "grace": length_micros(spec.grace),
+        "jitter": length_micros(spec.jitter),
+        "until": micros_or_none(spec.until),
+        "target": spec.target,
+        "tags": _texts_column(spec.tags),
+        "origin": spec.origin.value,
+    }
+
+
+def schedule_of(row: Row, *, now: int | None = None) -> ScheduleRow:
+    """A row of ``schedule_columns``; a pause that ended before ``now`` is none."""
+    paused_at, paused_until = row[22], row[23]
+    if now is not None and paused_until is not None and paused_until <= now:
+        paused_at = None
+    return ScheduleRow(
+        id=ScheduleId(row[0]),
+        spec=ScheduleSpec(
+            tenant=row[1],
+            name=row[2],
+            job=row[3],
+            rule=row[4],
+            zone=row[5],
+            args=row[6],
+            queue=row[7],
+            priority=row[8],
+            expires=None if row[9] is None else timedelta(microseconds=row[9]),
+            overlap=Overlap(row[10]),
+            misfire=Misfire(row[11]),
+            grace=timedelta(microseconds=row[12]),
+            jitter=timedelta(microseconds=row[13]),
+            until=moment_or_none(row[14]),
+            target=row[15],
+            tags=_texts(row[16]),
+            origin=Origin(row[17]),
+        ),
+        created_at=moment(row[18]),
+        next_due_at=moment_or_none(row[19]),
+        last_fired_at=moment_or_none(row[20]),
+        revision=row[21],
+        paused_at=moment_or_none(paused_at),
+        paused_until=None if paused_at is None else moment_or_none(paused_until),
+        paused_note="" if paused_at is None else row[24],
+        seen_at=moment_or_none(row[25]),
+    )
+
+
+def move_row(move: Move) -> Row:
+    """For ``move_schedules``."""
+    return (
+        move.schedule_id,
+        micros(move.due_at),
+        micros_or_none(move.next_due_at),
+        micros_or_none(move.last_fired_at),
+    )
+
+
+def skip_row(skip: Skip, *, now: int, queue: str, priority: int) -> Row:
+    """For ``insert_skips``."""
+    spec = skip.schedule.spec
+    first = micros(skip.first_at)
+    return (
+        skip.id,
+        spec.tenant,
+        spec.job,
+        spec.queue or queue,
+        priority if spec.priority is None else spec.priority,
+        first,
+        spec.args,
+        spec.name,
+        first,
+        micros(skip.last_at),
+        skip.instants,
+        now,
+        now,
+        skip.reason,
+    )
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def worker_params(worker: WorkerRow) -> dict[str, Any]:
+    return {
+        "id": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "boot_id": worker.boot_id,
+        "process_started": worker.process_started,
+        "started_at": micros(worker.started_at),
+        "beat_at": micros(worker.beat_at),
+        "queues": None if worker.queues is None else json.dumps(worker.queues),
+        "jobs": json.dumps(worker.jobs),
+        "slots": worker.slots,
+        "running": worker.running,
+        "version": worker.version,
+    }
+
+
+def worker_of(row: Row) -> WorkerRow:
+    return WorkerRow(
+        id=WorkerId(row[0]),
+        host=row[1],
+        pid=row[2],
+        boot_id=row[3],
+        process_started=row[4],
+        started_at=moment(row[5]),
+        beat_at=moment(row[6]),
+        queues=None if row[7] is None else _texts(row[7]),
+        jobs=_texts(row[8]),
+        slots=row[9],
+        running=row[10],
+        version=row[11],
+    )
+
+
+def lock_of(row: Row) -> LockRow:
+    return LockRow(row[0], row[1], row[2], row[3], moment(row[4]), moment(row[5]))
+
+
+def pause_of(row: Row) -> Pause:
+    return Pause(PauseKind(row[0]), row[1], moment(row[2]), row[3], moment_or_none(row[4]))
+
+
+def limits_of(rows: Iterable[Row]) -> list[LimitRow]:
+    return [LimitRow(*row) for row in rows]
+
+
+def job_of(row: Row) -> JobRow:
+    seen_at, last_run_at, last_success_at, last_error_at = map(moment_or_none, row[2:6])
+    return JobRow(
+        row[0], row[1], seen_at, last_run_at, last_success_at, last_error_at, row[6], row[7]
+    )
+
+
+def log_line_of(row: Row) -> LogLine:
+    return LogLine(moment(row[0]), *row[1:4])

@@ -1,0 +1,326 @@
+"""The contract, carried out by driving operations. A dialect adds connections and SQL."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from tickwork._domain.identity import RunId, ScheduleId, WorkerId
+from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.run import Claim, NewRun, Run
+from tickwork._domain.status import Phase
+from tickwork._domain.tick import TickPlan
+from tickwork._domain.transitions import Transition
+from tickwork.stores._sql.operations import (
+    claim,
+    control,
+    enqueue,
+    leases,
+    limits,
+    reads,
+    record,
+    schedules,
+)
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.statement import Operation
+from tickwork.stores.contract import (
+    Beat,
+    Canceling,
+    Counts,
+    Enqueued,
+    Held,
+    JobRow,
+    KeysOf,
+    LimitRow,
+    LockRow,
+    LogLine,
+    Page,
+    Pause,
+    PauseKind,
+    Planner,
+    Pruned,
+    RunFilter,
+    Story,
+    Verdict,
+    Wanted,
+    WorkerRow,
+)
+
+T = TypeVar("T")
+
+
+class SqlStore(ABC):
+    """Every verb of the contract is one operation, run by :meth:`_write` or :meth:`_read`."""
+
+    query: Queries
+
+    @abstractmethod
+    def _write(self, begin: Callable[[], Operation[T]]) -> T:
+        """Run an operation in a transaction; begin it anew after a transient failure."""
+
+    @abstractmethod
+    def _read(self, begin: Callable[[], Operation[T]]) -> T:
+        """The same for an operation that only reads."""
+
+    # ------------------------------------------------------------ runs
+
+    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        if not runs:
+            return []
+        return self._write(lambda: enqueue.enqueue(self.query, runs, is_repeat=is_repeat))
+
+    def stage(self, *, now: datetime, limit: int) -> int:
+        return self._write(lambda: claim.stage(self.query, now=now, limit=limit))
+
+    def claim(
+        self,
+        wanted: Wanted,
+        *,
+        worker: WorkerId,
+        tag: str,
+        now: datetime,
+        lease: timedelta,
+        lease_by_job: Mapping[str, timedelta] | None = None,
+    ) -> list[Claim]:
+        return self._write(
+            lambda: claim.claim(
+                self.query,
+                wanted,
+                worker=worker,
+                tag=tag,
+                now=now,
+                lease=lease,
+                lease_by_job=lease_by_job,
+            )
+        )
+
+    def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
+        return self._read(lambda: claim.find_claims(self.query, worker=worker, tag=tag))
+
+    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat:
+        if not held:
+            return Beat([], [])
+        return self._write(lambda: leases.extend_leases(self.query, held, until=until))
+
+    def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
+        if not steps:
+            return []
+        return self._write(lambda: record.record(self.query, steps, is_repeat=is_repeat))
+
+    def reap(self, *, now: datetime, limit: int, verdict: Verdict) -> list[Transition]:
+        return self._write(lambda: record.reap(self.query, now=now, limit=limit, verdict=verdict))
+
+    def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
+        return self._write(lambda: leases.release_worker(self.query, worker, now=now))
+
+    def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
+        return self._write(lambda: record.complete(self.query, claim, now=now, result=result))
+
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+        return self._write(lambda: control.cancel(self.query, run_id, now=now, reason=reason))
+
+    def cancel_schedule(
+        self, tenant: str, schedule: str, *, now: datetime, reason: str = ""
+    ) -> int:
+        return self._write(
+            lambda: control.cancel_schedule(self.query, tenant, schedule, now=now, reason=reason)
+        )
+
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+        return self._write(lambda: control.reschedule(self.query, run_id, due_at=due_at, now=now))
+
+    def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # of the contract
+        return self._write(lambda: limits.sweep(self.query, limit=limit))
+
+    def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
+        pairs = list(pairs)
+        return self._write(lambda: claim.park(self.query, pairs, limit=limit))
+
+    def unpark(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
+        pairs = list(pairs)
+        return self._write(lambda: claim.unpark(self.query, pairs, limit=limit))
+
+    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
+        return self._read(lambda: claim.ready_pairs(self.query, phase=phase))
+
+    def save_progress(
+        self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
+    ) -> bool:
+        return self._write(
+            lambda: leases.save_progress(
+                self.query, claim, progress=progress, checkpoint=checkpoint
+            )
+        )
+
+    def append_log(self, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int) -> None:
+        self._write(lambda: leases.append_log(self.query, run_id, lines, lines_max=lines_max))
+
+    def next_due_at(self) -> datetime | None:
+        return self._read(lambda: claim.next_due_at(self.query))
+
+    # ------------------------------------------------------------ schedules
+
+    def add_schedule(
+        self,
+        schedule_id: ScheduleId,
+        spec: ScheduleSpec,
+        *,
+        now: datetime,
+        next_due_at: datetime | None,
+    ) -> ScheduleRow:
+        return self._write(
+            lambda: schedules.add_schedule(
+                self.query, schedule_id, spec, now=now, next_due_at=next_due_at
+            )
+        )
+
+    def change_schedule(
+        self,
+        row: ScheduleRow,
+        spec: ScheduleSpec,
+        *,
+        now: datetime,
+        next_due_at: datetime | None,
+    ) -> ScheduleRow | None:
+        return self._write(
+            lambda: schedules.change_schedule(
+                self.query, row, spec, now=now, next_due_at=next_due_at
+            )
+        )
+
+    def remove_schedule(self, schedule_id: ScheduleId) -> bool:
+        return self._write(lambda: schedules.remove_schedule(self.query, schedule_id))
+
+    def stamp_seen(
+        self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
+    ) -> None:
+        self._write(lambda: control.stamp_seen(self.query, jobs=jobs, schedules=schedules, now=now))
+
+    def pause_schedule(
+        self,
+        schedule_id: ScheduleId,
+        *,
+        now: datetime,
+        note: str = "",
+        until: datetime | None = None,
+        next_due_at: datetime | None = None,
+    ) -> bool:
+        return self._write(
+            lambda: schedules.pause_schedule(
+                self.query,
+                schedule_id,
+                now=now,
+                note=note,
+                until=until,
+                next_due_at=next_due_at,
+            )
+        )
+
+    def resume_schedule(self, schedule_id: ScheduleId, *, next_due_at: datetime | None) -> bool:
+        return self._write(
+            lambda: schedules.resume_schedule(self.query, schedule_id, next_due_at=next_due_at)
+        )
+
+    def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
+        return self._read(lambda: schedules.get_schedule(self.query, tenant, name))
+
+    def list_schedules(
+        self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
+    ) -> list[ScheduleRow]:
+        return self._read(
+            lambda: schedules.list_schedules(self.query, tenant=tenant, after=after, limit=limit)
+        )
+
+    def fire(
+        self,
+        *,
+        now: datetime,
+        limit: int,
+        jobs: Collection[str] | None,
+        keys_of: KeysOf,
+        plan: Planner,
+    ) -> TickPlan:
+        return self._write(
+            lambda: schedules.fire(
+                self.query, now=now, limit=limit, jobs=jobs, keys_of=keys_of, plan=plan
+            )
+        )
+
+    def next_firing_at(self, *, jobs: Collection[str] | None = None) -> datetime | None:
+        return self._read(lambda: schedules.next_firing_at(self.query, jobs=jobs))
+
+    # ------------------------------------------------------------ control
+
+    def set_limits(self, slots_by_name: Mapping[str, int]) -> None:
+        self._write(lambda: limits.set_limits(self.query, slots_by_name))
+
+    def change_limit(self, name: str, slots: int | None, *, now: datetime) -> None:  # noqa: ARG002
+        self._write(lambda: limits.change_limit(self.query, name, slots))
+
+    def list_limits(self) -> list[LimitRow]:
+        return self._read(lambda: reads.list_limits(self.query))
+
+    def pause(self, pause: Pause) -> None:
+        self._write(lambda: control.pause(self.query, pause))
+
+    def resume(self, kind: PauseKind, name: str) -> bool:
+        return self._write(lambda: control.resume(self.query, kind, name))
+
+    def list_pauses(self) -> list[Pause]:
+        return self._read(lambda: reads.list_pauses(self.query))
+
+    def acquire_lock(self, lock: LockRow, *, now: datetime) -> LockRow | None:
+        return self._write(lambda: control.acquire_lock(self.query, lock, now=now))
+
+    def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
+        return self._write(
+            lambda: control.renew_lock(self.query, name, owner, until=until, now=now)
+        )
+
+    def release_lock(self, name: str, owner: str | None = None) -> bool:
+        return self._write(lambda: control.release_lock(self.query, name, owner))
+
+    def beat_worker(self, worker: WorkerRow) -> None:
+        self._write(lambda: control.beat_worker(self.query, worker))
+
+    def remove_worker(self, worker: WorkerId) -> None:
+        self._write(lambda: control.remove_worker(self.query, worker))
+
+    def list_workers(self) -> list[WorkerRow]:
+        return self._read(lambda: reads.list_workers(self.query))
+
+    # ------------------------------------------------------------ reads
+
+    def get_run(self, run_id: RunId) -> Run | None:
+        return next(iter(self.get_runs([run_id])), None)
+
+    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
+        return self._read(lambda: reads.get_runs(self.query, run_ids))
+
+    def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
+        return self._read(lambda: reads.find_run_ids(self.query, prefix, limit=limit))
+
+    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        return self._read(lambda: reads.list_runs(self.query, where, cursor=cursor, limit=limit))
+
+    def story(self, run_id: RunId) -> Story | None:
+        return self._read(lambda: reads.story(self.query, run_id))
+
+    def count_runs(self, *, cap: int = 10_000) -> Counts:
+        return self._read(lambda: reads.count_runs(self.query, cap=cap))
+
+    def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
+        return self._read(lambda: reads.count_taken(self.query, keys))
+
+    def slot_holders(self, key: str, *, limit: int = 10) -> list[RunId]:
+        return self._read(lambda: reads.slot_holders(self.query, key, limit=limit))
+
+    def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
+        return self._read(lambda: reads.list_jobs(self.query, tenant=tenant))
+
+    def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
+        return self._write(
+            lambda: reads.prune(
+                self.query, before=before, limit=limit, with_definitions=with_definitions
+            )
+        )

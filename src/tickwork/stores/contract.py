@@ -1,0 +1,564 @@
+"""What a store does, in the words of the domain. Every store passes one suite of tests.
+
+Stores carry out what was decided elsewhere. They hold no rules, ask no clock (``now`` is
+always handed in, and is the database's time) and make no ids. Each verb is one
+transaction: it happens as a whole, or not at all.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from tickwork._domain.identity import RunId, ScheduleId, WorkerId
+from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.run import Claim, NewRun, Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.tick import TickPlan
+from tickwork._domain.transitions import Transition
+
+# ---------------------------------------------------------------- runs
+
+
+class Enqueued(NamedTuple):
+    """Which run stands for one that was enqueued: itself, or the one that was there first."""
+
+    run_id: RunId
+    is_new: bool
+
+
+class Wanted(NamedTuple):
+    """What a worker may take: its queues (None: all), the jobs it knows, and how many.
+
+    ``is_ahead`` asks for runs that may wait in the worker's hands before they start: those
+    with limit keys or an earlier crash are left where they are.
+    """
+
+    limit: int
+    queues: tuple[str, ...] | None = None
+    jobs: tuple[str, ...] | None = None  # None: whatever there is
+    is_ahead: bool = False
+
+
+class Held(NamedTuple):
+    """A claim that a worker still works on; ``started_at`` once its handler was called."""
+
+    run_id: RunId
+    token: int
+    started_at: datetime | None = None
+
+
+class Beat(NamedTuple):
+    """What a heartbeat learned.
+
+    A run that is ``lost`` has been claimed by another, or taken back: its token differs, or
+    it is not running. A run that is gone was finished, and is not lost.
+    """
+
+    lost: list[RunId]
+    cancel_requested: list[RunId]
+
+
+class Canceling(StrEnum):
+    """What became of a request to cancel, or of one to reschedule."""
+
+    DONE = "done"  # it was waiting, and is canceled (or due at another time) now
+    REQUESTED = "requested"  # it runs: its worker will be told
+    CLAIMED = "claimed"  # too late: it was claimed before
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+
+
+class Expired(NamedTuple):
+    """A claim whose lease has ended, for :func:`reap` to decide on."""
+
+    claim: Claim
+    has_started: bool
+    is_cancel_requested: bool
+    worker: WorkerId | None
+
+
+Verdict: TypeAlias = Callable[[Expired], Transition]
+Planner: TypeAlias = Callable[[Sequence[ScheduleRow], Collection[str]], TickPlan]
+"""Makes the plan of a tick, from the schedules that are due and the keys that are taken."""
+KeysOf: TypeAlias = Callable[[Sequence[ScheduleRow]], Collection[str]]
+
+
+class LogLine(NamedTuple):
+    """One line that a handler logged."""
+
+    at: datetime
+    level: str
+    logger: str
+    message: str
+
+
+class RunStore(Protocol):
+    """Runs: in, claimed, extended, recorded, taken back."""
+
+    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        """Add runs, all or none; answer for each, in order.
+
+        A run whose unique key is protected is not added: the answer names the run that
+        holds the key. ``is_repeat`` says that an earlier try may have landed: ids that
+        are here already, unfinished or finished, are not added again.
+        """
+        ...
+
+    def stage(self, *, now: datetime, limit: int) -> int:
+        """Move runs that fell due from waiting to ready; return how many."""
+        ...
+
+    def claim(
+        self,
+        wanted: Wanted,
+        *,
+        worker: WorkerId,
+        tag: str,
+        now: datetime,
+        lease: timedelta,
+        lease_by_job: Mapping[str, timedelta] | None = None,
+    ) -> list[Claim]:
+        """Claim ready runs by (priority, due_at, id), under their limits.
+
+        Never more than ``limit``; nothing of a paused queue or job; at most one run that
+        has crashed before. A run that finds a limit full is blocked on it. ``tag`` marks
+        the rows, so that a claim whose answer was lost can be found again.
+        """
+        ...
+
+    def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
+        """The claims made under this tag that still hold: after a lost answer."""
+        ...
+
+    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat:
+        """Extend these leases, and note which handlers have started."""
+        ...
+
+    def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
+        """Write decided steps, each only under its claim's token; return the lost ones.
+
+        One transaction: history, attempts, slots, unblocking, unique keys, job rows.
+        ``is_repeat`` says that an earlier try may have landed: what is in history under
+        the same token is not lost.
+        """
+        ...
+
+    def reap(self, *, now: datetime, limit: int, verdict: Verdict) -> list[Transition]:
+        """Take back runs whose lease has ended, as ``verdict`` decides for each."""
+        ...
+
+    def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
+        """End all leases of a worker that is known to be dead; the next reap takes them."""
+        ...
+
+    def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
+        """Finish a run, touching no gate and no job row; False when the claim was lost.
+
+        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited.
+        """
+        ...
+
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+        """Cancel a waiting run at once; ask a running one's worker to stop it."""
+        ...
+
+    def cancel_schedule(
+        self, tenant: str, schedule: str, *, now: datetime, reason: str = ""
+    ) -> int:
+        """Cancel every waiting run of a schedule, ask running ones to stop; return how many."""
+        ...
+
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+        """Change when a run is due, while it was never claimed."""
+        ...
+
+    def sweep(self, *, now: datetime, limit: int) -> int:
+        """Let out blocked runs whose limit has room; return how many."""
+        ...
+
+    def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
+        """Move ready runs of these (queue, job) pairs out of the way; return how many."""
+        ...
+
+    def unpark(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
+        """Move parked runs of these pairs back among the ready ones; return how many."""
+        ...
+
+    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
+        """The (queue, job) pairs that have runs in this phase."""
+        ...
+
+    def save_progress(
+        self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
+    ) -> bool:
+        """Keep a handler's progress or checkpoint; False when the claim was lost."""
+        ...
+
+    def append_log(self, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int) -> None:
+        """Keep log lines of a run, the first ``lines_max`` of them."""
+        ...
+
+    def next_due_at(self) -> datetime | None:
+        """When the next waiting run falls due."""
+        ...
+
+
+# ---------------------------------------------------------------- schedules
+
+
+class ScheduleStore(Protocol):
+    """Schedules: registered, fired, paused."""
+
+    def add_schedule(
+        self,
+        schedule_id: ScheduleId,
+        spec: ScheduleSpec,
+        *,
+        now: datetime,
+        next_due_at: datetime | None,
+    ) -> ScheduleRow:
+        """Add a schedule; when (tenant, name) is there already, return that row unchanged."""
+        ...
+
+    def change_schedule(
+        self,
+        row: ScheduleRow,
+        spec: ScheduleSpec,
+        *,
+        now: datetime,
+        next_due_at: datetime | None,
+    ) -> ScheduleRow | None:
+        """Replace what was said, if the row is still of ``row.revision``; None otherwise."""
+        ...
+
+    def remove_schedule(self, schedule_id: ScheduleId) -> bool:
+        """Remove a schedule; its runs stay."""
+        ...
+
+    def stamp_seen(
+        self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
+    ) -> None:
+        """Note that a live program defines these."""
+        ...
+
+    def pause_schedule(
+        self,
+        schedule_id: ScheduleId,
+        *,
+        now: datetime,
+        note: str = "",
+        until: datetime | None = None,
+        next_due_at: datetime | None = None,
+    ) -> bool:
+        """Stop firing until resumed; False when there is no such row.
+
+        With ``until`` it goes on by itself after that instant, at ``next_due_at``.
+        """
+        ...
+
+    def resume_schedule(self, schedule_id: ScheduleId, *, next_due_at: datetime | None) -> bool:
+        """Go on from this instant; False when there is no such row."""
+        ...
+
+    def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
+        """One schedule, by name."""
+        ...
+
+    def list_schedules(
+        self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
+    ) -> list[ScheduleRow]:
+        """Schedules by (tenant, name), after this pair."""
+        ...
+
+    def fire(
+        self,
+        *,
+        now: datetime,
+        limit: int,
+        jobs: Collection[str] | None,
+        keys_of: KeysOf,
+        plan: Planner,
+    ) -> TickPlan:
+        """One tick, in one transaction: lock what is due, plan, and write the plan.
+
+        Only schedules of ``jobs`` are locked (None: of any). A schedule that another
+        ticker holds is left to it.
+        """
+        ...
+
+    def next_firing_at(self, *, jobs: Collection[str] | None = None) -> datetime | None:
+        """When the next schedule of these jobs falls due."""
+        ...
+
+
+# ---------------------------------------------------------------- limits, pauses, locks, workers
+
+
+class PauseKind(StrEnum):
+    """What a person can stop, besides schedules."""
+
+    QUEUE = "queue"
+    JOB = "job"
+
+
+class Pause(NamedTuple):
+    """A queue or job that a person has stopped."""
+
+    kind: PauseKind
+    name: str
+    paused_at: datetime
+    note: str = ""
+    until: datetime | None = None
+
+
+class LimitRow(NamedTuple):
+    """A limit: what code says, and what an operator says instead (None: nothing)."""
+
+    name: str
+    slots: int
+    override: int | None = None
+
+    @property
+    def in_force(self) -> int:
+        """What counts: an operator beats code until reset."""
+        return self.slots if self.override is None else self.override
+
+
+class LockRow(NamedTuple):
+    """A named lock and who holds it."""
+
+    name: str
+    owner: str
+    host: str
+    pid: int
+    acquired_at: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """A worker process, as it last reported."""
+
+    id: WorkerId
+    host: str
+    pid: int
+    boot_id: str  # with pid and start time it names a process of this machine for good
+    process_started: str
+    started_at: datetime
+    beat_at: datetime
+    queues: tuple[str, ...] | None
+    jobs: tuple[str, ...]
+    slots: int = 0
+    running: int = 0
+    version: str = ""
+
+
+class ControlStore(Protocol):
+    """Limits, pauses, locks and workers."""
+
+    def set_limits(self, slots_by_name: Mapping[str, int]) -> None:
+        """What code says about limits; an operator's word is kept."""
+        ...
+
+    def change_limit(self, name: str, slots: int | None, *, now: datetime) -> None:
+        """An operator's word (None: back to code's), effective for the next claim."""
+        ...
+
+    def list_limits(self) -> list[LimitRow]:
+        """All limits, by name."""
+        ...
+
+    def pause(self, pause: Pause) -> None:
+        """Stop a queue or job: nothing of it is claimed any more."""
+        ...
+
+    def resume(self, kind: PauseKind, name: str) -> bool:
+        """Let it go on; False when it was not paused."""
+        ...
+
+    def list_pauses(self) -> list[Pause]:
+        """Paused queues and jobs."""
+        ...
+
+    def acquire_lock(self, lock: LockRow, *, now: datetime) -> LockRow | None:
+        """Take a lock that is free, expired or ours; None, or the row of its holder."""
+        ...
+
+    def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
+        """Hold it for longer; False when it was lost."""
+        ...
+
+    def release_lock(self, name: str, owner: str | None = None) -> bool:
+        """Give it up; with no owner, whoever holds it. False when there was nothing to do."""
+        ...
+
+    def beat_worker(self, worker: WorkerRow) -> None:
+        """Write how a worker is; the first beat registers it."""
+        ...
+
+    def remove_worker(self, worker: WorkerId) -> None:
+        """Forget a worker that has ended."""
+        ...
+
+    def list_workers(self) -> list[WorkerRow]:
+        """All workers, the newest beat first."""
+        ...
+
+
+# ---------------------------------------------------------------- reading and pruning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs to list. What is left out may be anything."""
+
+    tenant: str | None = None
+    job: str | None = None
+    queue: str | None = None
+    statuses: frozenset[RunStatus] = frozenset()
+    schedule: str | None = None
+    tag: str | None = None
+    since: datetime | None = None  # created at or after
+    before: datetime | None = None  # created before
+
+
+class Page(NamedTuple):
+    """Runs, newest first, and the cursor for the next page (None: there is none)."""
+
+    runs: list[Run]
+    cursor: str | None
+
+
+class Attempt(NamedTuple):
+    """One finished attempt of a run."""
+
+    run_id: RunId
+    token: int
+    attempt: int
+    outcome: str
+    started_at: datetime | None
+    ended_at: datetime
+    error: str
+    traceback: str
+    worker: WorkerId | None
+
+
+class Story(NamedTuple):
+    """Everything that is known about one run."""
+
+    run: Run
+    attempts: list[Attempt]
+    log: list[LogLine]
+
+
+class JobRow(NamedTuple):
+    """What happened to a job."""
+
+    tenant: str
+    name: str
+    seen_at: datetime | None = None
+    last_run_at: datetime | None = None
+    last_success_at: datetime | None = None
+    last_error_at: datetime | None = None
+    last_error: str = ""
+    failures: int = 0  # in a row
+
+
+class Counts(NamedTuple):
+    """How many unfinished runs there are, by phase; no bucket counts past ``cap``."""
+
+    by_phase: dict[Phase, int]
+    cap: int
+
+
+class Pruned(NamedTuple):
+    """How much one batch of pruning removed."""
+
+    runs: int
+    jobs: int
+    schedules: int
+
+
+class ReadStore(Protocol):
+    """For people: nothing here is on the path of a run."""
+
+    def get_run(self, run_id: RunId) -> Run | None:
+        """One run, unfinished or finished."""
+        ...
+
+    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
+        """Several, in no particular order; what is unknown is left out."""
+        ...
+
+    def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
+        """Ids that begin like this, of unfinished and finished runs."""
+        ...
+
+    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Runs by id, newest first, one page at a time: ids sort by time."""
+        ...
+
+    def story(self, run_id: RunId) -> Story | None:
+        """A run with its attempts and its log."""
+        ...
+
+    def count_runs(self, *, cap: int = 10_000) -> Counts:
+        """Unfinished runs by phase, counted no further than ``cap``."""
+        ...
+
+    def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
+        """How many slots of these keys are taken."""
+        ...
+
+    def slot_holders(self, key: str, *, limit: int = 10) -> list[RunId]:
+        """Who holds the slots of a key."""
+        ...
+
+    def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
+        """What happened to each job."""
+        ...
+
+    def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
+        """Remove one batch of what ended, or was last seen, before this instant.
+
+        Finished runs go with their attempts and logs. Jobs and code schedules that no
+        program defines any more go when they have no unfinished runs; never what the
+        API created or a person paused.
+        """
+        ...
+
+
+# ---------------------------------------------------------------- schema
+
+
+class SchemaStore(Protocol):
+    """The tables themselves."""
+
+    def install(self) -> int:
+        """Create or upgrade the tables; return the version. Safe to run many at once."""
+        ...
+
+    def schema_version(self) -> int:
+        """The version that is installed; 0 when there is none."""
+        ...
+
+    def check_schema(self) -> None:
+        """Raise SchemaMissing, SchemaOutdated or SchemaTooNew when it does not fit this code."""
+        ...
+
+    def database_time(self) -> datetime:
+        """What time it is for the database."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all connections. Idempotent."""
+        ...
+
+
+class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Protocol):
+    """All of it."""
+
+
+JsonObject: TypeAlias = Mapping[str, Any]

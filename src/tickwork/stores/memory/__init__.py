@@ -1,0 +1,46 @@
+"""The reference store: the whole contract in plain Python, in the memory of one process.
+
+What the other stores do is compared with what this one does, so it is written to be
+obviously right and nothing else: rows are frozen values in dicts, verbs look at all of
+them, and one lock lets one verb happen at a time.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from tickwork._kernel.clock import Clock, SystemClock
+from tickwork.stores.memory.control import MemoryControl
+from tickwork.stores.memory.reads import MemoryReads
+from tickwork.stores.memory.runs import MemoryRuns
+from tickwork.stores.memory.schedules import MemorySchedules
+
+SCHEMA_VERSION: Final = 1
+
+
+class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
+    """A store that needs no database, and forgets everything when the process ends.
+
+    Threads may share it. ``clock`` says what time it is for this "database".
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._clock = clock or SystemClock()
+
+    def install(self) -> int:
+        """There is nothing to create."""
+        return SCHEMA_VERSION
+
+    def schema_version(self) -> int:
+        """It is always the one that this code knows."""
+        return SCHEMA_VERSION
+
+    def check_schema(self) -> None:
+        """It always fits."""
+
+    def database_time(self) -> datetime:
+        """The time of the clock that was handed in."""
+        return self._clock.now()
+
+    def close(self) -> None:
+        """There is nothing to let go of; what was stored stays."""

@@ -1,0 +1,212 @@
+"""How attempts and runs end: steps that were decided elsewhere, written into the tables."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.run import Claim, Run
+from tickwork._domain.status import RunStatus
+from tickwork._domain.transitions import Transition
+from tickwork.stores.contract import Attempt, JobRow
+from tickwork.stores.memory.keys import free_slots, free_unique_keys, let_out
+from tickwork.stores.memory.tables import Tables
+
+# The handler did not get to do its work, so they say nothing about the job.
+_NOT_A_RUN: Final = frozenset(
+    {OutcomeKind.SKIPPED, OutcomeKind.PUT_OFF, OutcomeKind.INTERRUPTED, OutcomeKind.SNOOZED}
+)
+_ERRORS: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.CRASHED})
+
+
+def is_ours(tables: Tables, claim: Claim) -> bool:
+    """Whether a claim still holds: whoever lost it can write nothing any more."""
+    run = tables.runs.get(claim.run_id)
+    return run is not None and run.status is RunStatus.RUNNING and run.token == claim.token
+
+
+def has_landed(tables: Tables, step: Transition) -> bool:
+    """Whether a step was written before, by a try whose answer was lost."""
+    waiting = tables.runs.get(step.claim.run_id)
+    if waiting is not None:
+        # It was given back under this token: by us, or by a reaper, which is no worse.
+        return waiting.token == step.claim.token and waiting.status is not RunStatus.RUNNING
+    ended = tables.history.get(step.claim.run_id)
+    if ended is not None:
+        return ended.token == step.claim.token
+    if not _may_fold(step):
+        return False
+    return any(
+        row.status is RunStatus.SKIPPED
+        and row.reason == step.reason
+        and _belongs_to(row, step.claim.tenant, step.claim.schedule)
+        and row.last_nominal_at is not None
+        and _first_instant(row) < _instant(step.claim) <= row.last_nominal_at
+        for row in tables.history.values()
+    )
+
+
+def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
+    """Write steps of claims that still hold, and everything that follows from them."""
+    freed: set[str] = set()
+    for step in steps:
+        run = tables.runs[step.claim.run_id]
+        started_at = step.started_at or run.started_at
+        if step.leaves_attempt:
+            _keep_attempt(tables, run, step, started_at)
+        if step.is_final:
+            freed |= finish(
+                tables,
+                run,
+                status=step.to_status,
+                attempt=run.attempt - step.refund,
+                crashes=run.crashes + step.crash,
+                put_offs=run.put_offs + step.put_off,
+                started_at=started_at,
+                ended_at=step.ended_at,
+                result=step.result,
+                reason=step.reason,
+            )
+            if _may_fold(step):
+                _fold_run(tables, step)
+        else:
+            _give_back(tables, run, step)
+            freed |= free_slots(tables, run.id, is_final=False)
+    let_out(tables, freed)
+    _touch_jobs(tables, steps)
+
+
+def finish(tables: Tables, run: Run, *, ended_at: datetime, **facts: Any) -> frozenset[str]:
+    """Move a run to history, as these facts say; return the keys of the slots it had."""
+    del tables.runs[run.id]
+    tables.claim_tags.pop(run.id, None)
+    tables.history[run.id] = replace(
+        run,
+        phase=None,
+        lease_until=None,
+        overlap_key=None,
+        blocked_on=None,
+        ended_at=ended_at,
+        **facts,
+    )
+    free_unique_keys(tables, run.id, now=ended_at)
+    return free_slots(tables, run.id, is_final=True)
+
+
+def _give_back(tables: Tables, run: Run, step: Transition) -> None:
+    assert step.due_at is not None, step
+    tables.claim_tags.pop(run.id, None)
+    tables.runs[run.id] = replace(
+        run,
+        status=step.to_status,
+        phase=step.phase,
+        due_at=step.due_at,
+        attempt=run.attempt - step.refund,
+        crashes=run.crashes + step.crash,
+        put_offs=run.put_offs + step.put_off,
+        attempts_max=step.attempts_max or run.attempts_max,
+        lease_until=None,
+        worker=None,
+        started_at=None,
+        reason=step.reason,
+    )
+
+
+def _keep_attempt(tables: Tables, run: Run, step: Transition, started_at: datetime | None) -> None:
+    attempt = Attempt(
+        run_id=run.id,
+        token=run.token,
+        attempt=run.attempt,
+        outcome=step.outcome.value,
+        started_at=started_at,
+        ended_at=step.ended_at,
+        error=step.reason,
+        traceback=step.traceback,
+        worker=run.worker,
+    )
+    tables.attempts[run.id] = (*tables.attempts.get(run.id, ()), attempt)
+
+
+def _touch_jobs(tables: Tables, steps: Iterable[Transition]) -> None:
+    for step in sorted(steps, key=lambda step: step.ended_at):
+        if step.outcome in _NOT_A_RUN or (step.outcome is OutcomeKind.CRASHED and not step.crash):
+            continue
+        name = (step.claim.tenant, step.claim.job)
+        row = tables.jobs.get(name, JobRow(*name))
+        row = row._replace(last_run_at=_later(row.last_run_at, step.ended_at))
+        if step.outcome is OutcomeKind.SUCCEEDED:
+            row = row._replace(
+                last_success_at=_later(row.last_success_at, step.ended_at), failures=0
+            )
+        elif step.outcome in _ERRORS:
+            row = row._replace(
+                last_error_at=_later(row.last_error_at, step.ended_at),
+                last_error=step.reason,
+                failures=row.failures + 1,
+            )
+        tables.jobs[name] = row
+
+
+# ---------------------------------------------------------------- skips in a row
+
+
+def keep_skip(tables: Tables, skip: Run) -> None:
+    """Keep a firing that gave no work: in the row of the one before it, if that is alike."""
+    before = _firing_before(tables, skip)
+    if before is None or before.status is not RunStatus.SKIPPED or before.reason != skip.reason:
+        tables.history[skip.id] = skip
+        return
+    tables.history[before.id] = replace(
+        before,
+        instants=before.instants + skip.instants,
+        last_nominal_at=_last_instant(skip),
+        ended_at=skip.ended_at,
+    )
+
+
+def _may_fold(step: Transition) -> bool:
+    # Only a run that was skipped when it was claimed for the first time: any other has a
+    # story of its own, with attempts, and keeps its row.
+    return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
+
+
+def _fold_run(tables: Tables, step: Transition) -> None:
+    run_id = step.claim.run_id
+    keep_skip(tables, tables.history.pop(run_id))
+    if run_id not in tables.history:
+        tables.logs.pop(run_id, None)
+
+
+def _firing_before(tables: Tables, skip: Run) -> Run | None:
+    """What the schedule's previous instant gave: an unfinished run, or one in history."""
+    earlier = [
+        run
+        for rows in (tables.runs, tables.history)
+        for run in rows.values()
+        if _belongs_to(run, skip.tenant, skip.schedule)
+        and _last_instant(run) < _first_instant(skip)
+    ]
+    return max(earlier, key=_last_instant, default=None)
+
+
+def _belongs_to(run: Run, tenant: str, schedule: str | None) -> bool:
+    return run.schedule == schedule and run.tenant == tenant
+
+
+def _first_instant(run: Run) -> datetime:
+    assert run.nominal_at is not None, run
+    return run.nominal_at
+
+
+def _last_instant(run: Run) -> datetime:
+    return run.last_nominal_at or _first_instant(run)
+
+
+def _instant(claim: Claim) -> datetime:
+    assert claim.nominal_at is not None, claim
+    return claim.nominal_at
+
+
+def _later(one: datetime | None, other: datetime) -> datetime:
+    return other if one is None else max(one, other)

@@ -1,0 +1,162 @@
+"""Reading and pruning in memory."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.job import Origin
+from tickwork._domain.run import Run
+from tickwork._domain.status import Phase
+from tickwork.stores.contract import (
+    Counts,
+    JobRow,
+    Page,
+    PauseKind,
+    Pruned,
+    RunFilter,
+    Story,
+)
+from tickwork.stores.memory.keys import taken_by_key
+from tickwork.stores.memory.tables import TableHolder, Tables
+
+
+class MemoryReads(TableHolder):
+    """The verbs of ReadStore."""
+
+    def get_run(self, run_id: RunId) -> Run | None:
+        """One run, unfinished or finished."""
+        with self._reading() as tables:
+            return tables.runs.get(run_id) or tables.history.get(run_id)
+
+    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
+        """Several; what is unknown is left out."""
+        with self._reading() as tables:
+            known = {**tables.history, **tables.runs}
+            return [known[run_id] for run_id in set(run_ids) if run_id in known]
+
+    def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
+        """Ids that begin like this, in ascending order."""
+        with self._reading() as tables:
+            ids = {*tables.runs, *tables.history}
+            return sorted(run_id for run_id in ids if run_id.startswith(prefix.lower()))[:limit]
+
+    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Runs by id, newest first, one page at a time."""
+        with self._reading() as tables:
+            runs = {**tables.history, **tables.runs}
+        ids = sorted((run.id for run in runs.values() if _fits(run, where)), reverse=True)
+        if cursor is not None:
+            ids = [run_id for run_id in ids if run_id < cursor]
+        page = [runs[run_id] for run_id in ids[:limit]]
+        return Page(page, page[-1].id if page and len(ids) > limit else None)
+
+    def story(self, run_id: RunId) -> Story | None:
+        """A run with its attempts and its log."""
+        with self._reading() as tables:
+            run = tables.runs.get(run_id) or tables.history.get(run_id)
+            if run is None:
+                return None
+            attempts = list(tables.attempts.get(run_id, ()))
+            return Story(run, attempts, list(tables.logs.get(run_id, ())))
+
+    def count_runs(self, *, cap: int = 10_000) -> Counts:
+        """Unfinished runs by phase, counted no further than ``cap``."""
+        with self._reading() as tables:
+            counted = Counter(run.phase for run in tables.runs.values())
+            return Counts({phase: min(counted[phase], cap) for phase in Phase}, cap)
+
+    def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
+        """How many slots of these keys are taken."""
+        with self._reading() as tables:
+            taken = taken_by_key(tables)
+            return {key: taken[key] for key in keys}
+
+    def slot_holders(self, key: str, *, limit: int = 10) -> list[RunId]:
+        """Who holds the slots of a key, by id."""
+        with self._reading() as tables:
+            return sorted(run_id for run_id, keys in tables.slots.items() if key in keys)[:limit]
+
+    def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
+        """What happened to each job, by (tenant, name)."""
+        with self._reading() as tables:
+            return [row for _, row in sorted(tables.jobs.items()) if tenant in {None, row.tenant}]
+
+    # ------------------------------------------------------------ pruning
+
+    def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
+        """Remove one batch of what ended, or was last seen, before this instant."""
+        with self._writing() as tables:
+            runs = _prune_history(tables, before=before, limit=limit)
+            if not with_definitions:
+                return Pruned(runs, 0, 0)
+            jobs = _prune_jobs(tables, before=before, limit=limit)
+            schedules = _prune_schedules(tables, before=before, limit=limit)
+            return Pruned(runs, jobs, schedules)
+
+
+def _prune_history(tables: Tables, *, before: datetime, limit: int) -> int:
+    ended = sorted(
+        (run.ended_at, run_id)
+        for run_id, run in tables.history.items()
+        if run.ended_at is not None and run.ended_at < before
+    )
+    for key, held in list(tables.uniques.items()):
+        if held.until is not None and held.until < before:
+            del tables.uniques[key]  # its window has passed, and nobody took it over
+    for _, run_id in ended[:limit]:
+        del tables.history[run_id]
+        tables.attempts.pop(run_id, None)
+        tables.logs.pop(run_id, None)
+    return len(ended[:limit])
+
+
+def _prune_jobs(tables: Tables, *, before: datetime, limit: int) -> int:
+    in_use = {(run.tenant, run.job) for run in tables.runs.values()}
+    # A program defines a job for all tenants, and is seen on the row of none.
+    seen = {row.name for row in tables.jobs.values() if not _is_past(row.seen_at, before)}
+    gone = [
+        name
+        for name, row in sorted(tables.jobs.items())
+        if row.name not in seen
+        and _is_past(row.last_run_at, before)
+        and name not in in_use
+        and (PauseKind.JOB, row.name) not in tables.pauses
+    ]
+    for name in gone[:limit]:
+        del tables.jobs[name]
+    return len(gone[:limit])
+
+
+def _prune_schedules(tables: Tables, *, before: datetime, limit: int) -> int:
+    gone = [
+        schedule_id
+        for schedule_id, row in sorted(tables.schedules.items())
+        if row.spec.origin is Origin.CODE
+        and _is_past(row.seen_at, before)
+        and not row.is_paused
+        and not tables.unfinished_of(row.spec.tenant, row.spec.name)
+    ]
+    for schedule_id in gone[:limit]:
+        del tables.schedules[schedule_id]
+    return len(gone[:limit])
+
+
+def _is_past(moment: datetime | None, before: datetime) -> bool:
+    return moment is None or moment < before
+
+
+# ---------------------------------------------------------------- lists
+
+
+def _fits(run: Run, where: RunFilter) -> bool:
+    return (
+        where.tenant in {None, run.tenant}
+        and where.job in {None, run.job}
+        and where.queue in {None, run.queue}
+        and (not where.statuses or run.status in where.statuses)
+        and where.schedule in {None, run.schedule}
+        and (where.tag is None or where.tag in run.tags)
+        and (where.since is None or run.created_at >= where.since)
+        and (where.before is None or run.created_at < where.before)
+    )

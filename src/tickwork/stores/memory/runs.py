@@ -1,0 +1,367 @@
+"""Runs in memory: in, claimed, extended, recorded, taken back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from heapq import nsmallest
+
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.lease import has_expired
+from tickwork._domain.limits import Candidate, decide_grants, is_released_by_claim
+from tickwork._domain.run import Claim, NewRun, Run, checked_claim
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.transitions import Transition
+from tickwork.stores.contract import (
+    Beat,
+    Canceling,
+    Enqueued,
+    Expired,
+    Held,
+    LogLine,
+    PauseKind,
+    Verdict,
+    Wanted,
+)
+from tickwork.stores.memory.endings import finish, has_landed, is_ours, write_steps
+from tickwork.stores.memory.keys import (
+    add_runs,
+    claim_order,
+    let_out,
+    slots_by_limit,
+    taken_by_key,
+)
+from tickwork.stores.memory.tables import TableHolder, Tables
+
+
+class MemoryRuns(TableHolder):
+    """The verbs of RunStore."""
+
+    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        """Add runs, all or none."""
+        with self._writing() as tables:
+            return add_runs(tables, runs, is_repeat=is_repeat)
+
+    def stage(self, *, now: datetime, limit: int) -> int:
+        """Move what fell due from waiting to ready, the earliest first."""
+        with self._writing() as tables:
+            due = (run for run in _in_phase(tables, Phase.WAITING) if run.due_at <= now)
+            return _move(tables, nsmallest(limit, due, key=lambda run: (run.due_at, run.id)))
+
+    # ------------------------------------------------------------ claims and leases
+
+    def claim(
+        self,
+        wanted: Wanted,
+        *,
+        worker: WorkerId,
+        tag: str,
+        now: datetime,
+        lease: timedelta,
+        lease_by_job: Mapping[str, timedelta] | None = None,
+    ) -> list[Claim]:
+        """Claim ready runs by (priority, due_at, id), under their limits."""
+        with self._writing() as tables:
+            granted: list[RunId] = []
+            # Ends, because runs that are not granted leave the ready ones, and those let
+            # out in their place wait for a key that is full next: nothing frees it here.
+            while not granted and (picked := _pick(tables, wanted, now=now)):
+                granted = _grant(tables, picked)
+            claims = []
+            for run_id in granted:
+                run = tables.runs[run_id]
+                length = (lease_by_job or {}).get(run.job, lease)
+                overlap_key = run.overlap_key
+                if overlap_key is not None and is_released_by_claim(overlap_key):
+                    overlap_key = None
+                run = tables.runs[run_id] = replace(
+                    run,
+                    status=RunStatus.RUNNING,
+                    phase=Phase.RUNNING,
+                    token=run.token + 1,
+                    attempt=run.attempt + 1,
+                    lease_until=now + length,
+                    worker=worker,
+                    overlap_key=overlap_key,
+                )
+                tables.claim_tags[run_id] = tag
+                claims.append(_claim_of(run))
+            return claims
+
+    def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
+        """The claims made under this tag that still hold."""
+        with self._reading() as tables:
+            found = [
+                run
+                for run in _in_phase(tables, Phase.RUNNING)
+                if run.worker == worker and tables.claim_tags[run.id] == tag
+            ]
+            return [_claim_of(run) for run in sorted(found, key=claim_order)]
+
+    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat:
+        """Extend these leases, never to an earlier end; note which handlers have started."""
+        beat = Beat([], [])
+        with self._writing() as tables:
+            for run_id, token, started_at in held:
+                run = tables.runs.get(run_id)
+                if run is None:
+                    continue
+                if run.lease_until is None or run.token != token:
+                    beat.lost.append(run_id)
+                    continue
+                tables.runs[run_id] = replace(
+                    run,
+                    lease_until=max(run.lease_until, until),
+                    started_at=run.started_at or started_at,
+                )
+                if run.cancel_requested_at is not None:
+                    beat.cancel_requested.append(run_id)
+        return beat
+
+    # ------------------------------------------------------------ endings
+
+    def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
+        """Write decided steps, each only under its claim's token; return the lost ones."""
+        with self._writing() as tables:
+            ours = [step for step in steps if is_ours(tables, step.claim)]
+            lost = [
+                step.claim.run_id
+                for step in steps
+                if not is_ours(tables, step.claim) and not (is_repeat and has_landed(tables, step))
+            ]
+            write_steps(tables, ours)
+            return lost
+
+    def reap(self, *, now: datetime, limit: int, verdict: Verdict) -> list[Transition]:
+        """Take back runs whose lease has ended, the oldest lease first."""
+        with self._writing() as tables:
+            expired = [
+                (run.lease_until, run.id, run)
+                for run in _in_phase(tables, Phase.RUNNING)
+                if run.lease_until is not None and has_expired(run.lease_until, now=now)
+            ]
+            steps = [
+                verdict(
+                    Expired(
+                        claim=_claim_of(run),
+                        has_started=run.started_at is not None,
+                        is_cancel_requested=run.cancel_requested_at is not None,
+                        worker=run.worker,
+                    )
+                )
+                for _, _, run in sorted(expired, key=lambda row: row[:2])[:limit]
+            ]
+            write_steps(tables, steps)
+            return steps
+
+    def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
+        """End all leases of a worker; the next reap takes its runs."""
+        released = 0
+        with self._writing() as tables:
+            for run in _in_phase(tables, Phase.RUNNING):
+                assert run.lease_until is not None, run
+                if run.worker == worker and not has_expired(run.lease_until, now=now):
+                    tables.runs[run.id] = replace(run, lease_until=now)
+                    released += 1
+        return released
+
+    def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
+        """Finish a run. Whoever waited for its slots stays blocked until a sweep."""
+        with self._writing() as tables:
+            if not is_ours(tables, claim):
+                ended = tables.history.get(claim.run_id)
+                return ended is not None and ended.token == claim.token
+            run = tables.runs[claim.run_id]
+            finish(tables, run, status=RunStatus.COMPLETED, ended_at=now, result=result, reason="")
+            return True
+
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+        """Cancel a waiting run at once; ask a running one's worker to stop it."""
+        with self._writing() as tables:
+            run = tables.runs.get(run_id)
+            if run is None:
+                return Canceling.FINISHED if run_id in tables.history else Canceling.UNKNOWN
+            return _cancel(tables, run, now=now, reason=reason)
+
+    def cancel_schedule(
+        self, tenant: str, schedule: str, *, now: datetime, reason: str = ""
+    ) -> int:
+        """Do the same for every unfinished run of a schedule."""
+        with self._writing() as tables:
+            runs = tables.unfinished_of(tenant, schedule)
+            for run in runs:
+                _cancel(tables, run, now=now, reason=reason)
+            return len(runs)
+
+    # ------------------------------------------------------------ moving about
+
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+        """Change when a run is due, while it was never claimed."""
+        with self._writing() as tables:
+            run = tables.runs.get(run_id)
+            if run is None:
+                return Canceling.FINISHED if run_id in tables.history else Canceling.UNKNOWN
+            if run.token > 0:
+                return Canceling.CLAIMED
+            if due_at > now:
+                run = replace(run, phase=Phase.WAITING, blocked_on=None)
+            elif run.phase is Phase.WAITING:
+                run = replace(run, phase=Phase.READY)
+            tables.runs[run_id] = replace(run, due_at=due_at)
+            return Canceling.DONE
+
+    def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # SQL stores may need it
+        """Let out blocked runs whose limit has room."""
+        with self._writing() as tables:
+            keys = {run.blocked_on for run in tables.runs.values() if run.blocked_on is not None}
+            return let_out(tables, keys, limit=limit)
+
+    def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
+        """Move ready runs of these pairs out of the way."""
+        with self._writing() as tables:
+            ready = _of_pairs(_in_phase(tables, Phase.READY), pairs)
+            return _move(tables, nsmallest(limit, ready, key=claim_order), to=Phase.PARKED)
+
+    def unpark(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
+        """Move parked runs of these pairs back."""
+        with self._writing() as tables:
+            parked = _of_pairs(_in_phase(tables, Phase.PARKED), pairs)
+            return _move(tables, nsmallest(limit, parked, key=claim_order))
+
+    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
+        """The (queue, job) pairs that have runs in this phase, sorted."""
+        with self._reading() as tables:
+            return sorted({(run.queue, run.job) for run in _in_phase(tables, phase)})
+
+    def next_due_at(self) -> datetime | None:
+        """When the next waiting run falls due."""
+        with self._reading() as tables:
+            return min((run.due_at for run in _in_phase(tables, Phase.WAITING)), default=None)
+
+    # ------------------------------------------------------------ what handlers leave behind
+
+    def save_progress(
+        self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
+    ) -> bool:
+        """Keep a handler's progress or checkpoint; what is left out stays as it was."""
+        with self._writing() as tables:
+            if not is_ours(tables, claim):
+                return False
+            run = tables.runs[claim.run_id]
+            tables.runs[run.id] = replace(
+                run,
+                progress=run.progress if progress is None else progress,
+                checkpoint=run.checkpoint if checkpoint is None else checkpoint,
+            )
+            return True
+
+    def append_log(self, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int) -> None:
+        """Keep log lines of a run that is known, the first ``lines_max`` of them."""
+        with self._writing() as tables:
+            if run_id in tables.runs or run_id in tables.history:
+                kept = (*tables.logs.get(run_id, ()), *lines)
+                tables.logs[run_id] = kept[:lines_max]
+
+
+# ---------------------------------------------------------------- claiming
+
+
+def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
+    """The first ready runs that this worker may take; of those that crashed, only one."""
+    paused = {key for key, pause in tables.pauses.items() if _counts(pause.until, now)}
+    picked: list[Run] = []
+    for run in sorted(_in_phase(tables, Phase.READY), key=claim_order):
+        if len(picked) >= wanted.limit:
+            break
+        if wanted.queues is not None and run.queue not in wanted.queues:
+            continue
+        if wanted.jobs is not None and run.job not in wanted.jobs:
+            continue
+        if (PauseKind.QUEUE, run.queue) in paused or (PauseKind.JOB, run.job) in paused:
+            continue
+        if wanted.is_ahead and (run.limit_keys or run.crashes):
+            continue
+        if run.crashes and any(other.crashes for other in picked):
+            continue
+        picked.append(run)
+    return picked
+
+
+def _grant(tables: Tables, picked: Sequence[Run]) -> list[RunId]:
+    """Give slots to those who get all they need, and block the others."""
+    needed = {
+        run.id: tuple(
+            key for key in run.limit_keys if key not in tables.slots.get(run.id, frozenset())
+        )
+        for run in picked
+    }
+    grants = decide_grants(
+        (Candidate(run_id, keys) for run_id, keys in needed.items()),
+        taken=taken_by_key(tables),
+        slots_by_limit=slots_by_limit(tables),
+    )
+    for run_id in grants.granted:
+        if needed[run_id]:
+            tables.slots[run_id] = tables.slots.get(run_id, frozenset()) | set(needed[run_id])
+    for run_id, key in grants.blocked_on.items():
+        tables.runs[run_id] = replace(tables.runs[run_id], phase=Phase.BLOCKED, blocked_on=key)
+    let_out(tables, grants.room_by_key)
+    return grants.granted
+
+
+def _claim_of(run: Run) -> Claim:
+    assert run.lease_until is not None, run
+    return checked_claim(
+        Claim(
+            run_id=run.id,
+            job=run.job,
+            tenant=run.tenant,
+            queue=run.queue,
+            args=run.args,
+            attempt=run.attempt,
+            attempts_max=run.attempts_max,
+            crashes=run.crashes,
+            token=run.token,
+            due_at=run.due_at,
+            lease_until=run.lease_until,
+            put_offs=run.put_offs,
+            expires_at=run.expires_at,
+            schedule=run.schedule,
+            nominal_at=run.nominal_at,
+            limit_keys=run.limit_keys,
+            target=run.target,
+            trace=run.trace,
+            checkpoint=run.checkpoint,
+        )
+    )
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> Canceling:
+    run = replace(run, cancel_requested_at=run.cancel_requested_at or now)
+    if run.status is RunStatus.RUNNING:
+        tables.runs[run.id] = run
+        return Canceling.REQUESTED
+    freed = finish(tables, run, status=RunStatus.CANCELED, ended_at=now, reason=reason)
+    let_out(tables, freed)
+    return Canceling.DONE
+
+
+def _counts(until: datetime | None, now: datetime) -> bool:
+    return until is None or until > now
+
+
+def _in_phase(tables: Tables, phase: Phase) -> list[Run]:
+    return [run for run in tables.runs.values() if run.phase is phase]
+
+
+def _of_pairs(runs: Iterable[Run], pairs: Iterable[tuple[str, str]]) -> list[Run]:
+    chosen = set(pairs)
+    return [run for run in runs if (run.queue, run.job) in chosen]
+
+
+def _move(tables: Tables, runs: Sequence[Run], *, to: Phase = Phase.READY) -> int:
+    for run in runs:
+        tables.runs[run.id] = replace(run, phase=to)
+    return len(runs)

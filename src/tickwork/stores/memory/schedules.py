@@ -1,0 +1,243 @@
+"""Schedules in memory: registered, fired, paused."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from tickwork._domain.identity import ScheduleId
+from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run
+from tickwork._domain.status import RunStatus
+from tickwork._domain.tick import Move, Skip, TickPlan
+from tickwork.stores.contract import JobRow, KeysOf, Planner
+from tickwork.stores.memory.endings import keep_skip
+from tickwork.stores.memory.keys import add_runs, overlap_holders, unique_holder
+from tickwork.stores.memory.tables import TableHolder, Tables
+
+
+class MemorySchedules(TableHolder):
+    """The verbs of ScheduleStore."""
+
+    def add_schedule(
+        self,
+        schedule_id: ScheduleId,
+        spec: ScheduleSpec,
+        *,
+        now: datetime,
+        next_due_at: datetime | None,
+    ) -> ScheduleRow:
+        """Add a schedule; when (tenant, name) is there already, return that row unchanged."""
+        with self._writing() as tables:
+            there = _named(tables, spec.tenant, spec.name)
+            if there is not None:
+                return there
+            assert schedule_id not in tables.schedules, spec
+            row = ScheduleRow(
+                id=schedule_id, spec=spec, created_at=now, next_due_at=next_due_at, seen_at=now
+            )
+            tables.schedules[schedule_id] = row
+            return row
+
+    def change_schedule(
+        self,
+        row: ScheduleRow,
+        spec: ScheduleSpec,
+        *,
+        now: datetime,
+        next_due_at: datetime | None,
+    ) -> ScheduleRow | None:
+        """Replace what was said, if the row is still of ``row.revision``."""
+        assert (spec.tenant, spec.name) == (row.spec.tenant, row.spec.name), spec
+        with self._writing() as tables:
+            there = tables.schedules.get(row.id)
+            if there is None or there.revision != row.revision:
+                return None
+            changed = tables.schedules[row.id] = replace(
+                there,
+                spec=spec,
+                next_due_at=next_due_at,
+                revision=there.revision + 1,
+                seen_at=now,
+            )
+            return changed
+
+    def remove_schedule(self, schedule_id: ScheduleId) -> bool:
+        """Remove a schedule; its runs stay."""
+        with self._writing() as tables:
+            return tables.schedules.pop(schedule_id, None) is not None
+
+    def stamp_seen(
+        self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
+    ) -> None:
+        """Note that a live program defines these. Jobs are defined for all tenants."""
+        with self._writing() as tables:
+            for job in jobs:
+                row = tables.jobs.get(("", job), JobRow("", job))
+                tables.jobs["", job] = row._replace(seen_at=now)
+            for schedule_id in schedules:
+                if schedule_id in tables.schedules:
+                    tables.schedules[schedule_id] = replace(
+                        tables.schedules[schedule_id], seen_at=now
+                    )
+
+    def pause_schedule(
+        self,
+        schedule_id: ScheduleId,
+        *,
+        now: datetime,
+        note: str = "",
+        until: datetime | None = None,
+        next_due_at: datetime | None = None,
+    ) -> bool:
+        """Stop firing until resumed; or until an instant, to go on at ``next_due_at``."""
+        with self._writing() as tables:
+            row = tables.schedules.get(schedule_id)
+            if row is None:
+                return False
+            row = replace(row, paused_at=now, paused_until=until, paused_note=note)
+            if until is not None:
+                row = replace(row, next_due_at=next_due_at)
+            tables.schedules[schedule_id] = row
+            return True
+
+    def resume_schedule(self, schedule_id: ScheduleId, *, next_due_at: datetime | None) -> bool:
+        """Go on from this instant."""
+        with self._writing() as tables:
+            row = tables.schedules.get(schedule_id)
+            if row is None:
+                return False
+            tables.schedules[schedule_id] = replace(_unpaused(row), next_due_at=next_due_at)
+            return True
+
+    def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
+        """One schedule, by name."""
+        with self._reading() as tables:
+            return _named(tables, tenant, name)
+
+    def list_schedules(
+        self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
+    ) -> list[ScheduleRow]:
+        """Schedules by (tenant, name), after this pair."""
+        with self._reading() as tables:
+            rows = [
+                row
+                for row in tables.schedules.values()
+                if tenant in {None, row.spec.tenant} and (after is None or _name(row) > after)
+            ]
+            return sorted(rows, key=_name)[:limit]
+
+    # ------------------------------------------------------------ firing
+
+    def fire(
+        self,
+        *,
+        now: datetime,
+        limit: int,
+        jobs: Collection[str] | None,
+        keys_of: KeysOf,
+        plan: Planner,
+    ) -> TickPlan:
+        """One tick: what is due, a plan for it, and the plan written down."""
+        with self._writing() as tables:
+            due = _due(tables, now=now, limit=limit, jobs=jobs)
+            if not due:
+                return TickPlan([], [], [], [], [])
+            wanted = keys_of(due)
+            overlapping = overlap_holders(tables)
+            taken = {
+                key
+                for key in wanted
+                if key in overlapping or unique_holder(tables, key, now=now) is not None
+            }
+            planned = plan(due, taken)
+            _write(tables, planned, now=now)
+            return planned
+
+    def next_firing_at(self, *, jobs: Collection[str] | None = None) -> datetime | None:
+        """When the next schedule of these jobs falls due, if it will without a person."""
+        with self._reading() as tables:
+            instants = [
+                row.next_due_at
+                for row in tables.schedules.values()
+                if row.next_due_at is not None
+                and (jobs is None or row.spec.job in jobs)
+                and (not row.is_paused or row.paused_until is not None)
+            ]
+            return min(instants, default=None)
+
+
+def _due(
+    tables: Tables, *, now: datetime, limit: int, jobs: Collection[str] | None
+) -> list[ScheduleRow]:
+    due = []
+    for row in tables.schedules.values():
+        if row.next_due_at is None or row.next_due_at > now:
+            continue
+        if jobs is not None and row.spec.job not in jobs:
+            continue
+        if row.is_paused and (row.paused_until is None or row.paused_until > now):
+            continue
+        due.append((row.next_due_at, row.id, _unpaused(row)))
+    return [row for _, _, row in sorted(due, key=lambda found: found[:2])[:limit]]
+
+
+def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
+    for answer in add_runs(tables, plan.runs):
+        # Nobody could take a key since the plan was made, so a plan that wants one that
+        # is taken is wrong: nothing of it may happen.
+        assert answer.is_new, answer
+    for skip in sorted(plan.skips, key=lambda skip: skip.first_at):
+        keep_skip(tables, _skipped(skip, now=now))
+    for move in plan.moves:
+        tables.schedules[move.schedule_id] = _moved(tables.schedules[move.schedule_id], move)
+    for schedule_id in plan.cancels:
+        spec = tables.schedules[schedule_id].spec
+        for run in tables.unfinished_of(spec.tenant, spec.name):
+            if run.status is RunStatus.RUNNING:
+                tables.runs[run.id] = replace(
+                    run, cancel_requested_at=run.cancel_requested_at or now
+                )
+
+
+def _moved(row: ScheduleRow, move: Move) -> ScheduleRow:
+    assert row.next_due_at == move.due_at, row
+    fired = [instant for instant in (row.last_fired_at, move.last_fired_at) if instant is not None]
+    # A pause that has ended is over for whoever looks at the row, too.
+    return replace(
+        _unpaused(row), next_due_at=move.next_due_at, last_fired_at=max(fired, default=None)
+    )
+
+
+def _unpaused(row: ScheduleRow) -> ScheduleRow:
+    return replace(row, paused_at=None, paused_until=None, paused_note="")
+
+
+def _skipped(skip: Skip, *, now: datetime) -> Run:
+    spec = skip.schedule.spec
+    return Run(
+        id=skip.id,
+        job=spec.job,
+        status=RunStatus.SKIPPED,
+        phase=None,
+        created_at=now,
+        due_at=skip.first_at,
+        tenant=spec.tenant,
+        queue=spec.queue or QUEUE_DEFAULT,
+        priority=PRIORITY_DEFAULT if spec.priority is None else spec.priority,
+        args=spec.args,
+        schedule=spec.name,
+        nominal_at=skip.first_at,
+        ended_at=now,
+        reason=skip.reason,
+        instants=skip.instants,
+        last_nominal_at=skip.last_at,
+    )
+
+
+def _named(tables: Tables, tenant: str, name: str) -> ScheduleRow | None:
+    found = (row for row in tables.schedules.values() if _name(row) == (tenant, name))
+    return next(found, None)
+
+
+def _name(row: ScheduleRow) -> tuple[str, str]:
+    return row.spec.tenant, row.spec.name

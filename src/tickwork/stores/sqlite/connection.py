@@ -1,0 +1,162 @@
+"""SQLite connections: one that writes and one that reads, in each process."""
+
+import json
+import os
+import random
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+from tickwork.errors import StoreBusy, StoreUnavailable
+from tickwork.stores._sql.statement import Rows, Statement
+
+_PLACE: Final = re.compile(r"\?(\d*)")
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.SQLITE_LOCKED})
+
+
+class SqliteConnection:
+    """One connection, used by one thread at a time.
+
+    SQLite's own way to wait for the write lock starves whoever comes late (9 s were seen).
+    So it never waits: we try again after a short random time, until a deadline.
+    """
+
+    def __init__(
+        self, path: str, *, synchronous: str, busy_timeout: timedelta, is_uri: bool = False
+    ) -> None:
+        self._path = path
+        self._is_uri = is_uri
+        self._synchronous = synchronous
+        self._busy_timeout = busy_timeout
+        self._lock = threading.RLock()
+        self._pid = 0
+        self._connection: sqlite3.Connection | None = None
+
+    @contextmanager
+    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+        """A write transaction takes the write lock at once: one that read first could not."""
+        with self._lock:
+            connection = self._opened()
+            self._patiently(connection, begin)
+            try:
+                yield
+                self._patiently(connection, "COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A snapshot, unless a transaction is open already; nobody waits for it."""
+        with self._lock:
+            if self._opened().in_transaction:
+                yield
+            else:
+                with self.transaction("BEGIN"):
+                    yield
+
+    def execute(self, statement: Statement) -> Rows:
+        """Run one statement, inside the transaction that is open."""
+        connection = self._opened()
+        if statement.many is not None:
+            return [(self._execute_many(connection, statement.parts, statement.many),)]
+        params = _bound(statement.params)
+        rows: Rows = ()
+        for part in statement.parts:
+            rows = connection.execute(part, params).fetchall()
+        return rows
+
+    def execute_script(self, statements: list[str]) -> None:
+        """Run plain statements, inside the transaction that is open."""
+        for text in statements:
+            self._opened().execute(text)
+
+    def close(self) -> None:
+        """Let go of the file. The next use opens it again."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def _execute_many(
+        self, connection: sqlite3.Connection, parts: tuple[str, ...], rows: Rows
+    ) -> int:
+        first = 0
+        for place, part in enumerate(parts):
+            width = _width(part)
+            cursor = connection.executemany(
+                part, rows if len(rows[0]) == width else [row[:width] for row in rows]
+            )
+            if place == 0:
+                first = cursor.rowcount
+        return first
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None or self._pid != os.getpid():
+            # A connection must not cross a fork; the parent's is left to the parent.
+            self._connection = self._open()
+            self._pid = os.getpid()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                self._path,
+                timeout=0,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=self._is_uri,
+                cached_statements=256,
+            )
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
+        try:
+            self._patiently(connection, "PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute("PRAGMA cache_size = -16000")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _patiently(self, connection: sqlite3.Connection, text: str) -> None:
+        """Run a statement that needs a lock; try again while others hold it."""
+        deadline: float | None = None
+        # It ends at the deadline.
+        while True:
+            try:
+                connection.execute(text)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode not in _BUSY:
+                    raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
+            else:
+                return
+            now = time.monotonic()
+            if deadline is None:
+                deadline = now + self._busy_timeout.total_seconds()
+            if now >= deadline:
+                raise StoreBusy(f"sqlite:///{self._path}", waited=self._busy_timeout)
+            time.sleep(random.uniform(0.0002, 0.0012))  # noqa: S311  # not a secret
+
+
+@lru_cache(maxsize=512)
+def _width(part: str) -> int:
+    """How many values a statement with ``?`` or ``?1`` places takes."""
+    places = _PLACE.findall(part)
+    numbered = [int(place) for place in places if place]
+    return max(numbered) if numbered else len(places)
+
+
+def _bound(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: json.dumps(value) if isinstance(value, list) else value
+        for name, value in params.items()
+    }

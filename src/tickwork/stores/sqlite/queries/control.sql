@@ -1,0 +1,70 @@
+-- name: set_limits
+INSERT INTO tickwork_limit (name, slots) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET slots = excluded.slots;
+
+-- name: override_limit
+INSERT INTO tickwork_limit (name, slots, override) VALUES (:name, 0, :slots)
+ON CONFLICT (name) DO UPDATE SET override = excluded.override;
+
+-- name: list_limits
+SELECT name, slots, override FROM tickwork_limit ORDER BY name;
+
+-- name: insert_pause
+INSERT INTO tickwork_pause (kind, name, paused_at, note, until)
+VALUES (:kind, :name, :paused_at, :note, :until)
+ON CONFLICT (kind, name) DO UPDATE
+SET paused_at = excluded.paused_at, note = excluded.note, until = excluded.until;
+
+-- name: delete_pause
+DELETE FROM tickwork_pause WHERE kind = :kind AND name = :name;
+SELECT changes();
+
+-- name: list_pauses
+SELECT kind, name, paused_at, note, until FROM tickwork_pause ORDER BY kind, name;
+
+-- name: take_lock
+INSERT INTO tickwork_lock (name, owner, host, pid, acquired_at, until)
+VALUES (:name, :owner, :host, :pid, :acquired_at, :until)
+ON CONFLICT (name) DO UPDATE
+SET owner = excluded.owner,
+    host = excluded.host,
+    pid = excluded.pid,
+    acquired_at = excluded.acquired_at,
+    until = excluded.until
+WHERE tickwork_lock.until <= :now OR tickwork_lock.owner = excluded.owner;
+
+-- name: get_lock
+SELECT name, owner, host, pid, acquired_at, until FROM tickwork_lock WHERE name = :name;
+
+-- name: renew_lock
+UPDATE tickwork_lock SET until = :until WHERE name = :name AND owner = :owner AND until > :now;
+SELECT changes();
+
+-- name: release_lock
+DELETE FROM tickwork_lock WHERE name = :name AND (:owner IS NULL OR owner = :owner);
+SELECT changes();
+
+-- name: beat_worker
+INSERT INTO tickwork_worker (
+    id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
+    version
+)
+VALUES (
+    :id, :host, :pid, :boot_id, :process_started, :started_at, :beat_at, :queues, :jobs, :slots,
+    :running, :version
+)
+ON CONFLICT (id) DO UPDATE
+SET beat_at = excluded.beat_at,
+    queues = excluded.queues,
+    jobs = excluded.jobs,
+    slots = excluded.slots,
+    running = excluded.running;
+
+-- name: delete_worker
+DELETE FROM tickwork_worker WHERE id = :id;
+
+-- name: list_workers
+SELECT id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
+       version
+FROM tickwork_worker
+ORDER BY beat_at DESC, id;

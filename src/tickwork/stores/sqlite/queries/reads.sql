@@ -1,0 +1,111 @@
+-- fragment: live_as_run
+SELECT id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys,
+       blocked_on, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
+       cancel_requested_at, created_at, started_at, NULL AS ended_at, NULL AS result, reason,
+       1 AS instants, NULL AS last_nominal_at
+FROM tickwork_run
+
+-- fragment: history_as_run
+SELECT id, tenant, job, queue, priority, status, NULL AS phase, due_at, expires_at, args, tags,
+       attempt, attempts_max, crashes, put_offs, token, NULL AS lease_until, worker,
+       NULL AS overlap_key, limit_keys, NULL AS blocked_on, schedule, nominal_at, target,
+       external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       started_at, ended_at, result, reason, instants, last_nominal_at
+FROM tickwork_history
+
+-- name: get_runs
+{live_as_run} WHERE id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+{history_as_run} WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: find_run_ids
+SELECT id FROM tickwork_run WHERE id >= :prefix AND id < :prefix || 'g'
+UNION
+SELECT id FROM tickwork_history WHERE id >= :prefix AND id < :prefix || 'g'
+ORDER BY id
+LIMIT :limit;
+
+-- name: list_live
+{live_as_run}
+
+-- name: list_history
+{history_as_run}
+
+-- name: has_tag
+-- Tags are a JSON list of names, and no name contains a quotation mark.
+instr(tags, :tag) > 0;
+
+-- name: get_attempts
+SELECT run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
+FROM tickwork_attempt
+WHERE run = :id
+ORDER BY token;
+
+-- name: get_log
+SELECT at, level, logger, message FROM tickwork_log WHERE run = :id ORDER BY line;
+
+-- name: count_phases
+-- Each count ends at the cap, so that a million waiting runs cost no more than it.
+SELECT 'waiting', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap
+)
+UNION ALL
+SELECT 'ready', count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :cap)
+UNION ALL
+SELECT 'blocked', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE blocked_on IS NOT NULL LIMIT :cap
+)
+UNION ALL
+SELECT 'parked', count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'parked' LIMIT :cap)
+UNION ALL
+SELECT 'running', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE lease_until IS NOT NULL LIMIT :cap
+);
+
+-- name: slot_holders
+SELECT run FROM tickwork_slot WHERE key = :key ORDER BY run LIMIT :limit;
+
+-- name: list_jobs
+SELECT tenant, name, seen_at, last_run_at, last_success_at, last_error_at, last_error, failures
+FROM tickwork_job
+WHERE :tenant IS NULL OR tenant = :tenant
+ORDER BY tenant, name;
+
+-- name: old_runs
+SELECT id FROM tickwork_history WHERE ended_at < :before ORDER BY ended_at LIMIT :limit;
+
+-- name: prune_runs
+DELETE FROM tickwork_attempt WHERE run IN (SELECT value FROM json_each(:ids));
+DELETE FROM tickwork_log WHERE run IN (SELECT value FROM json_each(:ids));
+DELETE FROM tickwork_unique
+WHERE run IN (SELECT value FROM json_each(:ids)) AND until <= :before;
+DELETE FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
+SELECT changes();
+
+-- name: prune_schedules
+DELETE FROM tickwork_schedule
+WHERE id IN (
+    SELECT id FROM tickwork_schedule AS old
+    WHERE origin = 'code'
+      AND seen_at < :before
+      AND paused_at IS NULL
+      AND NOT EXISTS (
+          SELECT 1 FROM tickwork_run
+          WHERE tickwork_run.schedule = old.name AND tickwork_run.tenant = old.tenant
+      )
+    LIMIT :limit
+);
+SELECT changes();
+
+-- name: prune_jobs
+DELETE FROM tickwork_job
+WHERE (tenant, name) IN (
+    SELECT tenant, name FROM tickwork_job AS old
+    WHERE coalesce(seen_at, last_run_at) < :before
+      AND coalesce(last_run_at, seen_at) < :before
+      AND name NOT IN (SELECT job FROM tickwork_run)
+      AND NOT EXISTS (SELECT 1 FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
+    LIMIT :limit
+);
+SELECT changes();

@@ -1,0 +1,162 @@
+-- fragment: history_columns
+id, tenant, job, queue, priority, status, due_at, expires_at, args, tags, attempt, attempts_max,
+crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target, external_id, retry_of,
+trace, progress, checkpoint, cancel_requested_at, created_at, started_at, ended_at, outcome, result,
+reason
+
+-- name: find_claims
+SELECT {claim_columns} FROM tickwork_run
+WHERE worker = :worker AND claim_tag = :tag AND status = 'running'
+ORDER BY priority, due_at, id;
+
+-- name: extend_leases
+UPDATE tickwork_run
+SET lease_until = max(lease_until, ?),
+    started_at = coalesce(started_at, ?)
+WHERE id = ? AND token = ? AND status = 'running';
+
+-- name: held_rows
+SELECT id, token, status, cancel_requested_at FROM tickwork_run
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: lock_running
+SELECT id, token FROM tickwork_run
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'running';
+
+-- name: finish_runs
+-- Guarded by the token: a claim that was taken over moves no row, and the count tells.
+INSERT INTO tickwork_history ({history_columns})
+SELECT id, tenant, job, queue, priority, ?3, due_at, expires_at, args, tags, attempt - ?4,
+       attempts_max, crashes + ?5, put_offs, token, worker, limit_keys, schedule, nominal_at,
+       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at,
+       created_at, coalesce(?6, started_at), ?7, ?8, ?9, ?10
+FROM tickwork_run
+WHERE id = ?1 AND token = ?2 AND status = 'running';
+DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';
+
+-- name: free_keys
+DELETE FROM tickwork_unique
+WHERE run IN (SELECT value FROM json_each(:ids)) AND (until IS NULL OR until <= :now);
+
+-- name: find_finished
+SELECT id, token FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: return_runs
+UPDATE tickwork_run
+SET status = ?3,
+    phase = ?4,
+    due_at = ?5,
+    attempt = attempt - ?6,
+    crashes = crashes + ?7,
+    put_offs = put_offs + ?8,
+    attempts_max = coalesce(?9, attempts_max),
+    reason = ?10,
+    claim_tag = NULL,
+    lease_until = NULL,
+    worker = NULL,
+    started_at = NULL
+WHERE id = ?1 AND token = ?2 AND status = 'running';
+
+-- name: insert_attempts
+INSERT OR IGNORE INTO tickwork_attempt (
+    run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
+)
+SELECT id, token, ?3, ?4, coalesce(?5, started_at), ?6, ?7, ?8, worker
+FROM tickwork_run
+WHERE id = ?1 AND token = ?2;
+
+-- name: touch_jobs
+INSERT INTO tickwork_job (
+    tenant, name, last_run_at, last_success_at, last_error_at, last_error, failures
+)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (tenant, name) DO UPDATE
+SET last_run_at = max(coalesce(last_run_at, 0), excluded.last_run_at),
+    last_success_at = coalesce(excluded.last_success_at, last_success_at),
+    last_error_at = coalesce(excluded.last_error_at, last_error_at),
+    last_error = CASE WHEN excluded.last_error_at IS NULL THEN last_error ELSE excluded.last_error END,
+    failures = CASE WHEN ?8 THEN excluded.failures ELSE failures + excluded.failures END;
+
+-- name: expired_runs
+SELECT {claim_columns}, started_at, cancel_requested_at, worker FROM tickwork_run
+WHERE lease_until <= :now
+ORDER BY lease_until
+LIMIT :limit;
+
+-- name: release_worker
+UPDATE tickwork_run SET lease_until = :now WHERE worker = :worker AND lease_until > :now;
+SELECT changes();
+
+-- name: request_cancel
+UPDATE tickwork_run
+SET cancel_requested_at = coalesce(cancel_requested_at, :now)
+WHERE id = :id AND status = 'running';
+
+-- name: cancel_waiting
+INSERT INTO tickwork_history ({history_columns})
+SELECT id, tenant, job, queue, priority, 'canceled', due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
+       external_id, retry_of, trace, progress, checkpoint, coalesce(cancel_requested_at, :now),
+       created_at, started_at, :now, 'canceled', NULL, :reason
+FROM tickwork_run
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status <> 'running';
+DELETE FROM tickwork_run
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status <> 'running';
+
+-- name: runs_of_schedule
+SELECT id, status, limit_keys FROM tickwork_run
+WHERE schedule = :schedule AND tenant = :tenant
+LIMIT :limit;
+
+-- name: request_cancel_of_schedules
+UPDATE tickwork_run
+SET cancel_requested_at = coalesce(cancel_requested_at, ?)
+WHERE schedule = ? AND tenant = ? AND status = 'running';
+
+-- name: save_progress
+UPDATE tickwork_run
+SET progress = coalesce(:progress, progress), checkpoint = coalesce(:checkpoint, checkpoint)
+WHERE id = :id AND token = :token AND status = 'running';
+SELECT changes();
+
+-- name: count_log
+SELECT count(*) FROM tickwork_log WHERE run = :id;
+
+-- name: insert_log
+INSERT INTO tickwork_log (run, line, at, level, logger, message) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: skip_marks
+-- With the first unfinished firing after the newest row of skips, if there is one.
+SELECT tenant, name, skip_id, skip_reason, skip_last_at,
+       (SELECT min(nominal_at) FROM tickwork_run AS run
+        WHERE run.schedule = tickwork_schedule.name
+          AND run.tenant = tickwork_schedule.tenant
+          AND run.nominal_at > tickwork_schedule.skip_last_at)
+FROM tickwork_schedule
+WHERE name IN (SELECT value FROM json_each(:names)) AND skip_id IS NOT NULL;
+
+-- name: set_skip_marks
+UPDATE tickwork_schedule
+SET skip_id = ?, skip_reason = ?, skip_last_at = ?
+WHERE tenant = ? AND name = ?;
+
+-- name: clear_skip_marks
+UPDATE tickwork_schedule
+SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
+WHERE tenant = ? AND name = ? AND skip_last_at < ?;
+
+-- name: fold_skips
+UPDATE tickwork_history
+SET instants = instants + ?1, last_nominal_at = ?2, ended_at = ?3
+WHERE id = ?4;
+
+-- name: drop_history
+DELETE FROM tickwork_history WHERE id = ?;
+
+-- name: insert_skips
+INSERT INTO tickwork_history (
+    id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, crashes,
+    put_offs, token, schedule, nominal_at, last_nominal_at, instants, created_at, ended_at, outcome,
+    reason
+)
+VALUES (?, ?, ?, ?, ?, 'skipped', ?, ?, 0, 1, 0, 0, 0, ?, ?, ?, ?, ?, ?, 'skipped', ?);

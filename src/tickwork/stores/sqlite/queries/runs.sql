@@ -1,0 +1,254 @@
+-- fragment: run_columns
+id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempt,
+attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys, blocked_on,
+schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
+cancel_requested_at, created_at, started_at, reason
+
+-- fragment: claim_columns
+id, job, tenant, queue, args, attempt, attempts_max, crashes, token, due_at, lease_until, put_offs,
+expires_at, schedule, nominal_at, limit_keys, target, trace, checkpoint
+
+-- name: find_ids
+-- Which of these are here, unfinished or finished: for a repeat after a lost answer.
+SELECT id FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT id FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: insert_runs
+INSERT INTO tickwork_run (
+    id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempts_max,
+    overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
+)
+VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: protect_keys
+-- A key is taken over when its window has passed, or, without one, when its run is gone.
+INSERT INTO tickwork_unique (key, run, until)
+VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE
+SET run = excluded.run, until = excluded.until
+WHERE CASE
+    WHEN tickwork_unique.until IS NULL
+    THEN NOT EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.id = tickwork_unique.run)
+    ELSE tickwork_unique.until <= ?
+END;
+
+-- name: key_holders
+SELECT key, run FROM tickwork_unique
+WHERE key IN (SELECT value FROM json_each(:keys))
+  AND {is_protected};
+
+-- fragment: is_protected
+CASE
+    WHEN until IS NULL THEN EXISTS (SELECT 1 FROM tickwork_run WHERE id = tickwork_unique.run)
+    ELSE until > :now
+END
+
+-- name: overlap_holders
+SELECT overlap_key, id FROM tickwork_run
+WHERE overlap_key IN (SELECT value FROM json_each(:keys));
+
+-- name: taken_keys
+-- Overlap keys that unfinished runs hold, and unique keys that are protected.
+SELECT overlap_key FROM tickwork_run WHERE overlap_key IN (SELECT value FROM json_each(:keys))
+UNION ALL
+SELECT key FROM tickwork_unique
+WHERE key IN (SELECT value FROM json_each(:keys))
+  AND {is_protected};
+
+-- name: stage_runs
+UPDATE tickwork_run
+SET phase = 'ready'
+WHERE id IN (
+    SELECT id FROM tickwork_run
+    WHERE phase = 'waiting' AND due_at <= :now
+    ORDER BY due_at
+    LIMIT :limit
+);
+SELECT changes();
+
+-- name: next_waiting
+SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
+
+-- name: pick_ready
+-- A look at the head of the index, bounded: a backlog that others must take costs no more.
+SELECT {claim_columns}
+FROM (
+    SELECT * FROM tickwork_run
+    WHERE phase = 'ready'
+    ORDER BY priority, due_at, id
+    LIMIT :look
+)
+WHERE {is_wanted}
+LIMIT :limit;
+
+-- fragment: is_wanted
+(:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+  AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+  AND (:is_ahead = 0 OR (limit_keys IS NULL AND crashes = 0))
+  AND queue NOT IN (
+      SELECT name FROM tickwork_pause WHERE kind = 'queue' AND coalesce(until > :now, 1)
+  )
+  AND job NOT IN (
+      SELECT name FROM tickwork_pause WHERE kind = 'job' AND coalesce(until > :now, 1)
+  )
+
+-- name: count_look
+SELECT count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look);
+
+-- name: pairs_ready
+-- The non-empty (queue, job) pairs, by skipping from one to the next.
+WITH RECURSIVE pairs (queue, job) AS (
+    SELECT queue, job FROM (
+        SELECT queue, job FROM tickwork_run
+        WHERE phase = 'ready'
+        ORDER BY queue, job LIMIT 1
+    )
+    UNION ALL
+    SELECT (SELECT queue FROM tickwork_run
+            WHERE phase = 'ready' AND (queue, job) > (pairs.queue, pairs.job)
+            ORDER BY queue, job LIMIT 1),
+           (SELECT job FROM tickwork_run
+            WHERE phase = 'ready' AND (queue, job) > (pairs.queue, pairs.job)
+            ORDER BY queue, job LIMIT 1)
+    FROM pairs
+    WHERE pairs.queue IS NOT NULL
+)
+SELECT queue, job FROM pairs WHERE queue IS NOT NULL;
+
+-- name: pairs_parked
+WITH RECURSIVE pairs (queue, job) AS (
+    SELECT queue, job FROM (
+        SELECT queue, job FROM tickwork_run
+        WHERE phase = 'parked'
+        ORDER BY queue, job LIMIT 1
+    )
+    UNION ALL
+    SELECT (SELECT queue FROM tickwork_run
+            WHERE phase = 'parked' AND (queue, job) > (pairs.queue, pairs.job)
+            ORDER BY queue, job LIMIT 1),
+           (SELECT job FROM tickwork_run
+            WHERE phase = 'parked' AND (queue, job) > (pairs.queue, pairs.job)
+            ORDER BY queue, job LIMIT 1)
+    FROM pairs
+    WHERE pairs.queue IS NOT NULL
+)
+SELECT queue, job FROM pairs WHERE queue IS NOT NULL;
+
+-- name: pick_by_pairs
+-- The best of each pair, then the best of those.
+SELECT {claim_columns}
+FROM tickwork_run
+WHERE id IN (
+    SELECT run.id
+    FROM json_each(:pairs) AS pair
+    CROSS JOIN tickwork_run AS run
+        ON run.id IN (
+            SELECT id FROM tickwork_run AS best
+            WHERE best.phase = 'ready'
+              AND best.queue = pair.value ->> 0
+              AND best.job = pair.value ->> 1
+            ORDER BY best.priority, best.due_at, best.id
+            LIMIT :limit
+        )
+)
+  AND {is_wanted}
+ORDER BY priority, due_at, id
+LIMIT :limit;
+
+-- name: take_runs
+UPDATE tickwork_run
+SET status = 'running',
+    phase = 'running',
+    token = token + 1,
+    attempt = attempt + 1,
+    claim_tag = :tag,
+    lease_until = :lease_until,
+    worker = :worker,
+    started_at = NULL,
+    -- A run that waits behind another of its schedule has its turn now.
+    overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: set_aside
+-- A row that cannot be understood: out of the way of the others, with the reason on it.
+INSERT INTO tickwork_history ({history_columns})
+SELECT id, tenant, job, queue, priority, 'failed_permanent', due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
+       external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       started_at, ?2, 'failed', NULL, ?3
+FROM tickwork_run WHERE id = ?1;
+DELETE FROM tickwork_run WHERE id = ?1;
+
+-- name: held_slots
+SELECT run, key FROM tickwork_slot WHERE run IN (SELECT value FROM json_each(:ids));
+
+-- name: lock_gates
+-- One writer at a time: there is nothing to lock.
+SELECT value FROM json_each(:gates);
+
+-- name: try_gates
+SELECT value FROM json_each(:gates);
+
+-- name: count_slots
+SELECT key, count(*) FROM tickwork_slot
+WHERE key IN (SELECT value FROM json_each(:keys))
+GROUP BY key;
+
+-- name: limits_in_force
+SELECT name, coalesce(override, slots) FROM tickwork_limit;
+
+-- name: insert_slots
+INSERT INTO tickwork_slot (run, key) VALUES (?, ?);
+
+-- name: delete_slots
+DELETE FROM tickwork_slot WHERE run = ? AND key = ?;
+
+-- name: block_runs
+UPDATE tickwork_run SET phase = 'blocked', blocked_on = ? WHERE id = ?;
+
+-- name: let_out
+UPDATE tickwork_run
+SET phase = 'ready', blocked_on = NULL
+WHERE id IN (
+    SELECT id FROM tickwork_run
+    WHERE blocked_on = ?
+    ORDER BY priority, due_at, id
+    LIMIT ?
+);
+
+-- name: keys_blocked
+SELECT DISTINCT blocked_on FROM tickwork_run
+WHERE blocked_on IS NOT NULL
+LIMIT :limit;
+
+-- name: keys_blocked_by
+SELECT DISTINCT blocked_on FROM tickwork_run
+WHERE blocked_on = :name OR (blocked_on >= :name || '=' AND blocked_on < :name || '>');
+
+-- name: park_runs
+UPDATE tickwork_run
+SET phase = 'parked'
+WHERE id IN (
+    SELECT id FROM tickwork_run WHERE phase = 'ready' AND queue = ? AND job = ? LIMIT ?
+);
+
+-- name: unpark_runs
+UPDATE tickwork_run
+SET phase = 'ready'
+WHERE id IN (
+    SELECT id FROM tickwork_run WHERE phase = 'parked' AND queue = ? AND job = ? LIMIT ?
+);
+
+-- name: lock_run
+SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id;
+
+-- name: is_finished
+SELECT count(*) FROM tickwork_history WHERE id = :id;
+
+-- name: move_run
+UPDATE tickwork_run
+SET due_at = :due_at,
+    phase = CASE WHEN :due_at > :now THEN 'waiting' WHEN phase = 'waiting' THEN 'ready' ELSE phase END,
+    blocked_on = CASE WHEN :due_at > :now THEN NULL ELSE blocked_on END
+WHERE id = :id;

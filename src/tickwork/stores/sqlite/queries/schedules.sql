@@ -1,0 +1,90 @@
+-- fragment: schedule_columns
+id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace, jitter,
+until, target, tags, origin, created_at, next_due_at, last_fired_at, revision, paused_at,
+paused_until, pause_note, seen_at
+
+-- name: insert_schedule
+INSERT INTO tickwork_schedule (
+    id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
+    jitter, until, target, tags, origin, created_at, next_due_at, seen_at
+)
+VALUES (
+    :id, :tenant, :name, :job, :rule, :zone, :args, :queue, :priority, :expires, :overlap, :misfire,
+    :grace, :jitter, :until, :target, :tags, :origin, :now, :next_due_at, :now
+)
+ON CONFLICT (tenant, name) DO NOTHING;
+
+-- name: update_schedule
+UPDATE tickwork_schedule
+SET job = :job, rule = :rule, zone = :zone, args = :args, queue = :queue, priority = :priority,
+    expires = :expires, overlap = :overlap, misfire = :misfire, grace = :grace, jitter = :jitter,
+    until = :until, target = :target, tags = :tags, origin = :origin, next_due_at = :next_due_at,
+    seen_at = :now, revision = revision + 1
+WHERE id = :id AND revision = :revision;
+
+-- name: get_schedule
+SELECT {schedule_columns} FROM tickwork_schedule WHERE tenant = :tenant AND name = :name;
+
+-- name: get_schedule_by_id
+SELECT {schedule_columns} FROM tickwork_schedule WHERE id = :id;
+
+-- name: list_schedules
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE (:tenant IS NULL OR tenant = :tenant)
+  AND (:after_tenant IS NULL OR (tenant, name) > (:after_tenant, :after_name))
+ORDER BY tenant, name
+LIMIT :limit;
+
+-- name: delete_schedule
+DELETE FROM tickwork_schedule WHERE id = :id;
+SELECT changes();
+
+-- name: stamp_schedules
+UPDATE tickwork_schedule SET seen_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: stamp_jobs
+INSERT INTO tickwork_job (tenant, name, seen_at)
+VALUES ('', ?, ?)
+ON CONFLICT (tenant, name) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: pause_schedule
+UPDATE tickwork_schedule
+SET paused_at = :now,
+    pause_note = :note,
+    paused_until = :until,
+    next_due_at = CASE WHEN :until IS NULL THEN next_due_at ELSE :next_due_at END
+WHERE id = :id;
+SELECT changes();
+
+-- name: resume_schedule
+UPDATE tickwork_schedule
+SET paused_at = NULL, pause_note = '', paused_until = NULL, next_due_at = :next_due_at
+WHERE id = :id;
+SELECT changes();
+
+-- name: due_schedules
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE next_due_at <= :now
+  AND (paused_at IS NULL OR paused_until <= :now)
+  AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+ORDER BY next_due_at, id
+LIMIT :limit;
+
+-- name: move_schedules
+-- Compare and set: whoever moved it first has fired it.
+UPDATE tickwork_schedule
+SET next_due_at = ?3,
+    last_fired_at = CASE
+        WHEN ?4 IS NULL THEN last_fired_at
+        ELSE max(coalesce(last_fired_at, ?4), ?4)
+    END,
+    paused_at = NULL,
+    pause_note = '',
+    paused_until = NULL
+WHERE id = ?1 AND next_due_at = ?2;
+
+-- name: next_firing
+SELECT min(next_due_at) FROM tickwork_schedule
+WHERE next_due_at IS NOT NULL
+  AND (paused_at IS NULL OR paused_until IS NOT NULL)
+  AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)));

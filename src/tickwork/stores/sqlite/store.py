@@ -1,0 +1,138 @@
+"""SQLite: one file, many processes, every promise."""
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+
+from tickwork._kernel.clock import Clock, SystemClock
+from tickwork.errors import InvalidOption, NetworkFileSystem
+from tickwork.stores._sql.drive import drive, drive_within
+from tickwork.stores._sql.migrate import (
+    COMPATIBLE_FROM,
+    SCHEMA_VERSION,
+    check_version,
+    migrations,
+)
+from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
+from tickwork.stores._sql.statement import Operation, Overtaken
+from tickwork.stores._sql.store import SqlStore
+from tickwork.stores.sqlite.connection import SqliteConnection
+
+T = TypeVar("T")
+
+_PACKAGE: Final = "tickwork.stores.sqlite"
+_TRIES: Final = 5
+BUSY_TIMEOUT: Final = timedelta(seconds=30)
+"""How long a writer waits for the write lock before it gives up."""
+
+MOUNTS: Final = Path("/proc/mounts")
+_NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
+
+
+class SqliteStore(SqlStore):
+    """A store in one SQLite file, or in memory for one process.
+
+    ``synchronous`` is FULL, so that a committed run survives a power cut; NORMAL is faster
+    and loses the last moments before one, never the file.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        synchronous: str = "FULL",
+        busy_timeout: timedelta = BUSY_TIMEOUT,
+        prefix: str = TABLE_PREFIX,
+        clock: Clock | None = None,
+    ) -> None:
+        if synchronous not in {"FULL", "NORMAL"}:
+            raise InvalidOption("synchronous", synchronous, "it is FULL or NORMAL.")
+        is_memory = str(path) in {"", ":memory:"}
+        self.path = ":memory:" if is_memory else os.fspath(Path(path).absolute())
+        self.url = "sqlite://" if is_memory else f"sqlite:///{self.path}"
+        self._prefix = prefix
+        self._clock = clock or SystemClock()
+        self.query = Queries(_PACKAGE, prefix=prefix)
+        if not is_memory:
+            refuse_network(self.path)
+        self._writer = SqliteConnection(
+            self.path, synchronous=synchronous, busy_timeout=busy_timeout
+        )
+        # In memory there is but one connection; in a file, readers never wait for a writer.
+        self._reader = self._writer
+        if not is_memory:
+            self._reader = SqliteConnection(
+                self.path, synchronous=synchronous, busy_timeout=busy_timeout
+            )
+
+    def _write(self, begin: Callable[[], Operation[T]]) -> T:
+        for _ in range(_TRIES - 1):
+            try:
+                return drive(begin(), self._writer)
+            except Overtaken:
+                continue
+        return drive(begin(), self._writer)
+
+    def _read(self, begin: Callable[[], Operation[T]]) -> T:
+        with self._reader.reading():
+            return drive_within(begin(), self._reader)
+
+    # ------------------------------------------------------------ schema
+
+    def install(self) -> int:
+        """Create or upgrade the tables; return the version. Safe to run many at once."""
+        with self._writer.transaction():
+            installed, _ = self._versions()
+            for step in migrations(_PACKAGE, prefix=self._prefix):
+                if step.version > installed:
+                    self._writer.execute_script(step.statements)
+            if installed < SCHEMA_VERSION:
+                self._writer.execute(
+                    self.query("set_version", version=SCHEMA_VERSION, compatible=COMPATIBLE_FROM)
+                )
+            return max(installed, SCHEMA_VERSION)
+
+    def schema_version(self) -> int:
+        """The version that is installed; 0 when there is none."""
+        return self._versions()[0]
+
+    def check_schema(self) -> None:
+        """Raise when the installed schema and this code do not fit."""
+        installed, compatible_from = self._versions()
+        check_version(self.url, installed=installed, compatible_from=compatible_from)
+
+    def _versions(self) -> tuple[int, int]:
+        with self._writer.reading():
+            [[has_meta]] = self._writer.execute(self.query("has_meta"))
+            if not has_meta:
+                return 0, 0
+            [[version, compatible_from]] = self._writer.execute(self.query("get_version"))
+        return version, compatible_from
+
+    def database_time(self) -> datetime:
+        """SQLite has no clock of its own: every process asks the machine's."""
+        return self._clock.now()
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        self._writer.close()
+        self._reader.close()
+
+
+def refuse_network(path: str) -> None:
+    """Refuse a path on a network file system, where SQLite's locks do not hold."""
+    try:
+        mounts = MOUNTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return  # not Linux: best effort
+    where = os.path.realpath(path)
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        _, point, file_system, *_ = line.split(" ")
+        inside = where == point or where.startswith(point.rstrip("/") + "/")
+        if inside and len(point) > len(best):
+            best, kind = point, file_system
+    if kind in _NETWORK:
+        raise NetworkFileSystem(path, file_system=kind)

@@ -1,0 +1,86 @@
+"""A clock that stands still until a test moves it."""
+
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+
+from tickwork.errors import NaiveDatetime
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class ManualClock:
+    """Shows the time it was set to. A month of an hourly schedule takes no time at all.
+
+    It can be shared between threads. ``monotonic`` grows by as much as the time moves
+    forward, and stands still when the time is set back.
+
+    >>> clock = ManualClock()
+    >>> clock.advance(hours=1, minutes=30).isoformat()
+    '2026-01-01T01:30:00+00:00'
+    >>> clock.monotonic()
+    5400.0
+    """
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._lock = Lock()
+        self._now = _in_utc(start)
+        self._elapsed = timedelta(0)
+
+    def __repr__(self) -> str:
+        return f"ManualClock({self.now().isoformat()})"
+
+    def now(self) -> datetime:
+        """The time that was set, as an aware datetime in UTC."""
+        with self._lock:
+            return self._now
+
+    def monotonic(self) -> float:
+        """Seconds for which this clock has moved forward."""
+        with self._lock:
+            return self._elapsed.total_seconds()
+
+    def set(self, moment: datetime) -> datetime:
+        """Show this moment from now on; return it in UTC.
+
+        An earlier one is taken too: clocks of machines do jump back, and what happens
+        then is worth a test.
+
+        Raises:
+            NaiveDatetime: ``moment`` has no time zone.
+        """
+        target = _in_utc(moment)
+        with self._lock:
+            self._elapsed += max(target - self._now, timedelta(0))
+            self._now = target
+        return target
+
+    def advance(
+        self,
+        length: timedelta = timedelta(0),
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> datetime:
+        """Let time pass; return the new time.
+
+        Raises:
+            ValueError: The length is negative. To go back, say so: use :meth:`set`.
+        """
+        step = length + timedelta(
+            days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+        )
+        if step < timedelta(0):
+            raise ValueError(f"Time does not pass backwards (by {-step}). Use set() for a jump.")
+        with self._lock:
+            self._elapsed += step
+            self._now += step
+            return self._now
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if moment.utcoffset() is None:
+        raise NaiveDatetime(moment)
+    return moment.astimezone(UTC)

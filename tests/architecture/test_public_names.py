@@ -1,0 +1,36 @@
+"""The public face: what users may import, and nothing by accident."""
+
+import tickwork
+from tickwork import errors, schedules
+
+
+def test_the_root_exports_just_these_names():
+    # A snapshot: a name that comes or goes is a decision, and belongs in the changelog.
+    assert set(tickwork.__all__) == {
+        "Cron",
+        "Discard",
+        "JobResult",
+        "RetryLater",
+        "RunStatus",
+        "Snooze",
+        "TickworkError",
+        "__version__",
+    }
+
+
+def test_every_exported_name_is_there():
+    for module in (tickwork, schedules):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+    assert dir(tickwork) == sorted(tickwork.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(tickwork, "Scheduler")
+
+
+def test_errors_have_one_tree():
+    found = [value for value in vars(errors).values() if isinstance(value, type)]
+    for kind in found:
+        if kind.__module__ == errors.__name__:
+            assert issubclass(kind, (errors.TickworkError, errors.Signal))

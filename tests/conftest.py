@@ -1,0 +1,218 @@
+"""Fixtures for everyone, and what the summary says about servers that could not be had.
+
+    postgres_url, mariadb_url         a fresh database for one test
+    postgres_server, mariadb_server   the private servers, started once, when first asked for
+
+A test that wants to harm a server starts one of its own, and says so with a marker:
+
+    @pytest.mark.servers("postgres")
+    def test_a_worker_survives_a_crash(self):
+        with PostgresServer() as server:
+            ...
+
+Tests that use the fixtures get the marker by themselves, so `-m "not servers"` is quick.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from servers import install, mariadb, postgres, workspace
+from servers.given import GivenServer, given_server
+from servers.install import ServerUnavailable
+from servers.mariadb import MariaDBServer
+from servers.postgres import PostgresServer
+from servers.private import known_servers
+
+KINDS_BY_FIXTURE = {
+    "postgres_server": "postgres",
+    "postgres_databases": "postgres",
+    "mariadb_server": "mariadb",
+    "mariadb_databases": "mariadb",
+}
+FINDERS_BY_KIND: dict[str, Callable[..., object]] = {
+    "postgres": postgres.find_programs,
+    "mariadb": mariadb.find_programs,
+}
+NOT_RUN = pytest.StashKey[dict[str, list[str]]]()
+
+
+# The machine that lands changes must not fail by chance: there the examples are the same
+# each time. Elsewhere they are new ones, so that more is found over time. No deadlines:
+# a busy machine is not a bug.
+settings.register_profile("landing", deadline=None, derandomize=True, database=None)
+settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("landing" if os.environ.get("CI") else "exploring")
+
+
+# ---------------------------------------------------------------- fixtures
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL that all tests share: make databases on it, but do not stop it."""
+    with PostgresServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDBServer]:
+    """A MariaDB that all tests share: make databases on it, but do not stop it."""
+    with MariaDBServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(request: pytest.FixtureRequest) -> PostgresServer | GivenServer:
+    """Where PostgreSQL databases are made: on our server, or where TICKWORK_TEST_URL says."""
+    server: PostgresServer | GivenServer = given_server("postgres") or request.getfixturevalue(
+        "postgres_server"
+    )
+    return server
+
+
+@pytest.fixture(scope="session")
+def mariadb_databases(request: pytest.FixtureRequest) -> MariaDBServer | GivenServer:
+    """Where MariaDB databases are made: on our server, or where TICKWORK_TEST_URL says."""
+    server: MariaDBServer | GivenServer = given_server("mariadb") or request.getfixturevalue(
+        "mariadb_server"
+    )
+    return server
+
+
+@pytest.fixture
+def postgres_url(postgres_databases: PostgresServer | GivenServer) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database, for one test."""
+    with fresh_database(postgres_databases) as url:
+        yield url
+
+
+@pytest.fixture
+def mariadb_url(mariadb_databases: MariaDBServer | GivenServer) -> Iterator[str]:
+    """The URL of an empty MariaDB database, for one test."""
+    with fresh_database(mariadb_databases) as url:
+        yield url
+
+
+@contextmanager
+def fresh_database(server: PostgresServer | MariaDBServer | GivenServer) -> Iterator[str]:
+    database = server.create_database()
+    try:
+        yield server.url(database)
+    finally:
+        server.drop_database(database)
+
+
+# ---------------------------------------------------------------- servers that cannot be had
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[NOT_RUN] = {}
+    config.addinivalue_line(
+        "markers", "servers(*kinds): needs a private server; given to users of its fixtures"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        kinds = {KINDS_BY_FIXTURE[f] for f in _fixtures_of(item) if f in KINDS_BY_FIXTURE}
+        if kinds:
+            item.add_marker(pytest.mark.servers(*sorted(kinds)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Install what is missing now, because inside of a test it would run into its time limit."""
+    if session.config.option.collectonly or not install.may_install():
+        return
+    for kind in sorted({kind for item in session.items for kind in _kinds_of(item)}):
+        find_programs = FINDERS_BY_KIND[kind]
+        try:
+            find_programs(may_install=False)
+        except ServerUnavailable as error:
+            reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line(f"{error.what} Installing them; this takes a minute or two.")
+            try:
+                find_programs()
+            except ServerUnavailable:
+                continue  # every test that needs it will say so
+
+
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    return list(getattr(item, "fixturenames", ()))
+
+
+def _kinds_of(item: pytest.Item) -> set[str]:
+    return {kind for marker in item.iter_markers("servers") for kind in marker.args}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    with _skipped_when_unavailable(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with _skipped_when_unavailable(item):
+        return (yield)
+
+
+@contextmanager
+def _skipped_when_unavailable(item: pytest.Item) -> Iterator[None]:
+    try:
+        yield
+    except ServerUnavailable as error:
+        item.config.stash[NOT_RUN].setdefault(str(error), []).append(item.nodeid)
+        pytest.skip(error.what)
+
+
+def _servers_are_required() -> bool:
+    names = ("CI", "TICKWORK_REQUIRE_SERVERS")
+    return any(os.environ.get(name, "").lower() not in {"", "0", "false"} for name in names)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.stash[NOT_RUN] and _servers_are_required() and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    not_run = config.stash[NOT_RUN]
+    if not not_run:
+        return
+    total = sum(map(len, not_run.values()))
+    terminalreporter.section(f"NOT RUN: {total} tests lack a server", sep="!", red=True, bold=True)
+    for reason, tests in not_run.items():
+        terminalreporter.write_line(reason, red=True)
+        for test in sorted(tests):
+            terminalreporter.write_line(f"    {test}")
+    if _servers_are_required():
+        terminalreporter.write_line("That is a failure: servers are required here.", red=True)
+    else:
+        terminalreporter.write_line("With TICKWORK_REQUIRE_SERVERS=1 this would be a failure.")
+
+
+def pytest_unconfigure() -> None:
+    workspace.close_current()
+
+
+# ---------------------------------------------------------------- what servers wrote
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and item.get_closest_marker("servers") is not None:
+        for server in known_servers():
+            if log := server.log_tail():
+                report.sections.append((f"The end of the log of {server!r}", log))
+    return report

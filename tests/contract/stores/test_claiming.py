@@ -1,0 +1,322 @@
+import pytest
+
+from contract.builders import (
+    ANN,
+    HOUR,
+    MINUTE,
+    NOON,
+    SECOND,
+    a_fired_run,
+    a_run,
+    add,
+    crashed,
+    ids,
+    the_run,
+)
+from tickwork._domain.outcome import Failed, PutOff
+from tickwork._domain.run import Claim
+from tickwork._domain.status import Phase, RunStatus
+
+
+class TestClaiming:
+    """A claim gives a run to one worker, and to no other, until its lease runs out."""
+
+    def test_a_due_run_goes_to_exactly_one_worker(self, store, worker, other_worker):
+        add(store, run := a_run())
+
+        first = worker.claim()
+        second = other_worker.claim()
+
+        assert ids(first) == [run.id]
+        assert second == []
+
+    def test_an_empty_store_has_nothing_to_give(self, worker):
+        assert worker.claim() == []
+
+    def test_a_claim_carries_all_that_an_attempt_needs(self, store, worker):
+        new = a_fired_run(
+            "digest",
+            NOON - MINUTE,
+            job="resize",
+            tenant="acme",
+            queue="images",
+            due_at=NOON - SECOND,
+            expires_at=NOON + HOUR,
+            args='{"width": 80}',
+            attempts_max=5,
+            limit_keys=("job:resize",),
+            target="image-42",
+            trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+        add(store, new)
+
+        claims = worker.claim(lease=MINUTE)
+
+        assert claims == [
+            Claim(
+                run_id=new.id,
+                job="resize",
+                tenant="acme",
+                queue="images",
+                args='{"width": 80}',
+                attempt=1,
+                attempts_max=5,
+                crashes=0,
+                token=1,
+                due_at=NOON - SECOND,
+                lease_until=NOON + MINUTE,
+                put_offs=0,
+                expires_at=NOON + HOUR,
+                schedule="digest",
+                nominal_at=NOON - MINUTE,
+                limit_keys=("job:resize",),
+                target="image-42",
+                trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                checkpoint=None,
+            )
+        ]
+
+    def test_the_run_shows_who_has_it_and_until_when(self, store, worker):
+        add(store, new := a_run())
+
+        worker.claim(lease=MINUTE)
+
+        run = the_run(store, new)
+        assert (run.status, run.phase) == (RunStatus.RUNNING, Phase.RUNNING)
+        assert (run.worker, run.lease_until) == (ANN, NOON + MINUTE)
+        assert (run.token, run.attempt) == (1, 1)
+        assert run.started_at is None
+
+    def test_a_job_may_have_a_lease_of_its_own(self, store, worker):
+        add(store, a_run(job="sweep"), a_run(job="resize"))
+
+        claims = worker.claim(lease=MINUTE, lease_by_job={"resize": HOUR})
+
+        assert [claim.lease_until for claim in claims] == [NOON + MINUTE, NOON + HOUR]
+
+    def test_every_claim_has_a_greater_token(self, store, clock, worker):
+        add(store, a_run())
+        tokens = []
+        for _ in range(3):
+            tokens.append(worker.claim_one().token)
+            clock.advance(minutes=2)
+            worker.reap()
+
+        assert tokens == [1, 2, 3]
+
+    def test_attempts_count_up_from_one(self, store, clock, worker):
+        add(store, a_run(attempts_max=3))
+        attempts = []
+        for _ in range(3):
+            claim = worker.claim_one()
+            attempts.append(claim.attempt)
+            worker.record(claim, Failed("no"))
+            clock.advance(minutes=1)
+            store.stage(now=clock.now(), limit=10)
+
+        assert attempts == [1, 2, 3]
+
+    def test_the_next_attempt_sees_what_the_last_one_left(self, store, clock, worker):
+        add(store, a_run(attempts_max=2))
+        claim = worker.claim_one()
+        store.save_progress(claim, checkpoint='{"page": 7}')
+        worker.record(claim, PutOff("not now"))
+        clock.advance(minutes=1)
+        store.stage(now=clock.now(), limit=10)
+
+        claim = worker.claim_one()
+
+        assert (claim.checkpoint, claim.put_offs, claim.attempt) == ('{"page": 7}', 1, 1)
+
+
+class TestOrder:
+    """Runs are claimed by priority, then by due time, then by age."""
+
+    def test_a_lower_priority_goes_first(self, store, worker):
+        runs = [a_run(priority=priority) for priority in (100, -5, 10, 0)]
+        add(store, *runs)
+
+        claims = worker.claim()
+
+        assert ids(claims) == [runs[1].id, runs[3].id, runs[2].id, runs[0].id]
+
+    def test_then_the_one_that_was_due_first(self, store, worker):
+        runs = [a_run(due_at=NOON - seconds * SECOND) for seconds in (1, 3, 2)]
+        add(store, *runs)
+
+        claims = worker.claim()
+
+        assert ids(claims) == [runs[1].id, runs[2].id, runs[0].id]
+
+    def test_then_the_one_that_was_made_first(self, store, worker):
+        runs = [a_run(), a_run(), a_run()]
+        add(store, *runs[::-1])
+
+        claims = worker.claim()
+
+        assert ids(claims) == ids(runs)
+
+    def test_the_best_are_taken_not_just_any(self, store, worker):
+        add(store, *(a_run(priority=50) for _ in range(20)), best := a_run(priority=1))
+
+        claims = worker.claim(1)
+
+        assert ids(claims) == [best.id]
+
+
+class TestHowMany:
+    """A worker gets no more than it asked for."""
+
+    @pytest.mark.parametrize("limit", [0, 1, 3, 5, 9])
+    def test_never_more_than_the_limit(self, store, worker, limit):
+        runs = [a_run() for _ in range(5)]
+        add(store, *runs)
+
+        claims = worker.claim(limit)
+
+        assert ids(claims) == ids(runs[:limit])
+
+    def test_what_is_left_goes_to_the_next(self, store, worker, other_worker):
+        runs = [a_run() for _ in range(5)]
+        add(store, *runs)
+
+        assert ids(worker.claim(3)) == ids(runs[:3])
+        assert ids(other_worker.claim(3)) == ids(runs[3:])
+
+
+class TestWhose:
+    """A worker takes what its queues and jobs allow, wherever it stands in the line."""
+
+    def test_only_of_its_queues(self, store, worker):
+        runs = [a_run(queue=queue) for queue in ("emails", "images", "reports")]
+        add(store, *runs)
+
+        claims = worker.claim(queues=("reports", "emails"))
+
+        assert ids(claims) == [runs[0].id, runs[2].id]
+
+    def test_only_of_jobs_that_it_knows(self, store, worker):
+        runs = [a_run(job=job) for job in ("resize", "sweep", "send_email")]
+        add(store, *runs)
+
+        claims = worker.claim(jobs=("sweep", "resize", "unheard_of"))
+
+        assert ids(claims) == [runs[0].id, runs[1].id]
+
+    def test_both_must_fit(self, store, worker):
+        add(
+            store,
+            a_run(queue="emails", job="sweep"),
+            both := a_run(queue="emails", job="resize"),
+            a_run(queue="images", job="resize"),
+        )
+
+        claims = worker.claim(queues=("emails",), jobs=("resize",))
+
+        assert ids(claims) == [both.id]
+
+    @pytest.mark.parametrize("wanted", [{"queues": ()}, {"jobs": ()}], ids=["queue", "job"])
+    def test_who_takes_none_gets_nothing(self, store, worker, wanted):
+        add(store, a_run())
+
+        assert worker.claim(**wanted) == []
+
+    @pytest.mark.parametrize("wanted", [{"queues": ("Emails",)}, {"jobs": ("Emails",)}])
+    def test_names_are_equal_only_letter_by_letter(self, store, worker, wanted):
+        add(store, a_run(queue="emails", job="emails"))
+
+        assert worker.claim(**wanted) == []
+
+    @pytest.mark.parametrize(
+        "others", [{"queue": "theirs"}, {"job": "theirs"}], ids=["queue", "job"]
+    )
+    def test_a_backlog_of_others_does_not_hide_ours(self, store, worker, others):
+        add(store, *(a_run(priority=1, **others) for _ in range(200)))
+        add(store, *(ours := [a_run(priority=50), a_run(priority=50)]))
+
+        claims = worker.claim(2, queues=("default",), jobs=("send_email",))
+
+        assert ids(claims) == ids(ours)
+
+    def test_the_order_holds_across_queues_and_jobs(self, store, worker):
+        runs = [
+            a_run(priority=priority, queue=f"queue-{priority % 3}", job=f"job-{priority % 4}")
+            for priority in range(12)
+        ]
+        add(store, *runs[::-1])
+
+        claims = worker.claim(
+            7,
+            queues=("queue-2", "queue-0", "queue-1"),
+            jobs=("job-3", "job-0", "job-1", "job-2"),
+        )
+
+        assert ids(claims) == ids(runs[:7])
+
+    def test_tenants_share_one_line(self, store, worker):
+        runs = [a_run(tenant=tenant) for tenant in ("zoo", "", "acme")]
+        add(store, *runs)
+
+        assert ids(worker.claim()) == ids(runs)
+
+
+class TestAfterACrash:
+    """A run that took a worker with it is kept apart from others like it."""
+
+    def test_at_most_one_of_them_is_claimed_at_a_time(self, store, clock, worker):
+        crashed(store, clock, a_run(), a_run(), a_run())
+        add(store, fresh := a_run(priority=500))
+
+        claims = worker.claim()
+
+        assert sum(claim.crashes > 0 for claim in claims) == 1
+        assert fresh.id in ids(claims)
+
+    def test_the_others_have_their_turn(self, store, clock, worker):
+        crashed(store, clock, *(runs := [a_run(), a_run(), a_run()]))
+
+        claims = [claim for _ in range(3) for claim in worker.claim()]
+
+        assert sorted(ids(claims)) == ids(runs)
+
+    def test_it_knows_how_often(self, store, clock, worker):
+        crashed(store, clock, a_run())
+
+        assert worker.claim_one().crashes == 1
+
+
+class TestAhead:
+    """Runs that may have to wait in a worker's hands are those that harm nobody there."""
+
+    def test_a_plain_run_may_be_claimed_ahead(self, store, worker):
+        add(store, run := a_run())
+
+        assert ids(worker.claim(is_ahead=True)) == [run.id]
+
+    def test_one_with_a_limit_is_left_alone(self, store, worker):
+        store.set_limits({"job:send_email": 5})
+        add(store, run := a_run(limit_keys=("job:send_email",)))
+
+        assert worker.claim(is_ahead=True) == []
+        assert the_run(store, run).phase is Phase.READY
+
+    def test_one_that_would_be_blocked_is_left_alone_too(self, store, worker):
+        store.set_limits({"job:send_email": 1})
+        add(store, *(a_run(limit_keys=("job:send_email",)) for _ in range(2)))
+        worker.claim(1)
+
+        worker.claim(is_ahead=True)
+
+        assert store.count_runs().by_phase[Phase.BLOCKED] == 0
+
+    def test_one_that_has_crashed_is_left_alone(self, store, clock, worker):
+        crashed(store, clock, run := a_run())
+
+        assert worker.claim(is_ahead=True) == []
+        assert the_run(store, run).phase is Phase.READY
+
+    def test_what_stands_behind_them_is_found(self, store, worker):
+        add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(50)))
+        add(store, plain := a_run(priority=50))
+
+        assert ids(worker.claim(1, is_ahead=True)) == [plain.id]

@@ -1,0 +1,199 @@
+from datetime import timedelta
+
+import pytest
+
+from contract.builders import (
+    HOUR,
+    MINUTE,
+    NOBODY,
+    NOON,
+    SECOND,
+    a_fired_run,
+    a_run,
+    add,
+    all_runs,
+    ids,
+    the_run,
+)
+from tickwork._domain.outcome import Failed
+from tickwork._domain.run import Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork.stores.contract import Enqueued
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+class TestEnqueuing:
+    """A run that was added is there, as it was said, until somebody ends it."""
+
+    def test_each_run_is_answered_for_in_order(self, store):
+        runs = [a_run(), a_run(), a_run()]
+
+        answers = store.enqueue(runs[::-1])
+
+        assert answers == [Enqueued(run.id, is_new=True) for run in runs[::-1]]
+
+    def test_nothing_is_taken_too(self, store):
+        assert store.enqueue([]) == []
+
+    def test_everything_that_was_said_comes_back(self, store):
+        new = a_run(
+            job="resize",
+            tenant="acme",
+            queue="images",
+            priority=-7,
+            created_at=NOON,
+            due_at=NOON + MINUTE,
+            expires_at=NOON + HOUR,
+            args='{"width": 80}',
+            tags=("thumbnail", "paid"),
+            attempts_max=5,
+            overlap_key="held:019cb0d2-0000-7000-8000-000000000001",
+            limit_keys=("job:resize", "queue:images"),
+            target="image-42",
+            retry_of=NOBODY,
+            trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+
+        store.enqueue([new])
+
+        assert store.get_run(new.id) == Run(
+            id=new.id,
+            job="resize",
+            status=RunStatus.PENDING,
+            phase=Phase.WAITING,
+            tenant="acme",
+            queue="images",
+            priority=-7,
+            created_at=NOON,
+            due_at=NOON + MINUTE,
+            expires_at=NOON + HOUR,
+            args='{"width": 80}',
+            tags=("thumbnail", "paid"),
+            attempts_max=5,
+            overlap_key="held:019cb0d2-0000-7000-8000-000000000001",
+            limit_keys=("job:resize", "queue:images"),
+            target="image-42",
+            retry_of=NOBODY,
+            trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+
+    def test_what_was_left_out_stays_out(self, store):
+        new = a_run()
+
+        store.enqueue([new])
+
+        assert store.get_run(new.id) == Run(
+            id=new.id,
+            job="send_email",
+            status=RunStatus.PENDING,
+            phase=Phase.READY,
+            created_at=NOON,
+            due_at=NOON,
+        )
+
+    def test_a_run_of_a_schedule_knows_its_instant(self, store):
+        new = a_fired_run("digest", NOON - MINUTE)
+
+        store.enqueue([new])
+
+        run = the_run(store, new)
+        assert (run.schedule, run.nominal_at) == ("digest", NOON - MINUTE)
+
+    def test_times_are_kept_to_the_microsecond(self, store):
+        new = a_run(created_at=NOON + MICROSECOND, due_at=NOON - MICROSECOND)
+
+        store.enqueue([new])
+
+        run = the_run(store, new)
+        assert (run.created_at, run.due_at) == (NOON + MICROSECOND, NOON - MICROSECOND)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Grüße, Łódź",
+            "日本語",
+            "🦀🚀",
+            "'; DROP TABLE tickwork_run; --",
+            '{"a": "\\u0000"}',
+            "%s :x ?",
+        ],
+        ids=["latin", "kanji", "emoji", "quotes", "escapes", "placeholders"],
+    )
+    def test_text_comes_back_as_it_was(self, store, text):
+        new = a_run(job=text, queue=text, tenant=text, args=text, tags=(text,), target=text)
+
+        store.enqueue([new])
+
+        run = the_run(store, new)
+        assert (run.job, run.queue, run.tenant, run.args, run.target) == (text,) * 5
+        assert run.tags == (text,)
+
+    def test_a_large_payload_comes_back_whole(self, store):
+        new = a_run(args='{"text": "' + "ä" * 32_000 + '"}')
+
+        store.enqueue([new])
+
+        assert the_run(store, new).args == new.args
+
+    def test_many_go_in_at_once(self, store):
+        runs = [a_run() for _ in range(1_000)]
+
+        answers = store.enqueue(runs)
+
+        assert [answer.run_id for answer in answers] == ids(runs)
+        assert ids(all_runs(store)) == ids(runs)
+
+
+class TestWhereItWaits:
+    """A run that is due is ready at once; any other waits for its time."""
+
+    @pytest.mark.parametrize(
+        ("due_at", "phase"),
+        [
+            (NOON - HOUR, Phase.READY),
+            (NOON, Phase.READY),
+            (NOON + MICROSECOND, Phase.WAITING),
+            (NOON + HOUR, Phase.WAITING),
+        ],
+        ids=["past", "now", "in a moment", "later"],
+    )
+    def test_by_its_due_time(self, store, due_at, phase):
+        new = a_run(due_at=due_at)
+
+        store.enqueue([new])
+
+        assert the_run(store, new).phase is phase
+
+    def test_one_that_waits_cannot_be_claimed(self, store, worker):
+        add(store, a_run(due_at=NOON + SECOND))
+
+        assert worker.claim() == []
+
+
+class TestNextDueAt:
+    """Whoever sleeps can ask until when."""
+
+    def test_nothing_waits(self, store):
+        add(store, a_run())
+
+        assert store.next_due_at() is None
+
+    def test_the_earliest_that_waits(self, store):
+        add(store, a_run(), a_run(due_at=NOON + HOUR), a_run(due_at=NOON + MINUTE, priority=500))
+
+        assert store.next_due_at() == NOON + MINUTE
+
+    def test_a_run_that_was_staged_waits_no_longer(self, store, clock):
+        add(store, a_run(due_at=NOON + MINUTE), a_run(due_at=NOON + HOUR))
+        clock.advance(minutes=1)
+
+        store.stage(now=clock.now(), limit=10)
+
+        assert store.next_due_at() == NOON + HOUR
+
+    def test_a_run_that_waits_for_its_retry(self, store, worker):
+        add(store, a_run(attempts_max=2))
+        worker.record(worker.claim_one(), Failed("no"))
+
+        assert store.next_due_at() == NOON + MINUTE

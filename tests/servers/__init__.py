@@ -1,0 +1,11 @@
+"""Private database servers for the tests, and the faults to try them with.
+
+guard      ends what a test process started, even if that process was killed
+workspace  the temporary folders of a test process, and its guard
+install    finds the programs of a server, or installs Debian's packages
+private    what every private server can do: start, stop, crash, restart
+postgres   PostgresServer
+mariadb    MariaDBServer
+given      a server that TICKWORK_TEST_URL names instead
+proxy      TcpProxy: cuts, stalls, delays, and loses the answer to a commit
+"""

@@ -1,0 +1,170 @@
+"""Finds the programs of a database server, or installs Debian's packages when it may."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+UPDATE_SECONDS_MAX = 120
+DOWNLOAD_SECONDS_MAX = 300
+INSTALL_SECONDS_MAX = 300
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/tickwork-tests.conf")
+# What did not work once is not tried again for every test.
+_failures: dict[tuple[str, ...], "ServerUnavailable"] = {}
+MARK = "# Written by tickwork's tests for the time of an installation.\n"
+
+
+class ServerUnavailable(Exception):  # noqa: N818  it states a fact about the machine
+    """This machine cannot have the server. Says what was looked for, and what to install."""
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        super().__init__("\n".join(part for part in (what, why, fix) if part))
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+
+def folders_on_path() -> list[Path]:
+    return [Path(part) for part in os.environ.get("PATH", "").split(os.pathsep) if part]
+
+
+def find_program(names: Iterable[str], folders: Iterable[Path]) -> Path | None:
+    """Find the first of the folders that has a program by one of the names."""
+    names = list(names)
+    for folder in folders:
+        for name in names:
+            if (found := shutil.which(name, path=str(folder))) is not None:
+                return Path(found).resolve()
+    return None
+
+
+def version_of(program: Path, *, pattern: str) -> tuple[int, ...] | None:
+    """Ask the program for its version. None when it is not what its name says."""
+    try:
+        answer = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(pattern, answer.stdout)
+    return tuple(map(int, match[1].split("."))) if match and answer.returncode == 0 else None
+
+
+def may_install() -> bool:
+    return (
+        os.geteuid() == 0
+        and Path("/etc/debian_version").exists()
+        and shutil.which("apt-get") is not None
+    )
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install Debian packages without starting, stopping or configuring a server.
+
+    Raises:
+        ServerUnavailable: it may not, it did not work, or it took too long.
+    """
+    key = tuple(packages)
+    if key in _failures:
+        raise _failures[key]
+    try:
+        _install(packages)
+    except ServerUnavailable as error:
+        _failures[key] = error
+        raise
+
+
+def _install(packages: Sequence[str]) -> None:
+    fix = f"Install it by hand: apt-get install {' '.join(packages)}"
+    if not may_install():
+        raise ServerUnavailable(
+            "The packages could not be installed.",
+            why="That takes root, and apt-get on Debian or one of its children.",
+            fix=fix,
+        )
+    quietly = ["--yes", "--quiet", "--no-install-recommends", *packages]
+    try:
+        _apt_get("update", "--quiet", seconds_max=UPDATE_SECONDS_MAX)
+        # Downloading takes long, and may be interrupted; unpacking does not, and should not be.
+        _apt_get("install", "--download-only", *quietly, seconds_max=DOWNLOAD_SECONDS_MAX)
+        with _no_server_starts():
+            _apt_get("install", *quietly, seconds_max=INSTALL_SECONDS_MAX)
+    except (OSError, subprocess.SubprocessError) as error:
+        output = getattr(error, "output", None) or ""
+        raise ServerUnavailable(
+            f"Installing {' '.join(packages)} did not work: {error}", why=output[-2000:], fix=fix
+        ) from error
+
+
+def _apt_get(order: str, *arguments: str, seconds_max: int) -> None:
+    command = [
+        "apt-get",
+        *("-o", "Dpkg::Lock::Timeout=60"),  # seconds
+        *("-o", "DPkg::Options::=--force-confold"),
+        *("-o", "Acquire::Retries=2"),
+        order,
+        *arguments,
+    ]
+    environment = {
+        **os.environ,
+        "DEBIAN_FRONTEND": "noninteractive",
+        "DEBIAN_PRIORITY": "critical",
+        "UCF_FORCE_CONFFOLD": "1",
+        "NEEDRESTART_SUSPEND": "1",
+        "LC_ALL": "C",
+    }
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=seconds_max)
+        except BaseException:
+            # SIGTERM to the whole group lets dpkg leave its database whole.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            raise
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, command, output)
+
+
+@contextlib.contextmanager
+def _no_server_starts() -> Iterator[None]:
+    """Keep Debian's packages from making a cluster and from starting services.
+
+    Installing PostgreSQL makes a cluster "main" on port 5432 and starts every cluster of
+    the machine, also those that someone has stopped on purpose.
+    """
+    made = []
+    try:
+        # A policy that is already there is the administrator's, and stays.
+        if _write_new(POLICY, f"#!/bin/sh\n{MARK}exit 101\n", mode=0o755):
+            made.append(POLICY)
+        CLUSTER_SETTINGS.parent.mkdir(parents=True, exist_ok=True)
+        if _write_new(CLUSTER_SETTINGS, f"{MARK}create_main_cluster = false\n", mode=0o644):
+            made.append(CLUSTER_SETTINGS)
+        yield
+    finally:
+        for path in made:
+            path.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, text: str, *, mode: int) -> bool:
+    """Write the file unless another is there. One of ours, left by a crash, is replaced."""
+    if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
+        return False
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return True

@@ -1,0 +1,385 @@
+"""Patterns: dicts as one seed writes them, symbols, and fields said anew over cron text."""
+
+import pickle
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tickwork._domain.schedules.cron import Cron
+from tickwork._domain.schedules.fields import bits
+from tickwork._domain.schedules.frequencies import Timetable
+from tickwork._domain.schedules.pattern import SYMBOLS, Pattern, Said
+from tickwork._domain.schedules.rules import from_text
+from tickwork.errors import InvalidSchedule
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
+
+quickly = settings(max_examples=100, derandomize=True, database=None, deadline=None)
+
+
+def first_of(rule, count=4, after=NEW_YEAR):
+    return [f"{moment:%m-%d %H:%M:%S}" for moment in rule.preview(count, after=after)]
+
+
+def dict_pattern(**fields):
+    rule = Timetable().pattern(**fields).rule()
+    assert isinstance(rule, Pattern)
+    return rule
+
+
+# ---------------------------------------------------------------- dict patterns
+
+BOUNDS = {
+    "minutes": ("minutes", range(60)),
+    "hours": ("hours", range(24)),
+    "mday": ("days", range(1, 32)),
+    "wday": ("weekdays", range(7)),
+    "mon": ("months", range(1, 13)),
+    "year": ("years", range(1970, 9999)),
+}
+
+
+class TestDictPatterns:
+    """All fields must match; omitted ones mean any, and the second is 0."""
+
+    @pytest.mark.parametrize(
+        ("fields", "expected"),
+        [
+            ({}, ["01-01 00:01:00", "01-01 00:02:00"]),
+            ({"minutes": "*"}, ["01-01 00:01:00", "01-01 00:02:00"]),
+            ({"minutes": 5}, ["01-01 00:05:00", "01-01 01:05:00"]),
+            ({"minutes": "5"}, ["01-01 00:05:00", "01-01 01:05:00"]),
+            ({"minutes": "*/25"}, ["01-01 00:25:00", "01-01 00:50:00", "01-01 01:00:00"]),
+            ({"minutes": "10-12"}, ["01-01 00:10:00", "01-01 00:11:00", "01-01 00:12:00"]),
+            ({"minutes": "10-30/15"}, ["01-01 00:10:00", "01-01 00:25:00", "01-01 01:10:00"]),
+            (
+                {"minutes": "1,3,58-59"},
+                [f"01-01 00:{minute}:00" for minute in ("01", "03", 58, 59)],
+            ),
+            ({"minutes": " 10 - 12 , 40 - 50 / 5 "}, ["01-01 00:10:00", "01-01 00:11:00"]),
+            ({"minutes": [1, 30]}, ["01-01 00:01:00", "01-01 00:30:00", "01-01 01:01:00"]),
+            ({"minutes": 0, "hours": "9-17"}, ["01-01 09:00:00", "01-01 10:00:00"]),
+            (
+                {"minutes": 0, "hours": 0, "mday": "*/10"},
+                [f"01-{n} 00:00:00" for n in (10, 20, 30)],
+            ),
+            ({"minutes": 0, "hours": 0, "day": "*/10"}, [f"01-{n} 00:00:00" for n in (10, 20, 30)]),
+            ({"minutes": 0, "hours": 0, "mday": "L"}, ["01-31 00:00:00", "02-28 00:00:00"]),
+            ({"minutes": 0, "hours": 0, "wday": 0}, ["01-04 00:00:00", "01-11 00:00:00"]),
+            ({"minutes": 0, "hours": 0, "wday": 7}, ["01-04 00:00:00", "01-11 00:00:00"]),
+            ({"minutes": 0, "hours": 0, "wday": "6-7"}, ["01-03 00:00:00", "01-04 00:00:00"]),
+            (
+                {"minutes": 0, "hours": 0, "mday": 1, "mon": "*/3"},
+                [f"{month} 00:00:00" for month in ("03-01", "06-01", "09-01", "12-01")],
+            ),
+            (
+                {"minutes": 0, "hours": 0, "mday": 13, "wday": 5},
+                ["02-13 00:00:00", "03-13 00:00:00", "11-13 00:00:00"],
+            ),
+        ],
+    )
+    def test_first_instants(self, fields, expected):
+        assert first_of(dict_pattern(**fields), len(expected)) == expected
+
+    def test_every_example_of_the_mission(self):
+        rule = dict_pattern(minutes="*/15", hours="9-17", wday="1-5", year="2026-2030")
+
+        assert first_of(rule, 2) == ["01-01 09:00:00", "01-01 09:15:00"]
+        assert rule.count_between(NEW_YEAR, datetime(2030, 12, 31, tzinfo=UTC)) == (
+            # 261 workdays in 2026, 2027 and 2029, 260 in 2028, and in 2030 without its last day
+            (261 + 261 + 260 + 261 + 260) * 9 * 4
+        )
+        assert rule.next(datetime(2030, 12, 31, 18, tzinfo=UTC)) is None
+        assert rule.prev(NEW_YEAR) is None
+
+    @quickly
+    @given(st.sampled_from(sorted(BOUNDS)), st.integers(1, 60))
+    def test_a_star_with_a_step_is_every_value_that_the_step_divides(self, name, step):
+        attribute, values = BOUNDS[name]
+        divided = [value for value in values if value % step == 0]
+        if not divided:
+            with pytest.raises(InvalidSchedule, match="matches nothing"):
+                dict_pattern(**{name: f"*/{step}"})
+            return
+
+        assert bits(getattr(dict_pattern(**{name: f"*/{step}"}).values, attribute)) == divided
+
+    @quickly
+    @given(st.sampled_from(sorted(BOUNDS)), st.data())
+    def test_numbers_and_their_text_mean_the_same(self, name, data):
+        attribute, values = BOUNDS[name]
+        given_values = data.draw(st.sets(st.sampled_from(values), min_size=1, max_size=9))
+
+        by_numbers = dict_pattern(**{name: given_values})
+        by_text = dict_pattern(**{name: ",".join(map(str, given_values))})
+
+        assert bits(getattr(by_numbers.values, attribute)) == sorted(given_values)
+        assert by_numbers.values == by_text.values
+
+    def test_a_fixed_time_of_day_runs_once_when_clocks_change(self):
+        fixed = dict_pattern(minutes=30, hours=2)
+        by_star = dict_pattern(minutes=30, hours="*")
+
+        assert fixed.values.is_fixed
+        assert not by_star.values.is_fixed
+
+
+class TestBadPatterns:
+    """Anything that cannot be understood is an error when it is defined."""
+
+    @pytest.mark.parametrize(
+        ("fields", "what"),
+        [
+            ({"minute": 5}, "A pattern has no field 'minute'."),
+            ({"seconds": 5}, "A pattern has no field 'seconds'."),
+            ({"mday": 1, "day": 2}, "A pattern says the day of the month twice: mday and day."),
+            ({"minutes": 60}, "minute '60' is not in 0-59."),
+            ({"hours": "24"}, "hour '24' is not in 0-23."),
+            ({"mday": 0}, "day '0' is not in 1-31."),
+            ({"mday": "0-5"}, "day '0-5' is not in 1-31."),
+            ({"mon": 13}, "month '13' is not in 1-12."),
+            ({"wday": 8}, "weekday '8' is not in 0-7."),
+            ({"year": 1969}, "year '1969' is not in 1970-9998."),
+            ({"year": 9999}, "year '9999' is not in 1970-9998."),
+            ({"minutes": "60-5"}, "minute '60-5' is not in 0-59."),
+            ({"hours": "22-2"}, "hour '22-2' runs backwards."),
+            ({"minutes": "*/0"}, "minute '*/0' steps by 0 and would never move."),
+            ({"minutes": "5-10/0"}, "minute '5-10/0' steps by 0 and would never move."),
+            ({"mday": "*/40"}, "day '*/40' matches nothing in 1-31."),
+            ({"minutes": "5/10"}, "minute '5/10' is not a pattern."),
+            ({"minutes": ""}, "minute '' is not a pattern."),
+            ({"minutes": []}, "minute '' is not a pattern."),
+            ({"minutes": "a"}, "minute 'a' is not a pattern."),
+            ({"minutes": "-5"}, "minute '-5' is not a pattern."),
+            ({"minutes": -5}, "minute '-5' is not a pattern."),
+            ({"minutes": [-5]}, "minute -5 is negative."),
+            ({"minutes": "1,,2"}, "minute '' is not a pattern."),
+            ({"minutes": "1 0"}, "minute '1 0' is not a pattern."),
+            ({"minutes": "٣"}, "minute '٣' is not a pattern."),
+            ({"minutes": "1" * 50}, f"minute '{'1' * 29}...' is not a pattern."),
+            ({"minutes": 2.5}, "minute 2.5 is not a whole number."),
+            ({"minutes": [1, "2"]}, "minute '2' is not a whole number."),
+            ({"minutes": True}, "minute True is not a whole number."),
+            ({"minutes": [0] * 401}, "minute has more than 400 values."),
+            ({"minutes": 10**9}, "minute '1000000000' is not a pattern."),
+            ({"minutes": [10**9]}, "minute '10000' is not in 0-59."),
+            ({"mday": "LW"}, "day 'LW' is not a pattern."),
+            ({"hours": "L"}, "hour 'L' is not a pattern."),
+            ({"wday": "MON"}, "weekday 'MON' is not a pattern."),
+        ],
+    )
+    def test_the_error_says_which_field_and_why(self, fields, what):
+        with pytest.raises(InvalidSchedule) as caught:
+            Timetable().pattern(**fields)
+
+        assert caught.value.what == what
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("hours", "22-2"),
+            ("wday", "6-1"),
+            ("wday", "7-2"),
+            ("mday", "31-1"),
+            ("minutes", "5/10"),
+        ],
+    )
+    def test_the_cure_works(self, name, text):
+        with pytest.raises(InvalidSchedule) as caught:
+            Timetable().pattern(**{name: text})
+
+        cure = caught.value.fix.removeprefix("Write '").removesuffix("'.")
+        assert Timetable().pattern(**{name: cure}).next_after(NEW_YEAR) is not None
+
+    def test_more_terms_than_any_field_needs_are_refused(self):
+        with pytest.raises(InvalidSchedule):
+            Timetable().pattern(minutes=",".join(["1"] * 1000))
+
+    def test_a_zone_that_is_none_is_refused(self):
+        with pytest.raises(InvalidSchedule, match="There is no time zone 'Mars'"):
+            Pattern.of(minute=0, tz="Mars")
+
+
+# ---------------------------------------------------------------- symbols
+
+
+class TestSymbols:
+    """Five symbols have a fixed meaning, that of the seed they come from."""
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("EVERY_MINUTE", ["01-01 00:01:00", "01-01 00:02:00", "01-01 00:03:00"]),
+            ("EVERY_HOUR", ["01-01 00:01:00", "01-01 01:01:00", "01-01 02:01:00"]),
+            ("EVERY_DAY", ["01-01 02:10:00", "01-02 02:10:00", "01-03 02:10:00"]),
+            ("EVERY_WEEK", ["01-05 06:20:00", "01-12 06:20:00", "01-19 06:20:00"]),
+            ("EVERY_MONTH", ["01-01 01:30:00", "02-01 01:30:00", "03-01 01:30:00"]),
+        ],
+    )
+    def test_first_instants(self, name, expected):
+        assert first_of(Timetable().symbol(name), 3) == expected
+
+    def test_these_are_all_and_cannot_be_changed(self):
+        assert sorted(SYMBOLS) == [
+            "EVERY_DAY",
+            "EVERY_HOUR",
+            "EVERY_MINUTE",
+            "EVERY_MONTH",
+            "EVERY_WEEK",
+        ]
+        with pytest.raises(TypeError):
+            SYMBOLS["NIGHTLY"] = {}  # type: ignore[index]
+
+    def test_an_unknown_one_is_answered_with_the_known_ones(self):
+        with pytest.raises(InvalidSchedule) as caught:
+            Timetable().symbol("EVERY_DAI")
+
+        assert caught.value.what == "There is no symbol 'EVERY_DAI'."
+        assert all(name in caught.value.why for name in SYMBOLS)
+        assert caught.value.fix == "Did you mean 'EVERY_DAY'?"
+
+    def test_one_that_resembles_none_is_answered_with_how_to_add_it(self):
+        with pytest.raises(InvalidSchedule) as caught:
+            Timetable().symbol("xyz")
+
+        assert "app.symbols" in caught.value.fix
+
+
+# ---------------------------------------------------------------- over cron text
+
+
+class TestOverCronText:
+    """A field said anew replaces the expression's, and then both day fields must match."""
+
+    def refined(self, expr, key=None, **said):
+        return Pattern(Said(**said), cron=expr, key=key)
+
+    def test_what_is_not_said_stays_as_the_text_says(self):
+        rule = self.refined("*/20 9 * * *", hour="12-13")
+
+        assert first_of(rule) == [f"01-01 {at}:00" for at in ("12:00", "12:20", "12:40", "13:00")]
+
+    def test_nothing_said_means_what_the_text_means(self):
+        rule = self.refined("30 */6 13 2-3 FRI")
+
+        assert rule.values == Cron.parse("30 */6 13 2-3 FRI").values
+
+    @pytest.mark.parametrize(
+        ("expr", "said", "is_either"),
+        [
+            ("0 0 13 * 5", {}, True),
+            ("0 0 13 * 5", {"hour": "9"}, True),
+            ("0 0 13 * 5", {"day": "13"}, False),
+            ("0 0 13 * 5", {"weekday": "5"}, False),
+            ("0 0 13 * *", {"weekday": "5"}, False),
+            ("0 0 * * 5", {"day": "13"}, False),
+        ],
+    )
+    def test_either_matches_only_where_both_day_fields_come_from_the_text(
+        self, expr, said, is_either
+    ):
+        friday_the_13th = ["02-13", "03-13", "11-13"]
+
+        rule = self.refined(expr, **said)
+
+        assert rule.values.is_either is is_either
+        if not is_either:
+            assert [at[:5] for at in first_of(rule, 3)] == friday_the_13th
+
+    @pytest.mark.parametrize(
+        ("expr", "said", "days"),
+        [
+            ("0 0 LW * *", {"day": "1"}, ["02-01", "03-01"]),
+            ("0 0 15W * *", {"day": "1"}, ["02-01", "03-01"]),
+            ("0 0 1 * *", {"day": "L"}, ["01-31", "02-28"]),
+            ("0 0 L * *", {"day": "2"}, ["01-02", "02-02"]),
+            ("0 0 * * 5L", {"weekday": "1"}, ["01-05", "01-12"]),
+            ("0 0 * * 5#2", {"weekday": "1"}, ["01-05", "01-12"]),
+            ("0 0 L * *", {"month": "2"}, ["02-28", "02-28"]),
+            ("0 0 * * 5L", {"month": "2"}, ["02-27", "02-26"]),
+        ],
+    )
+    def test_days_without_a_number_go_with_their_field(self, expr, said, days):
+        assert [at[:5] for at in first_of(self.refined(expr, **said), 2)] == days
+
+    @pytest.mark.parametrize(
+        ("expr", "said", "is_fixed"),
+        [
+            ("30 2 * * *", {}, True),
+            ("30 2 * * *", {"hour": "*"}, False),
+            ("30 * * * *", {"hour": "2"}, True),
+            ("* * * * * *", {"hour": "2", "minute": "30"}, False),
+            ("* * * * * *", {"hour": "2", "minute": "30", "second": "0"}, True),
+        ],
+    )
+    def test_it_is_a_fixed_time_when_no_time_field_begins_with_a_star(self, expr, said, is_fixed):
+        assert self.refined(expr, **said).values.is_fixed is is_fixed
+
+    def test_a_year_can_be_added(self):
+        rule = self.refined("0 0 1 1 *", year="2030")
+
+        assert rule.next(NEW_YEAR) == datetime(2030, 1, 1, tzinfo=UTC)
+
+    def test_a_hash_keeps_its_key(self):
+        rule = self.refined("H H * * *", key="nightly", day="1")
+
+        assert rule.values.minutes == Cron.parse("H H * * *", key="nightly").values.minutes
+        assert from_text(rule.to_text()) == rule
+
+
+# ---------------------------------------------------------------- a value
+
+
+class TestValue:
+    """A pattern is a value: equal to its copies, and the same after a journey."""
+
+    PATTERNS = (
+        Pattern.of(minute=0, hour=9),
+        Pattern.of(second="*/10", weekday=[1, 2, 3]),
+        Pattern.of(minute=0, day="L", year=range(2026, 2030), tz="Asia/Tokyo"),
+        Pattern(Said(hour="9"), cron="*/5 * 1 * 5"),
+        Pattern(Said(hour="9"), cron="H * * * *", key="job"),
+        Pattern(Said(hour="9"), cron="H * * * *", key="other job"),
+        Pattern(Said(hour="9"), cron="H * * * *", key="job", tz="Europe/Berlin"),
+    )
+
+    @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+    def test_it_survives_text_and_pickle(self, pattern):
+        for copy in (from_text(pattern.to_text()), pickle.loads(pickle.dumps(pattern))):
+            assert copy == pattern
+            assert hash(copy) == hash(pattern)
+            assert copy.to_text() == pattern.to_text()
+            assert copy.preview(3, after=NEW_YEAR) == pattern.preview(3, after=NEW_YEAR)
+
+    def test_all_of_these_differ(self):
+        assert len(set(self.PATTERNS)) == len(self.PATTERNS)
+        assert len({pattern.to_text() for pattern in self.PATTERNS}) == len(self.PATTERNS)
+
+    def test_a_cron_is_no_pattern(self):
+        assert Pattern(Said(), cron="0 9 * * *") != Cron.parse("0 9 * * *")
+
+    def test_ways_to_say_the_same_are_equal(self):
+        assert Pattern.of(hour=range(9, 18)) == Pattern.of(hour="9-17")
+        assert Pattern.of(hour={3, 1, 2}) == Pattern.of(hour=[1, 2, 3])
+        assert Pattern.of(tz=ZoneInfo("Asia/Tokyo")) == Pattern.of(tz="Asia/Tokyo")
+
+    def test_nothing_about_it_can_be_changed(self):
+        with pytest.raises(AttributeError, match="Pattern is a value"):
+            Pattern.of(minute=0).said = Said()
+
+    def test_its_representation_says_what_was_said(self):
+        assert repr(Pattern.of(minute="*/5")) == "Pattern(second='0', minute='*/5', tz='UTC')"
+        assert repr(Pattern(Said(hour="9"), cron="0 0 * * *", tz="Asia/Tokyo")) == (
+            "Pattern(cron='0 0 * * *', hour='9', tz='Asia/Tokyo')"
+        )
+
+    def test_the_second_is_0_unless_it_is_said(self):
+        assert first_of(Pattern.of(minute=5), 1) == ["01-01 00:05:00"]
+        assert first_of(Pattern.of(second=None, minute=5), 2) == [
+            "01-01 00:05:00",
+            "01-01 00:05:01",
+        ]
+        assert first_of(Pattern.of(second=30, minute=5), 1) == ["01-01 00:05:30"]

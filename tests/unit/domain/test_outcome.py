@@ -1,0 +1,116 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickwork._domain.outcome import (
+    ERROR_MAX,
+    SUCCEEDED,
+    TRACEBACK_MAX,
+    Failed,
+    JobResult,
+    Snoozed,
+    Succeeded,
+    bounded,
+    outcome_of_exception,
+    outcome_of_result,
+)
+from tickwork.errors import Discard, InvalidDuration, RetryLater, Snooze
+
+
+class TestReturning:
+    """What a handler returns is a success, unless it says otherwise."""
+
+    @pytest.mark.parametrize(
+        ("returned", "outcome"),
+        [
+            (None, SUCCEEDED),
+            (0, Succeeded("0")),
+            (False, Succeeded("false")),
+            ({"sent": 3}, Succeeded('{"sent":3}')),
+            (JobResult.success(), Succeeded("null")),
+            (JobResult.success([1]), Succeeded("[1]")),
+            (JobResult.failure("no"), Failed("no")),
+            (JobResult.failure("no", should_retry=False), Failed("no", retry=False)),
+            (
+                JobResult.failure("no", should_retry=True, retry_delay="5m"),
+                Failed("no", retry=True, delay=timedelta(minutes=5)),
+            ),
+            (JobResult.failure("no", retry_delay=90), Failed("no", delay=timedelta(seconds=90))),
+        ],
+    )
+    def test_it_means(self, returned, outcome):
+        assert outcome_of_result(returned) == outcome
+
+    def test_a_result_that_cannot_be_stored_does_not_undo_the_work(self):
+        outcome = outcome_of_result(object())
+
+        assert isinstance(outcome, Succeeded)
+        assert outcome.result is None
+        assert outcome.note.startswith("The result was not kept. ")
+
+    def test_nor_does_one_that_is_too_large(self):
+        assert outcome_of_result("x" * 8, size_max=10) == Succeeded('"xxxxxxxx"')
+        assert outcome_of_result("x" * 9, size_max=10)[0] is None
+
+    def test_a_delay_that_is_none_is_refused_where_it_is_said(self):
+        with pytest.raises(InvalidDuration):
+            JobResult.failure("no", retry_delay="soon")
+
+
+class TestRaising:
+    """What a handler raises is a failure, or its word on what shall follow."""
+
+    @pytest.mark.parametrize(
+        ("error", "outcome"),
+        [
+            (ValueError("no"), Failed("ValueError: no")),
+            (ValueError(), Failed("ValueError")),
+            (RetryLater(30, "busy"), Failed("RetryLater: busy", "", True, timedelta(seconds=30))),
+            (RetryLater(), Failed("RetryLater", "", True)),
+            (Discard("gone"), Failed("Discard: gone", "", retry=False)),
+            (Snooze(60, "not yet"), Snoozed(timedelta(minutes=1), "not yet")),
+        ],
+    )
+    def test_it_means(self, error, outcome):
+        assert outcome_of_exception(error) == outcome
+
+    def test_the_traceback_is_kept_within_bounds(self):
+        outcome = outcome_of_exception(ValueError("x" * 5_000), traceback="y" * 50_000)
+
+        assert isinstance(outcome, Failed)
+        assert (len(outcome.error), len(outcome.traceback)) <= (ERROR_MAX, TRACEBACK_MAX)
+
+    def test_an_error_that_cannot_speak_is_still_an_outcome(self):
+        class MuteError(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        outcome = outcome_of_exception(MuteError())
+
+        assert isinstance(outcome, Failed)
+        assert outcome.error.endswith("MuteError: (its message cannot be shown)")
+
+
+class TestBounds:
+    """A stored text has a limit, and fits into every database."""
+
+    @given(st.text(), st.integers(60, 200))
+    def test_it_is_never_longer_than_asked_for(self, text, length_max):
+        assert len(bounded(text * 20, length_max)) <= length_max
+
+    @given(st.text(st.characters(exclude_characters="\x00"), max_size=50))
+    def test_a_short_text_stays_as_it_is(self, text):
+        assert bounded(text, 50) == text
+
+    def test_what_no_database_takes_is_written_out(self):
+        assert bounded("a\x00b", 50) == "a\\x00b"
+        assert bounded("ä\ud800b", 50) == "ä\\ud800b"
+
+    def test_head_and_tail_survive(self):
+        kept = bounded("head" + "." * 1_000 + "tail", 100)
+
+        assert kept.startswith("head")
+        assert kept.endswith("tail")
+        assert " characters … " in kept

@@ -1,0 +1,140 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Claim, NewRun, Run, checked_claim
+from tickwork._domain.status import PHASES, Phase, RunStatus
+from unit.builders import MINUTE, NOON, SECOND, a_claim
+
+ID = RunId("019cb0d2-0000-7000-8000-000000000001")
+
+
+def a_new_run(**said: Any) -> NewRun:
+    facts: dict[str, Any] = {"id": ID, "job": "sweep", "created_at": NOON, "due_at": NOON}
+    return NewRun(**facts | said)
+
+
+def a_run(**said: Any) -> Run:
+    facts: dict[str, Any] = {
+        "id": ID,
+        "job": "sweep",
+        "status": RunStatus.PENDING,
+        "phase": Phase.READY,
+        "created_at": NOON,
+        "due_at": NOON,
+    }
+    return Run(**facts | said)
+
+
+class TestNewRun:
+    """A run on its way in knows everything but who will claim it."""
+
+    def test_its_defaults(self):
+        run = a_new_run()
+
+        assert (run.tenant, run.queue, run.priority, run.args) == ("", "default", 100, "{}")
+        assert (run.attempts_max, run.overlap_key, run.limit_keys) == (1, None, ())
+
+    @pytest.mark.parametrize(
+        ("due_at", "phase"),
+        [(NOON - MINUTE, Phase.READY), (NOON, Phase.READY), (NOON + SECOND, Phase.WAITING)],
+    )
+    def test_it_waits_only_if_it_is_not_due_yet(self, due_at, phase):
+        assert a_new_run(due_at=due_at).phase is phase
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"due_at": NOON.replace(tzinfo=None)},
+            {"created_at": NOON.replace(tzinfo=None)},
+            {"attempts_max": 0},
+            {"schedule": "nightly"},
+            {"nominal_at": NOON},
+        ],
+        ids=str,
+    )
+    def test_one_that_cannot_be_is_not_made(self, said):
+        with pytest.raises(AssertionError):
+            a_new_run(**said)
+
+
+class TestClaim:
+    """A claim is a plain tuple; what only a broken store gets wrong is checked once."""
+
+    def test_it_knows_its_last_attempt(self):
+        assert not a_claim(attempt=1, attempts_max=2).is_last_attempt
+        assert a_claim(attempt=2, attempts_max=2).is_last_attempt
+
+    def test_it_knows_whether_a_schedule_made_it(self):
+        assert a_claim(schedule="nightly", nominal_at=NOON).is_fired
+        assert not a_claim().is_fired
+
+    def test_a_good_one_passes(self):
+        claim = a_claim()
+
+        assert checked_claim(claim) is claim
+
+    @pytest.mark.parametrize(
+        "broken",
+        [
+            {"attempt": 0},
+            {"attempt": 2, "attempts_max": 1},
+            {"token": 0},
+            {"crashes": -1},
+            {"lease_until": NOON.replace(tzinfo=None)},
+        ],
+        ids=str,
+    )
+    def test_a_broken_one_does_not(self, broken):
+        claim: Claim = a_claim(**broken)
+
+        with pytest.raises(AssertionError):
+            checked_claim(claim)
+
+
+class TestRun:
+    """A run that is read back agrees with the tables of statuses and phases."""
+
+    @pytest.mark.parametrize("status", RunStatus)
+    @pytest.mark.parametrize("phase", Phase)
+    def test_status_and_phase_go_together(self, status, phase):
+        facts = {
+            "status": status,
+            "phase": phase,
+            "blocked_on": "job:sweep" if phase is Phase.BLOCKED else None,
+            "lease_until": NOON if status is RunStatus.RUNNING else None,
+        }
+
+        if phase in PHASES[status]:
+            assert a_run(**facts).phase is phase
+        else:
+            with pytest.raises(AssertionError):
+                a_run(**facts)
+
+    def test_a_finished_one_has_an_end_and_no_phase(self):
+        run = a_run(status=RunStatus.COMPLETED, phase=None, ended_at=NOON)
+
+        assert run.is_finished
+        with pytest.raises(AssertionError):
+            replace(run, ended_at=None)
+        with pytest.raises(AssertionError):
+            replace(run, status=RunStatus.PENDING)
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"phase": Phase.BLOCKED},
+            {"blocked_on": "job:sweep"},
+            {"lease_until": NOON},
+            {"status": RunStatus.RUNNING, "phase": Phase.RUNNING},
+        ],
+        ids=str,
+    )
+    def test_one_that_cannot_be_is_not_made(self, said):
+        with pytest.raises(AssertionError):
+            a_run(**said)
+
+    def test_an_unfinished_one_is_not_finished(self):
+        assert not a_run().is_finished

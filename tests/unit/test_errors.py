@@ -1,0 +1,211 @@
+import inspect
+import pickle
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tickwork import errors
+from tickwork.errors import Signal, TickworkError, masked
+
+RUN = "019cb0d2-0000-7000-8000-000000000001"
+URL = "postgresql://app:s3cret@db/jobs"
+
+EXAMPLES = [
+    TickworkError("What.", why="Why.", fix="Fix."),
+    errors.DefinitionError("What.", why="Why."),
+    errors.InvalidSchedule("What.", fix="Fix."),
+    errors.CronError("61 * * * *", "'61' is not in 0-59", field="minute", token="61", hint="0-59"),
+    errors.InvalidOption("lease", timedelta(0), "too short."),
+    errors.InvalidDuration("5 parsecs", "'parsecs' is not a unit."),
+    errors.NaiveDatetime(datetime(2026, 1, 1)),
+    errors.DuplicateDefinition("job", "sweep", first="a.py:1", second="b.py:2"),
+    errors.JobNotFound("send_emial", known=["sweep", "send_email"]),
+    errors.HandlerNotFound("a.b:c", "There is no module a.b."),
+    errors.HandlerNotAllowed("os:system", allowed=["shop"]),
+    errors.ConfigError("tickwork.toml", ["jobs[0]: no class", "jobs[1]: no rule"]),
+    errors.ArgumentError("sweep", "missing 'to'", signature="(to: str)"),
+    errors.PayloadError("What."),
+    errors.NotSerializable("payload['x']", "it is a socket.", fix="Pass its address."),
+    errors.PayloadTooLarge(70_000, size_max=65_536),
+    errors.PayloadUnreadable("it is empty."),
+    errors.StoreError("What."),
+    errors.InvalidStoreUrl("oracle://app:s3cret@db", "there is no such store."),
+    errors.StoreUnavailable(URL, "connection refused"),
+    errors.StoreBusy("sqlite:///jobs.db", waited=timedelta(seconds=5)),
+    errors.DriverMissing("psycopg", extra="postgres"),
+    errors.ServerTooOld("PostgreSQL", found="9.4", needed="13"),
+    errors.NetworkFileSystem("/mnt/jobs.db", file_system="nfs4"),
+    errors.SchemaMissing(URL),
+    errors.SchemaOutdated(found=3, needed=4),
+    errors.SchemaTooNew(known=3, compatible_from=5),
+    errors.RunError(RUN, "What."),
+    errors.RunNotFound(RUN),
+    errors.AlreadyClaimed(RUN, status="running"),
+    errors.InvalidTransition(RUN, source="completed", target="canceled"),
+    errors.LeaseLost(RUN, token=3),
+    errors.AttemptTimeout(RUN, timeout=timedelta(seconds=30)),
+    errors.WaitTimeout(RUN, status="running", waited=timedelta(seconds=2.5)),
+    errors.RunFailed(RUN, status="failed_permanent", reason="ValueError: no"),
+    errors.ScheduleNotFound("nightyl", tenant="acme", known=["nightly"]),
+    errors.LockHeld("worker", host="web-1", pid=4711, until=datetime(2026, 1, 1, tzinfo=UTC)),
+    errors.AlreadyStarted(),
+    Signal("Reason."),
+    errors.RetryLater(30, "busy"),
+    errors.Discard("no such user"),
+    errors.Snooze(timedelta(minutes=5)),
+]
+KINDS: list[Any] = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, Exception) and kind.__module__ == errors.__name__
+]
+
+
+def named(example):
+    return type(example).__name__
+
+
+class TestTheTree:
+    """All errors are in one file, each with an example here and a code of its own."""
+
+    def test_every_kind_has_an_example(self):
+        assert {type(example) for example in EXAMPLES} == set(KINDS)
+
+    def test_no_two_kinds_share_a_code(self):
+        codes = [kind.code for kind in KINDS]
+
+        assert len(set(codes)) == len(codes)
+
+    def test_every_kind_is_an_error_or_a_signal(self):
+        assert {kind for kind in KINDS if not issubclass(kind, TickworkError)} == {
+            Signal,
+            errors.RetryLater,
+            errors.Discard,
+            errors.Snooze,
+        }
+
+    def test_the_drawing_shows_it_as_it_is(self):
+        assert drawn(errors.__doc__ or "") == {
+            kind.__name__: (parent(kind), mixed_in(kind)) for kind in KINDS
+        }
+
+
+def drawn(text: str) -> dict[str, tuple[str | None, str | None]]:
+    """Name → parent and standard base, as the module's docstring draws them."""
+    found: dict[str, tuple[str | None, str | None]] = {}
+    line_of_descent: dict[int, str] = {}
+    for line in text.splitlines():
+        match = re.match(r" {4}((?:[│├└ ][ ─]{2} )*)([A-Z]\w+)(?: +\((\w+)\))?", line)
+        if match:
+            depth = len(match[1]) // 4
+            line_of_descent[depth] = match[2]
+            found[match[2]] = (line_of_descent.get(depth - 1), match[3])
+    return found
+
+
+def parent(kind: Any) -> str | None:
+    return kind.__bases__[0].__name__ if kind.__bases__[0] in KINDS else None
+
+
+def mixed_in(kind: Any) -> str | None:
+    return next((base.__name__ for base in kind.__bases__[1:]), None)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=named)
+class TestEveryError:
+    """An error says something, and comes back from another process as it went."""
+
+    def test_speaks_in_whole_lines(self, example):
+        lines = str(example).splitlines()
+
+        assert all(line == line.strip() != "" for line in lines)
+
+    def test_survives_a_pickle(self, example):
+        copy = pickle.loads(pickle.dumps(example))
+
+        assert type(copy) is type(example)
+        assert (str(copy), copy.args, vars(copy)) == (str(example), example.args, vars(example))
+
+    def test_has_facts_as_attributes(self, example):
+        stated = set(inspect.signature(type(example)).parameters) - {"known", "reason", "faults"}
+
+        assert stated <= vars(example).keys()
+
+    def test_shows_no_password(self, example):
+        assert "s3cret" not in f"{example} {vars(example)}"
+
+
+class TestWording:
+    """Errors name what would have worked."""
+
+    def test_what_why_and_fix_stand_below_each_other(self):
+        assert str(EXAMPLES[0]) == "What.\nWhy.\nFix."
+
+    def test_a_close_name_is_offered(self):
+        error = errors.JobNotFound("send_emial", known=["sweep", "send_email"])
+
+        assert str(error).splitlines() == [
+            "No job named 'send_emial' is registered in this process.",
+            "It knows 2 jobs: send_email, sweep.",
+            "Did you mean 'send_email'?",
+        ]
+
+    def test_without_a_close_name_the_way_to_one_is(self):
+        error = errors.JobNotFound("sweep", known=[])
+
+        assert error.why == "It knows no job at all."
+        assert "tickwork -a" in error.fix
+
+    def test_a_long_list_is_cut(self):
+        error = errors.JobNotFound("x", known=[f"job{number:03}" for number in range(100)])
+
+        assert error.why.startswith("It knows 100 jobs: job000, ")
+        assert error.why.endswith("job019 and 80 more.")
+
+    def test_a_schedule_without_relatives_is_just_missing(self):
+        assert str(errors.ScheduleNotFound("x")) == "There is no schedule 'x'."
+
+    def test_all_faults_of_a_configuration_are_listed(self):
+        error = errors.ConfigError("tickwork.toml", ["one", "two"])
+
+        assert str(error) == "tickwork.toml has 2 faults.\n- one\n- two"
+        assert error.faults == ("one", "two")
+
+    def test_a_long_value_is_cut(self):
+        assert len(errors.InvalidOption("tags", "x" * 1000, "too long.").what) < 120
+
+
+class TestMasking:
+    """A URL in a message has no password in it."""
+
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            ("sqlite:///jobs.db", "sqlite:///jobs.db"),
+            ("postgresql://db:5432/jobs", "postgresql://db:5432/jobs"),
+            ("postgresql://app:p%40ss@db:5432/jobs", "postgresql://app:***@db:5432/jobs"),
+            ("mysql://app:p@ss:w/rd@db/jobs", "mysql://app:***@db/jobs"),
+            (
+                "postgresql://db/x?user=a&password=b&c=d",
+                "postgresql://db/x?user=a&password=***&c=d",
+            ),
+            ("mysql://db/x?PASSWD=b", "mysql://db/x?PASSWD=***"),
+        ],
+    )
+    def test_it_is_hidden_wherever_it_stands(self, url, shown):
+        assert masked(url) == shown
+
+
+class TestSignals:
+    """A signal carries what the handler said, and is not caught by accident."""
+
+    def test_an_error_handler_around_a_dispatch_lets_it_pass(self):
+        assert not issubclass(Signal, TickworkError)
+
+    def test_seconds_are_taken_as_a_delay(self):
+        assert errors.Snooze(90).delay == timedelta(minutes=1, seconds=30)
+
+    def test_no_delay_leaves_it_to_the_policy(self):
+        assert errors.RetryLater().delay is None

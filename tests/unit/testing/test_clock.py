@@ -1,0 +1,75 @@
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tickwork._kernel.clock import Clock
+from tickwork.errors import NaiveDatetime
+from tickwork.testing import ManualClock
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+class TestManualClock:
+    """It shows what it was told, moves when it is told, and never behind anyone's back."""
+
+    def test_it_is_a_clock(self):
+        clock: Clock = ManualClock(NOON)
+
+        assert clock.now() == NOON
+
+    def test_it_stands_still_by_itself(self):
+        clock = ManualClock(NOON)
+
+        assert (clock.now(), clock.monotonic()) == (clock.now(), clock.monotonic()) == (NOON, 0.0)
+
+    def test_advancing_moves_both_of_its_times(self):
+        clock = ManualClock(NOON)
+
+        clock.advance(timedelta(seconds=1), minutes=1, milliseconds=500)
+
+        assert clock.now() == NOON + timedelta(seconds=61.5)
+        assert clock.monotonic() == 61.5
+
+    def test_setting_it_forward_lets_that_much_time_pass(self):
+        clock = ManualClock(NOON)
+
+        clock.set(NOON + timedelta(hours=1))
+
+        assert clock.monotonic() == 3600.0
+
+    def test_setting_it_back_turns_only_the_wall_clock(self):
+        clock = ManualClock(NOON)
+        clock.advance(seconds=10)
+
+        clock.set(NOON - timedelta(hours=1))
+
+        assert clock.now() == NOON - timedelta(hours=1)
+        assert clock.monotonic() == 10.0
+
+    def test_time_does_not_pass_backwards(self):
+        with pytest.raises(ValueError, match="backwards"):
+            ManualClock().advance(seconds=-1)
+
+    def test_it_shows_utc_whatever_it_was_set_to(self):
+        clock = ManualClock()
+
+        clock.set(datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin")))
+
+        assert clock.now().isoformat() == "2026-07-01T10:00:00+00:00"
+        assert repr(clock) == "ManualClock(2026-07-01T10:00:00+00:00)"
+
+    def test_a_naive_time_is_refused(self):
+        with pytest.raises(NaiveDatetime):
+            ManualClock(datetime(2026, 1, 1))
+        with pytest.raises(NaiveDatetime):
+            ManualClock().set(datetime(2026, 1, 1))
+
+    def test_threads_share_it(self):
+        clock = ManualClock(NOON)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: clock.advance(seconds=1), range(400)))
+
+        assert clock.now() == NOON + timedelta(seconds=400)
