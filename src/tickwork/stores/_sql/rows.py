@@ -24,6 +24,7 @@ from tickwork.stores.contract import (
 )
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+UNREADABLE: Final = "The row cannot be read"
 
 
 # ---------------------------------------------------------------- values
@@ -193,6 +194,27 @@ def run_of(row: Row) -> Run:
     )
 
 
+def shown_run_of(row: Row) -> Run:
+    """The same for lists: a row that makes no sense is shown as such, and stops nobody."""
+    try:
+        return run_of(row)
+    except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
+        now = EPOCH
+        return Run(
+            id=RunId(str(row[0])),
+            job=str(row[2]),
+            status=RunStatus.FAILED_PERMANENT,
+            phase=None,
+            created_at=now,
+            due_at=now,
+            ended_at=now,
+            tenant=str(row[1]),
+            queue=str(row[3]),
+            args=str(row[9]),
+            reason=f"{UNREADABLE}: {error!r}",
+        )
+
+
 # ---------------------------------------------------------------- transitions
 
 
@@ -283,30 +305,47 @@ def spec_params(spec: ScheduleSpec) -> dict[str, Any]:
 
 def schedule_of(row: Row, *, now: int | None = None) -> ScheduleRow:
     """A row of ``schedule_columns``; a pause that ended before ``now`` is none."""
+    spec = ScheduleSpec(
+        tenant=row[1],
+        name=row[2],
+        job=row[3],
+        rule=row[4],
+        zone=row[5],
+        args=row[6],
+        queue=row[7],
+        priority=row[8],
+        expires=None if row[9] is None else timedelta(microseconds=row[9]),
+        overlap=Overlap(row[10]),
+        misfire=Misfire(row[11]),
+        grace=timedelta(microseconds=row[12]),
+        jitter=timedelta(microseconds=row[13]),
+        until=moment_or_none(row[14]),
+        target=row[15],
+        tags=_texts(row[16]),
+        origin=Origin(row[17]),
+    )
+    return _with_spec(row, spec, now=now)
+
+
+def shown_schedule_of(row: Row) -> ScheduleRow:
+    """The same for lists: of a row that makes no sense, what can be said about it.
+
+    Such a schedule is not fired: there the row is read strictly, and set aside.
+    """
+    try:
+        return schedule_of(row)
+    except Exception:  # noqa: BLE001  # whatever is wrong with it is its own
+        spec = ScheduleSpec(tenant=row[1], name=row[2], job=row[3], rule=row[4], zone=row[5])
+        return _with_spec(row, spec)
+
+
+def _with_spec(row: Row, spec: ScheduleSpec, *, now: int | None = None) -> ScheduleRow:
     paused_at, paused_until = row[22], row[23]
     if now is not None and paused_until is not None and paused_until <= now:
         paused_at = None
     return ScheduleRow(
         id=ScheduleId(row[0]),
-        spec=ScheduleSpec(
-            tenant=row[1],
-            name=row[2],
-            job=row[3],
-            rule=row[4],
-            zone=row[5],
-            args=row[6],
-            queue=row[7],
-            priority=row[8],
-            expires=None if row[9] is None else timedelta(microseconds=row[9]),
-            overlap=Overlap(row[10]),
-            misfire=Misfire(row[11]),
-            grace=timedelta(microseconds=row[12]),
-            jitter=timedelta(microseconds=row[13]),
-            until=moment_or_none(row[14]),
-            target=row[15],
-            tags=_texts(row[16]),
-            origin=Origin(row[17]),
-        ),
+        spec=spec,
         created_at=moment(row[18]),
         next_due_at=moment_or_none(row[19]),
         last_fired_at=moment_or_none(row[20]),

@@ -9,7 +9,13 @@ from tickwork._domain.run import Claim
 from tickwork._domain.status import Phase
 from tickwork.stores._sql.operations.limits import grant
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.rows import claim_of, micros, moment_or_none, standing_claim_of
+from tickwork.stores._sql.rows import (
+    UNREADABLE,
+    claim_of,
+    micros,
+    moment_or_none,
+    standing_claim_of,
+)
 from tickwork.stores._sql.statement import Operation, Row, Rows
 from tickwork.stores.contract import Wanted
 
@@ -79,7 +85,7 @@ def _readable(
         try:
             claims.append(claim_of(row, lease_until=lease_until))
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
-            broken.append((row[_ID], micros(now), f"The row cannot be read: {error!r}"))
+            broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:
         yield query("set_aside", many=broken)
     return claims

@@ -15,7 +15,7 @@ from tickwork.stores._sql.rows import (
     log_line_of,
     micros,
     pause_of,
-    run_of,
+    shown_run_of,
     worker_of,
 )
 from tickwork.stores._sql.statement import Operation
@@ -36,7 +36,7 @@ def get_runs(query: Queries, run_ids: Sequence[RunId]) -> Operation[list[Run]]:
     """Runs by id, unfinished or finished."""
     if not run_ids:
         return []
-    return [run_of(row) for row in (yield query("get_runs", ids=list(run_ids)))]
+    return [shown_run_of(row) for row in (yield query("get_runs", ids=list(run_ids)))]
 
 
 def find_run_ids(query: Queries, prefix: str, *, limit: int) -> Operation[list[RunId]]:
@@ -51,7 +51,7 @@ def list_runs(
     live = yield filtered(query, "list_live", where, cursor=cursor, limit=limit + 1)
     old = yield filtered(query, "list_history", where, cursor=cursor, limit=limit + 1)
     rows = sorted([*live, *old], key=lambda row: str(row[0]), reverse=True)
-    runs = [run_of(row) for row in rows[:limit]]
+    runs = [shown_run_of(row) for row in rows[:limit]]
     return Page(runs, runs[-1].id if len(rows) > limit else None)
 
 

@@ -21,6 +21,7 @@ from tickwork.stores._sql.operations.skips import (
 )
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
+    UNREADABLE,
     attempt_row,
     finished_row,
     micros,
@@ -226,7 +227,7 @@ def reap(
         try:
             claim = standing_claim_of(row[:_CLAIM_COLUMNS])
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
-            broken.append((row[0], micros(now), f"The row cannot be read: {error!r}"))
+            broken.append((row[0], micros(now), f"{UNREADABLE}: {error!r}"))
             continue
         has_started, is_canceled = started_at is not None, cancel_requested_at is not None
         steps.append(verdict(Expired(claim, has_started, is_canceled, worker)))

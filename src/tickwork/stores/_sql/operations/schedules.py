@@ -11,11 +11,13 @@ from tickwork.stores._sql.operations.enqueue import enqueue
 from tickwork.stores._sql.operations.skips import SkipFolder
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
+    UNREADABLE,
     micros,
     micros_or_none,
     moment_or_none,
     move_row,
     schedule_of,
+    shown_schedule_of,
     skip_row,
     spec_params,
 )
@@ -105,7 +107,7 @@ def resume_schedule(
 def get_schedule(query: Queries, tenant: str, name: str) -> Operation[ScheduleRow | None]:
     """One schedule, by name."""
     rows = yield query("get_schedule", tenant=tenant, name=name)
-    return schedule_of(rows[0]) if rows else None
+    return shown_schedule_of(rows[0]) if rows else None
 
 
 def list_schedules(
@@ -120,7 +122,7 @@ def list_schedules(
         after_name=after_name,
         limit=limit,
     )
-    return [schedule_of(row) for row in rows]
+    return [shown_schedule_of(row) for row in rows]
 
 
 def next_firing_at(query: Queries, *, jobs: Collection[str] | None) -> Operation[datetime | None]:
@@ -179,7 +181,7 @@ def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list
         try:
             due.append(schedule_of(row, now=now))
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
-            broken.append(SetAside(row[0], f"The row cannot be read: {error!r}"))
+            broken.append(SetAside(row[0], f"{UNREADABLE}: {error!r}"))
     return due, broken
 
 

@@ -97,7 +97,8 @@ LIMIT :limit;
 SELECT count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look);
 
 -- name: pairs_ready
--- The non-empty (queue, job) pairs, by skipping from one to the next.
+-- The non-empty (queue, job) pairs, by skipping from one to the next: of the same queue, or else
+-- of the next one. Asked for as (queue, job) > (…), SQLite would walk through the whole queue.
 WITH RECURSIVE pairs (queue, job) AS (
     SELECT queue, job FROM (
         SELECT queue, job FROM tickwork_run
@@ -105,16 +106,18 @@ WITH RECURSIVE pairs (queue, job) AS (
         ORDER BY queue, job LIMIT 1
     )
     UNION ALL
-    SELECT (SELECT queue FROM tickwork_run
-            WHERE phase = 'ready' AND (queue, job) > (pairs.queue, pairs.job)
-            ORDER BY queue, job LIMIT 1),
-           (SELECT job FROM tickwork_run
-            WHERE phase = 'ready' AND (queue, job) > (pairs.queue, pairs.job)
-            ORDER BY queue, job LIMIT 1)
+    SELECT next.queue, next.job
     FROM pairs
-    WHERE pairs.queue IS NOT NULL
+    CROSS JOIN tickwork_run AS next ON next.id = coalesce(
+        (SELECT id FROM tickwork_run
+         WHERE phase = 'ready' AND queue = pairs.queue AND job > pairs.job
+         ORDER BY queue, job LIMIT 1),
+        (SELECT id FROM tickwork_run
+         WHERE phase = 'ready' AND queue > pairs.queue
+         ORDER BY queue, job LIMIT 1)
+    )
 )
-SELECT queue, job FROM pairs WHERE queue IS NOT NULL;
+SELECT queue, job FROM pairs;
 
 -- name: pairs_parked
 WITH RECURSIVE pairs (queue, job) AS (
@@ -124,16 +127,18 @@ WITH RECURSIVE pairs (queue, job) AS (
         ORDER BY queue, job LIMIT 1
     )
     UNION ALL
-    SELECT (SELECT queue FROM tickwork_run
-            WHERE phase = 'parked' AND (queue, job) > (pairs.queue, pairs.job)
-            ORDER BY queue, job LIMIT 1),
-           (SELECT job FROM tickwork_run
-            WHERE phase = 'parked' AND (queue, job) > (pairs.queue, pairs.job)
-            ORDER BY queue, job LIMIT 1)
+    SELECT next.queue, next.job
     FROM pairs
-    WHERE pairs.queue IS NOT NULL
+    CROSS JOIN tickwork_run AS next ON next.id = coalesce(
+        (SELECT id FROM tickwork_run
+         WHERE phase = 'parked' AND queue = pairs.queue AND job > pairs.job
+         ORDER BY queue, job LIMIT 1),
+        (SELECT id FROM tickwork_run
+         WHERE phase = 'parked' AND queue > pairs.queue
+         ORDER BY queue, job LIMIT 1)
+    )
 )
-SELECT queue, job FROM pairs WHERE queue IS NOT NULL;
+SELECT queue, job FROM pairs;
 
 -- name: pick_by_pairs
 -- The best of each pair, then the best of those.

@@ -1,0 +1,132 @@
+"""Equal skips of a schedule, one after the other, are one row that counts them."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Self
+
+from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.run import Claim
+from tickwork._domain.transitions import Transition
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import micros
+from tickwork.stores._sql.statement import Operation, Row
+
+
+class SkipMark(NamedTuple):
+    """The newest row of skips of a schedule: which, why, and up to which instant."""
+
+    run_id: str
+    reason: str
+    last_at: int
+    next_at: int | None  # the first unfinished firing after it, if there is one
+
+
+class SkipFolder:
+    """Decides which skips continue the row of the firing before them."""
+
+    def __init__(self, marks: dict[tuple[str, str], SkipMark]) -> None:
+        self._marks = marks
+        self._begun: set[tuple[str, str]] = set()
+        self._folded: list[Row] = []
+
+    @classmethod
+    def read(cls, query: Queries, schedules: Collection[tuple[str, str]]) -> Operation[Self]:
+        """A folder for these schedules, by (tenant, name)."""
+        rows = yield query("skip_marks", names=sorted({name for _, name in schedules}))
+        return cls({(row[0], row[1]): SkipMark(*row[2:6]) for row in rows})
+
+    def has(self, schedule: tuple[str, str], *, reason: str, at: int) -> bool:
+        """Whether this instant is in the newest row already."""
+        mark = self._marks.get(schedule)
+        return mark is not None and mark.reason == reason and at <= mark.last_at
+
+    def add(
+        self,
+        schedule: tuple[str, str],
+        *,
+        run_id: str,
+        reason: str,
+        first_at: int,
+        last_at: int,
+        instants: int,
+        now: int,
+        may_fold: bool = True,
+    ) -> bool:
+        """Take in a skip; True when it continues the row before, and needs none of its own."""
+        mark = self._marks.get(schedule)
+        if (
+            may_fold
+            and mark is not None
+            and mark.reason == reason
+            and mark.last_at < first_at
+            and (mark.next_at is None or mark.next_at >= first_at)
+        ):
+            self._folded.append((instants, last_at, now, mark.run_id))
+            self._marks[schedule] = mark._replace(last_at=last_at)
+            self._begun.add(schedule)
+            return True
+        if mark is None or mark.last_at < last_at:
+            next_at = None if mark is None else mark.next_at
+            self._marks[schedule] = SkipMark(run_id, reason, last_at, next_at)
+            self._begun.add(schedule)
+        return False
+
+    def write(self, query: Queries) -> Operation[None]:
+        """Write what was folded, and where each schedule stands."""
+        if self._folded:
+            yield query("fold_skips", many=self._folded)
+        if self._begun:
+            rows = []
+            for schedule in sorted(self._begun):
+                mark = self._marks[schedule]
+                rows.append((mark.run_id, mark.reason, mark.last_at, *schedule))
+            yield query("set_skip_marks", many=rows)
+
+
+def may_fold(step: Transition) -> bool:
+    """Only a run that was skipped at its first claim: any other has a story of its own."""
+    return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
+
+
+def schedule_of(claim: Claim) -> tuple[str, str]:
+    """The schedule that made this run, by (tenant, name)."""
+    assert claim.schedule is not None, claim
+    return (claim.tenant, claim.schedule)
+
+
+def instant_of(claim: Claim) -> int:
+    """The instant for which this run stands."""
+    assert claim.nominal_at is not None, claim
+    return micros(claim.nominal_at)
+
+
+def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
+    """Fold finished runs of schedules that were skipped; let others end the folding."""
+    skipped = [step for step in steps if step.outcome is OutcomeKind.SKIPPED]
+    ended = {
+        (*schedule_of(step.claim), instant_of(step.claim))
+        for step in steps
+        if step.outcome is not OutcomeKind.SKIPPED
+    }
+    if ended:
+        yield query("clear_skip_marks", many=sorted(ended))
+    if not skipped:
+        return
+    folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})
+    dropped: list[Row] = []
+    for step in sorted(skipped, key=lambda step: instant_of(step.claim)):
+        at = instant_of(step.claim)
+        is_folded = folder.add(
+            schedule_of(step.claim),
+            run_id=step.claim.run_id,
+            reason=step.reason,
+            first_at=at,
+            last_at=at,
+            instants=1,
+            now=micros(step.ended_at),
+            may_fold=may_fold(step),
+        )
+        if is_folded:
+            dropped.append((step.claim.run_id,))
+    yield from folder.write(query)
+    if dropped:
+        yield query("drop_history", many=dropped)

@@ -1,0 +1,310 @@
+import pytest
+
+from contract.builders import (
+    HOUR,
+    MINUTE,
+    NOBODY,
+    NOON,
+    a_fired_run,
+    a_run,
+    add,
+    ids,
+    the_run,
+)
+from tickwork._domain.outcome import Failed, Succeeded
+from tickwork._domain.run import NewRun
+from tickwork._domain.status import Phase, RunStatus
+from tickwork.stores.contract import LogLine, RunFilter
+
+EVERYTHING = RunFilter()
+
+
+class TestOneRun:
+    """A run is found by its id, unfinished or finished."""
+
+    def test_wherever_it_is(self, store, worker):
+        add(store, finished := a_run())
+        worker.run()
+        add(store, unfinished := a_run())
+
+        assert store.get_run(unfinished.id).status is RunStatus.PENDING
+        assert store.get_run(finished.id).status is RunStatus.COMPLETED
+
+    def test_there_is_none(self, store):
+        assert store.get_run(NOBODY) is None
+
+    def test_several_at_once(self, store, worker):
+        add(store, finished := a_run())
+        worker.run()
+        add(store, unfinished := a_run(), a_run())
+
+        runs = store.get_runs([unfinished.id, NOBODY, finished.id])
+
+        assert sorted(ids(runs)) == [finished.id, unfinished.id]
+        assert {run.id: run for run in runs} == {
+            run.id: the_run(store, run) for run in (finished, unfinished)
+        }
+
+    def test_none_at_all(self, store):
+        assert store.get_runs([]) == []
+
+
+class TestFindingIds:
+    """People type the beginning of an id."""
+
+    def test_of_unfinished_and_finished_runs(self, store, worker):
+        add(store, finished := a_run(id="aaaa0001-0000-7000-8000-000000000001"))
+        worker.run()
+        add(
+            store,
+            unfinished := a_run(id="aaaa0000-0000-7000-8000-000000000001"),
+            a_run(id="aaab0000-0000-7000-8000-000000000001"),
+        )
+
+        assert store.find_run_ids("aaaa") == [unfinished.id, finished.id]
+        assert store.find_run_ids("aaaa0001-") == [finished.id]
+        assert store.find_run_ids(finished.id) == [finished.id]
+
+    def test_no_more_than_asked_for(self, store, worker):
+        add(store, *(runs := [a_run() for _ in range(4)]))
+        worker.run(2)
+
+        assert store.find_run_ids(runs[0].id[:20], limit=3) == ids(runs[:3])
+
+    def test_in_capital_letters_too(self, store):
+        add(store, run := a_run(id="abcd0000-0000-7000-8000-000000000001"))
+
+        assert store.find_run_ids("ABCD") == [run.id]
+
+    @pytest.mark.parametrize("prefix", ["%", "_", "019cb0d2%", "0_", "*", "zzzz", "\\", "'"])
+    def test_no_letter_has_a_meaning_of_its_own(self, store, prefix):
+        add(store, a_run())
+
+        assert store.find_run_ids(prefix) == []
+
+
+class TestLists:
+    """Runs are listed by id, the newest first, unfinished and finished together."""
+
+    @pytest.fixture
+    def runs(self, store, clock, worker) -> list[NewRun]:
+        """Six runs, a minute apart; the even ones have ended. The oldest comes first."""
+        runs = [
+            a_run(tenant="acme"),
+            a_run(job="sweep"),
+            a_fired_run("digest", tags=("paid", "big")),
+            a_fired_run("digest", queue="emails"),
+            a_run(tags=("paid",)),
+            a_run(tags=("paidout",), attempts_max=2),
+        ]
+        runs = [
+            a_run(
+                id=run.id,
+                created_at=NOON + number * MINUTE,
+                tenant=run.tenant,
+                job=run.job,
+                schedule=run.schedule,
+                nominal_at=run.nominal_at,
+                queue=run.queue,
+                tags=run.tags,
+                attempts_max=run.attempts_max,
+            )
+            for number, run in enumerate(runs)
+        ]
+        add(store, *runs)
+        clock.set(NOON + HOUR)
+        for number, claim in enumerate(worker.claim()):
+            if number == 5:
+                worker.record(claim, Failed("no"))
+            elif number % 2 == 0:
+                worker.record(claim, Succeeded())
+        return runs
+
+    def test_all_of_them(self, store, runs):
+        page = store.list_runs(EVERYTHING)
+
+        assert ids(page.runs) == ids(runs[::-1])
+        assert page.cursor is None
+
+    def test_they_are_as_they_are_when_read_one_by_one(self, store, runs):
+        page = store.list_runs(EVERYTHING)
+
+        assert page.runs == [the_run(store, run) for run in runs[::-1]]
+
+    @pytest.mark.parametrize(
+        ("where", "numbers"),
+        [
+            (RunFilter(tenant="acme"), [0]),
+            (RunFilter(tenant=""), [1, 2, 3, 4, 5]),
+            (RunFilter(job="sweep"), [1]),
+            (RunFilter(job="Sweep"), []),
+            (RunFilter(queue="emails"), [3]),
+            (RunFilter(schedule="digest"), [2, 3]),
+            (RunFilter(tag="paid"), [2, 4]),
+            (RunFilter(tag="big"), [2]),
+            (RunFilter(tag="p%"), []),
+            (RunFilter(statuses=frozenset({RunStatus.COMPLETED})), [0, 2, 4]),
+            (RunFilter(statuses=frozenset({RunStatus.RUNNING, RunStatus.FAILED})), [1, 3, 5]),
+            (RunFilter(statuses=frozenset({RunStatus.RUNNING, RunStatus.COMPLETED})), range(5)),
+            (RunFilter(since=NOON + 4 * MINUTE), [4, 5]),
+            (RunFilter(before=NOON + MINUTE), [0]),
+            (RunFilter(since=NOON + MINUTE, before=NOON + 3 * MINUTE), [1, 2]),
+            (RunFilter(schedule="digest", queue="emails", tenant=""), [3]),
+            (RunFilter(tag="paid", statuses=frozenset({RunStatus.CANCELED})), []),
+        ],
+        ids=str,
+    )
+    def test_some_of_them(self, store, runs, where, numbers):
+        page = store.list_runs(where)
+
+        assert ids(page.runs)[::-1] == [runs[number].id for number in numbers]
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 7])
+    def test_page_by_page(self, store, runs, limit):
+        page = store.list_runs(EVERYTHING, limit=limit)
+        pages = [page.runs]
+        while page.cursor is not None:
+            page = store.list_runs(EVERYTHING, cursor=page.cursor, limit=limit)
+            pages.append(page.runs)
+
+        assert [len(page) <= limit for page in pages] == [True] * len(pages)
+        assert ids([run for page in pages for run in page]) == ids(runs[::-1])
+        assert all(pages)
+
+    def test_pages_keep_to_the_filter(self, store, runs):
+        where = RunFilter(tag="paid")
+        first = store.list_runs(where, limit=1)
+
+        second = store.list_runs(where, cursor=first.cursor, limit=1)
+
+        assert ids([*first.runs, *second.runs]) == [runs[4].id, runs[2].id]
+        assert second.cursor is None
+
+    def test_runs_that_come_in_or_end_meanwhile_do_not_shift_the_next_page(
+        self, store, clock, runs
+    ):
+        first = store.list_runs(EVERYTHING, limit=2)
+        add(store, a_run(created_at=clock.now()))
+        store.cancel(runs[5].id, now=clock.now())
+
+        second = store.list_runs(EVERYTHING, cursor=first.cursor, limit=2)
+
+        assert ids(second.runs) == [runs[3].id, runs[2].id]
+
+    def test_runs_made_in_one_moment_are_all_there(self, store, worker):
+        add(store, *(runs := [a_run() for _ in range(7)]))
+        worker.run(3)
+        page = store.list_runs(EVERYTHING, limit=2)
+        found = page.runs
+        while page.cursor is not None:
+            page = store.list_runs(EVERYTHING, cursor=page.cursor, limit=2)
+            found += page.runs
+
+        assert ids(found) == ids(runs[::-1])
+
+    def test_ids_sort_by_time_and_so_does_the_list(self, store):
+        first, second = a_run(created_at=NOON + MINUTE), a_run(created_at=NOON)
+        add(store, second, first)
+
+        assert ids(store.list_runs(EVERYTHING).runs) == [second.id, first.id]
+
+    def test_nothing_to_list(self, store):
+        page = store.list_runs(EVERYTHING)
+
+        assert (page.runs, page.cursor) == ([], None)
+
+
+class TestStories:
+    """A run's story is the run, its attempts and what it logged."""
+
+    def test_an_unfinished_run_has_one(self, store):
+        add(store, run := a_run())
+
+        assert store.story(run.id) == (the_run(store, run), [], [])
+
+    def test_a_finished_run_has_one(self, store, worker):
+        add(store, run := a_run())
+        worker.run()
+
+        assert store.story(run.id).run.status is RunStatus.COMPLETED
+
+    def test_there_is_no_such_run(self, store):
+        assert store.story(NOBODY) is None
+
+
+class TestLogs:
+    """What a handler logs is kept with its run, up to a limit."""
+
+    def lines(self, *messages: str) -> list[LogLine]:
+        return [LogLine(NOON, "INFO", "shop.emails", message) for message in messages]
+
+    def test_lines_are_kept_in_order(self, store):
+        add(store, run := a_run())
+        store.append_log(run.id, self.lines("b", "a"), lines_max=10)
+        store.append_log(run.id, self.lines("c 🦀"), lines_max=10)
+
+        assert store.story(run.id).log == self.lines("b", "a", "c 🦀")
+
+    def test_the_first_ones_are_kept(self, store):
+        add(store, run := a_run())
+        store.append_log(run.id, self.lines("1", "2"), lines_max=3)
+        store.append_log(run.id, self.lines("3", "4"), lines_max=3)
+        store.append_log(run.id, self.lines("5"), lines_max=3)
+
+        assert store.story(run.id).log == self.lines("1", "2", "3")
+
+    def test_they_stay_when_the_run_has_ended(self, store, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+        store.append_log(run.id, self.lines("before"), lines_max=10)
+        worker.record(claim)
+        store.append_log(run.id, self.lines("after"), lines_max=10)
+
+        assert store.story(run.id).log == self.lines("before", "after")
+
+    def test_each_run_has_its_own(self, store):
+        add(store, run := a_run(), other := a_run())
+        store.append_log(run.id, self.lines("mine"), lines_max=10)
+
+        assert store.story(other.id).log == []
+
+    def test_nothing_to_keep(self, store):
+        add(store, run := a_run())
+        store.append_log(run.id, [], lines_max=10)
+
+        assert store.story(run.id).log == []
+
+
+class TestCounts:
+    """Unfinished runs are counted by where they wait."""
+
+    def test_in_every_phase(self, store, worker):
+        store.set_limits({"job:send_email": 1})
+        add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(3)))
+        worker.claim(10)
+        add(store, *(a_run(job="sweep") for _ in range(4)), a_run())
+        store.park([("default", "sweep")], limit=10)
+        add(store, *(a_run(due_at=NOON + HOUR) for _ in range(5)))
+
+        assert store.count_runs().by_phase == {
+            Phase.WAITING: 5,
+            Phase.READY: 1,
+            Phase.BLOCKED: 2,
+            Phase.PARKED: 4,
+            Phase.RUNNING: 1,
+        }
+
+    def test_no_further_than_the_cap(self, store):
+        add(store, *(a_run() for _ in range(5)), a_run(due_at=NOON + HOUR))
+
+        counts = store.count_runs(cap=3)
+
+        assert counts.cap == 3
+        assert counts.by_phase[Phase.READY] == 3
+        assert counts.by_phase[Phase.WAITING] == 1
+
+    def test_nothing_is_there(self, store, worker):
+        add(store, a_run())
+        worker.run()
+
+        assert store.count_runs().by_phase == dict.fromkeys(Phase, 0)

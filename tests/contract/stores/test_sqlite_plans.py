@@ -1,0 +1,125 @@
+"""Every query on the path of a run uses its index, on a table with rows of every kind."""
+
+import json
+import sqlite3
+
+import pytest
+
+from contract.builders import HOUR, NOON, a_run
+from tickwork._domain.status import Phase
+from tickwork.stores._sql.rows import micros
+from tickwork.stores.contract import LimitRow
+from tickwork.stores.sqlite.store import SqliteStore
+
+IDS = json.dumps(["019cb0d2-0000-7000-8000-000000000001"])
+NOW = micros(NOON)
+WANTED = {"queues": None, "jobs": None, "is_ahead": 0, "now": NOW, "limit": 50}
+
+# name: (values, what the plan must name)
+PLANS = {
+    "stage_runs": ({"now": NOW, "limit": 50}, ["tickwork_run_waiting"]),
+    "next_waiting": ({}, ["tickwork_run_waiting"]),
+    "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
+    "count_look": ({"look": 200}, ["INDEX tickwork_run_"]),
+    "pairs_ready": ({}, ["tickwork_run_pairs"]),
+    "pairs_parked": ({}, ["tickwork_run_parked"]),
+    "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
+    "take_runs": (
+        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW},
+        ["SEARCH tickwork_run USING PRIMARY KEY"],
+    ),
+    "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_worker"]),
+    "count_slots": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
+    "keys_blocked": ({"limit": 10}, ["tickwork_run_blocked"]),
+    "overlap_holders": ({"keys": '["k"]'}, ["tickwork_run_overlap"]),
+    "key_holders": ({"keys": '["k"]', "now": NOW}, ["SEARCH tickwork_unique USING PRIMARY KEY"]),
+    "free_keys": ({"ids": IDS, "now": NOW}, ["tickwork_unique_run"]),
+    "expired_runs": ({"now": NOW, "limit": 10}, ["tickwork_run_lease"]),
+    "release_worker": ({"worker": "w", "now": NOW}, ["tickwork_run_worker"]),
+    "held_rows": ({"ids": IDS}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
+    "find_finished": ({"ids": IDS}, ["SEARCH tickwork_history USING PRIMARY KEY"]),
+    "runs_of_schedule": (
+        {"schedule": "s", "tenant": "", "limit": 10},
+        ["tickwork_run_schedule"],
+    ),
+    "skip_marks": ({"names": '["s"]'}, ["tickwork_run_schedule"]),
+    "due_schedules": ({"now": NOW, "jobs": None, "limit": 10}, ["tickwork_schedule_due"]),
+    "old_runs": ({"before": NOW, "limit": 10}, ["tickwork_history_ended"]),
+    "get_runs": ({"ids": IDS}, ["tickwork_run USING PRIMARY", "tickwork_history USING PRIMARY"]),
+    "count_phases": (
+        {"cap": 100},
+        ["tickwork_run_waiting", "tickwork_run_parked", "tickwork_run_blocked"],
+    ),
+    "slot_holders": ({"key": "k", "limit": 10}, ["tickwork_slot_key"]),
+}
+# Batches: run once for each row, so one row's plan is the plan.
+BATCHES = {
+    "finish_runs": ["SEARCH tickwork_run USING PRIMARY KEY"],
+    "return_runs": ["SEARCH tickwork_run USING PRIMARY KEY"],
+    "extend_leases": ["SEARCH tickwork_run USING PRIMARY KEY"],
+    "insert_attempts": ["SEARCH tickwork_run USING PRIMARY KEY"],
+    "let_out": ["tickwork_run_blocked"],
+    "park_runs": ["tickwork_run_pairs"],
+    "unpark_runs": ["tickwork_run_parked"],
+    "move_schedules": ["SEARCH tickwork_schedule USING PRIMARY KEY"],
+    "delete_slots": ["SEARCH tickwork_slot USING PRIMARY KEY"],
+}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    store = SqliteStore(tmp_path_factory.mktemp("plans") / "jobs.db", synchronous="NORMAL")
+    store.install()
+    ready = [a_run(job=f"j{n % 5}", queue=f"q{n % 3}") for n in range(2_000)]
+    future = [a_run(due_at=NOON + HOUR) for _ in range(2_000)]
+    blocked = [a_run(limit_keys=("job:x",), priority=1) for _ in range(200)]
+    store.enqueue([*ready, *future, *blocked])
+    store.set_limits({"job:x": 1})
+    assert store.list_limits() == [LimitRow("job:x", 1)]
+    store.park([("q0", "j0")], limit=100)
+    assert store.count_runs().by_phase[Phase.PARKED] > 0
+    with sqlite3.connect(store.path) as connection:
+        yield store, connection
+    connection.close()
+    store.close()
+
+
+def plan_of(connection, text, values):
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    return "\n".join(row[3] for row in rows)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_query_uses_its_index(filled, name):
+    store, connection = filled
+    values, wanted = PLANS[name]
+
+    plan = plan_of(connection, store.query(name).parts[0], values)
+
+    for words in wanted:
+        assert words in plan
+    assert "SCAN tickwork_run\n" not in plan + "\n"
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_uses_its_index(filled, name):
+    store, connection = filled
+
+    for part in store.query(name).parts:
+        places = part.count("?") if "?1" not in part else 10
+        values = [None] * (
+            places
+            if "?1" not in part
+            else max(number for number in range(1, 11) if f"?{number}" in part)
+        )
+        plan = plan_of(connection, part, values)
+        assert any(words in plan for words in BATCHES[name]), plan
+
+
+def test_the_order_of_a_claim_is_served_by_the_index(filled):
+    store, connection = filled
+    values, _ = PLANS["pick_ready"]
+
+    plan = plan_of(connection, store.query("pick_ready").parts[0], values)
+
+    assert "USE TEMP B-TREE FOR ORDER BY" not in plan

@@ -1,0 +1,110 @@
+import pytest
+
+from tickwork.errors import InvalidOption, InvalidStoreUrl, NetworkFileSystem, SchemaMissing
+from tickwork.stores import open_store
+from tickwork.stores.memory import MemoryStore
+from tickwork.stores.sqlite import store as sqlite_store
+from tickwork.stores.sqlite.store import SqliteStore, refuse_network
+
+
+class TestUrls:
+    """A URL names a store, or says why it names none."""
+
+    def path_of(self, url: str) -> str:
+        store = open_store(url)
+        assert isinstance(store, SqliteStore)
+        return store.path
+
+    def test_a_relative_path(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+
+        assert self.path_of("sqlite:///jobs.db") == str(tmp_path / "jobs.db")
+
+    def test_an_absolute_path(self, tmp_path):
+        assert self.path_of(f"sqlite:///{tmp_path}/jobs.db") == f"{tmp_path}/jobs.db"
+
+    def test_a_path_with_a_space(self, tmp_path):
+        assert self.path_of(f"sqlite:///{tmp_path}/my%20jobs.db") == f"{tmp_path}/my jobs.db"
+
+    def test_a_store_in_memory(self):
+        store = open_store("sqlite://")
+
+        assert store.install() == 1
+        assert store.list_jobs() == []
+
+    def test_the_reference(self):
+        assert isinstance(open_store("memory://"), MemoryStore)
+
+    def test_options_in_the_url(self, tmp_path):
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL")
+
+        assert isinstance(store, SqliteStore)
+
+    @pytest.mark.parametrize(
+        ("url", "reason"),
+        [
+            ("jobs.db", "no scheme"),
+            ("mongodb://host/db", "'mongodb' is not among"),
+            ("sqlite://jobs.db", "third slash"),
+            ("sqlite:///jobs.db?sync=NORMAL", "no option 'sync'"),
+            ("postgresql://[host/db", "Invalid IPv6"),
+        ],
+    )
+    def test_a_url_that_names_none(self, url, reason):
+        with pytest.raises(InvalidStoreUrl, match=reason):
+            open_store(url)
+
+    def test_a_wrong_value_of_an_option(self, tmp_path):
+        with pytest.raises(InvalidOption, match="FULL or NORMAL"):
+            open_store(f"sqlite:///{tmp_path}/jobs.db?synchronous=OFF")
+
+
+class TestSchema:
+    """The tables are installed once, and looked at before they are used."""
+
+    def test_nothing_is_installed(self, tmp_path):
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+
+        assert store.schema_version() == 0
+        with pytest.raises(SchemaMissing, match="tickwork install"):
+            store.check_schema()
+
+    def test_installing_again_changes_nothing(self, tmp_path):
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+
+        assert (store.install(), store.install(), store.schema_version()) == (1, 1, 1)
+        store.check_schema()
+
+    def test_another_prefix_stands_beside(self, tmp_path):
+        one = open_store(f"sqlite:///{tmp_path}/jobs.db")
+        other = open_store(f"sqlite:///{tmp_path}/jobs.db", prefix="other_")
+        one.install()
+
+        assert other.schema_version() == 0
+        assert other.install() == 1
+
+
+class TestNetworkFileSystems:
+    """SQLite's locks do not hold on a network file system: such a path is refused."""
+
+    MOUNTS = (
+        "dev / ext4 rw 0 0\nserver:/x /mnt/share nfs4 rw 0 0\ndev /mnt/share/disk ext4 rw 0 0\n"
+    )
+
+    @pytest.fixture(autouse=True)
+    def mounts(self, tmp_path, monkeypatch):
+        (tmp_path / "mounts").write_text(self.MOUNTS)
+        monkeypatch.setattr(sqlite_store, "MOUNTS", tmp_path / "mounts")
+
+    def test_a_share_is_refused(self):
+        with pytest.raises(NetworkFileSystem, match="nfs4"):
+            refuse_network("/mnt/share/jobs.db")
+
+    @pytest.mark.parametrize("path", ["/var/jobs.db", "/mnt/share/disk/jobs.db", "/mnt/shared.db"])
+    def test_a_local_disk_is_fine(self, path):
+        refuse_network(path)
+
+    def test_a_system_without_such_a_list_is_trusted(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(sqlite_store, "MOUNTS", tmp_path / "none")
+
+        refuse_network("/mnt/share/jobs.db")

@@ -1,0 +1,41 @@
+from tickwork.stores._sql.queries import Queries, split_statements
+
+
+class TestStatements:
+    """A semicolon at the end of a line ends a statement; comments are left out."""
+
+    def test_several_statements_in_one_script(self):
+        script = "-- why\nSELECT 1;\n\nSELECT ';' -- not here\n  AS a;\n"
+
+        assert split_statements(script) == ["SELECT 1", "SELECT ';' -- not here\n  AS a"]
+
+    def test_nothing_in_a_script(self):
+        assert split_statements("-- nothing\n\n") == []
+
+
+class TestNamedQueries:
+    """Queries are found by name, with their fragments filled in."""
+
+    def test_fragments_are_filled_in(self):
+        [text] = Queries("tickwork.stores.sqlite")("pick_ready").parts
+
+        assert "{" not in text
+        assert "limit_keys" in text
+
+    def test_values_are_written_as_the_driver_wants_them(self):
+        [named] = Queries("tickwork.stores.sqlite")("lock_run").parts
+        [pyformat] = Queries("tickwork.stores.sqlite", paramstyle="pyformat")("lock_run").parts
+
+        assert ":id" in named
+        assert "%(id)s" in pyformat
+
+    def test_a_percent_sign_in_a_text_stays_one(self):
+        [text] = Queries("tickwork.stores.sqlite", paramstyle="pyformat")("take_runs").parts
+
+        assert "LIKE 'waiting:%%'" in text
+
+    def test_tables_may_have_another_prefix(self):
+        [text] = Queries("tickwork.stores.sqlite", prefix="jobs_")("lock_run").parts
+
+        assert "FROM jobs_run" in text
+        assert "tickwork_" not in text
