@@ -19,7 +19,7 @@ FIRINGS_MAX: Final = 100_000
 DATES_MAX: Final = 10_000
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 # A rule that never meets its window would be asked for ever: this many tries are enough
-# for a year of days, four times over.
+# for two years of days with one window.
 _TRIES: Final = 1_500
 
 

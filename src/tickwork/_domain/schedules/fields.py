@@ -24,7 +24,6 @@ _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _FIRST_YEAR: Final = 1
 _LAST_YEAR: Final = 9999
 _LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_ONE_A_WEEK: Final = sum(1 << day for day in range(0, 35, 7))
 # A year repeats itself, weekdays and all, after 400 years.
 _CYCLE: Final = 400
 _TIMES_KEPT: Final = 1440  # more times of day than this are made anew for each use
@@ -336,6 +335,16 @@ _LAST_ORDINAL: Final = date(_LAST_YEAR, 12, 31).toordinal()
 
 def bits(mask: int) -> list[int]:
     return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+def stepped(first: int, last: int, step: int = 1) -> int:
+    """A mask of ``first``, ``first + step`` and so on, up to ``last``."""
+    count = (last - first) // step + 1
+    # A number of all ones in base 2^step: one bit in every step.
+    return ((1 << count * step) - 1) // ((1 << step) - 1) << first
+
+
+_ONE_A_WEEK: Final = stepped(0, 28, 7)
 
 
 def _last_time(seconds: int, minutes: int, hours: int) -> int:

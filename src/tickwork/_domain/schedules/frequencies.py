@@ -9,17 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 from difflib import get_close_matches
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from tickwork._domain.schedules.bounds import Window, parse_time
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.cron import Cron
-from tickwork._domain.schedules.interval import Interval, Once
+from tickwork._domain.schedules.interval import Instant, Interval, Once, whole_second
 from tickwork._domain.schedules.pattern import SYMBOLS, Said, Values, field_text, said_by_dict
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.timing import ChainBase, CronBase, FieldBase, RuleBase, Timing
 from tickwork._domain.schedules.zones import EPOCH
 from tickwork.errors import InvalidSchedule
+
+F = TypeVar("F", bound="Frequencies")
 
 
 class Frequencies(ABC):
@@ -91,7 +93,7 @@ class Frequencies(ABC):
         hours: float = 0,
         minutes: float = 0,
         seconds: float = 0,
-        starting: datetime | None = None,
+        starting: Instant | None = None,
     ) -> Self:
         """Again and again in elapsed time, on the grid that ``starting`` lays out."""
         try:
@@ -100,14 +102,15 @@ class Frequencies(ABC):
             raise InvalidSchedule(
                 f"every() was not given a length of time: {fault}.", fix="Say every(minutes=15)."
             ) from None
-        rule = Interval(length=length, anchor=starting or EPOCH)
+        rule = Interval(length=length, anchor=EPOCH if starting is None else whole_second(starting))
         return self._timed(
             self._timing.based("every", RuleBase(rule=rule, is_anchored=starting is not None))
         )
 
-    def once(self, at: datetime) -> Self:
+    def once(self, at: Instant) -> Self:
         """At a single instant."""
-        return self._timed(self._timing.based("once", RuleBase(rule=Once(at=at))))
+        rule = Once(at=whole_second(at))
+        return self._timed(self._timing.based("once", RuleBase(rule=rule)))
 
     def on(self, rule: Schedule) -> Self:
         """By a rule made elsewhere: see ``tickwork.schedules``.
@@ -128,7 +131,7 @@ class Frequencies(ABC):
         grid: Said,
         *,
         interval: int,
-        starting: datetime | None,
+        starting: Instant | None,
         weekdays: int | Iterable[int] = (),
         missing: str = "clamp",
     ) -> Self:
@@ -139,7 +142,7 @@ class Frequencies(ABC):
         rule = Recurrence(
             unit=unit,
             interval=interval,
-            anchor=starting or EPOCH,
+            anchor=EPOCH if starting is None else whole_second(starting),
             weekdays=tuple(weekdays) if isinstance(weekdays, Iterable) else (weekdays,),
             missing=Missing(missing),
         )
@@ -247,11 +250,20 @@ class Frequencies(ABC):
 
     # ------------------------------------------------------------ days
 
-    def daily(self, *, interval: int = 1, starting: datetime | None = None) -> Self:
+    def daily(
+        self,
+        *,
+        interval: int = 1,
+        starting: Instant | None = None,
+        until: Instant | None = None,
+        max_firings: int | None = None,
+    ) -> Self:
         """At midnight; with ``interval``, every so many days, at the time of ``starting``."""
         if interval == 1 and starting is None:
-            return self._at("daily", "00:00")
-        return self._recurring(Unit.DAY, _MIDNIGHT, interval=interval, starting=starting)
+            chain = self._at("daily", "00:00")
+        else:
+            chain = self._recurring(Unit.DAY, _MIDNIGHT, interval=interval, starting=starting)
+        return _ended(chain, until, max_firings)
 
     def daily_at(self, at: str | time) -> Self:
         """Every day at this time."""
@@ -265,40 +277,52 @@ class Frequencies(ABC):
         self,
         *,
         interval: int = 1,
-        starting: datetime | None = None,
+        starting: Instant | None = None,
+        until: Instant | None = None,
+        max_firings: int | None = None,
         weekdays: int | Iterable[int] = (),
     ) -> Self:
         """On Sunday at midnight; with ``interval``, every so many weeks."""
         if interval == 1 and starting is None and not weekdays:
-            return self._at("weekly", "00:00", weekday=0)
-        return self._recurring(
-            Unit.WEEK,
-            _MIDNIGHT if weekdays else _MIDNIGHT._replace(weekday="0"),
-            interval=interval,
-            starting=starting,
-            weekdays=weekdays,
-        )
+            chain = self._at("weekly", "00:00", weekday=0)
+        else:
+            chain = self._recurring(
+                Unit.WEEK,
+                _MIDNIGHT if weekdays else _MIDNIGHT._replace(weekday="0"),
+                interval=interval,
+                starting=starting,
+                weekdays=weekdays,
+            )
+        return _ended(chain, until, max_firings)
 
     def weekly_on(self, weekday: Values, at: str | time = "00:00") -> Self:
         """On this weekday (0 and 7 are Sunday), or these, at this time."""
         return self._at("weekly_on", at, weekday=weekday)
 
     def monthly(
-        self, *, interval: int = 1, starting: datetime | None = None, missing: str = "clamp"
+        self,
+        *,
+        interval: int = 1,
+        starting: Instant | None = None,
+        until: Instant | None = None,
+        max_firings: int | None = None,
+        missing: str = "clamp",
     ) -> Self:
         """On the 1st at midnight; with ``interval``, every so many months.
 
         ``missing`` says what becomes of a 31st in a short month: ``clamp`` or ``skip``.
         """
         if interval == 1 and starting is None:
-            return self._at("monthly", "00:00", day=1)
-        return self._recurring(
-            Unit.MONTH,
-            _MIDNIGHT._replace(day="1"),
-            interval=interval,
-            starting=starting,
-            missing=missing,
-        )
+            chain = self._at("monthly", "00:00", day=1)
+        else:
+            chain = self._recurring(
+                Unit.MONTH,
+                _MIDNIGHT._replace(day="1"),
+                interval=interval,
+                starting=starting,
+                missing=missing,
+            )
+        return _ended(chain, until, max_firings)
 
     def monthly_on(self, day: Values = 1, at: str | time = "00:00") -> Self:
         """On this day of the month, or these, at this time."""
@@ -317,18 +341,26 @@ class Frequencies(ABC):
         return self._at("quarterly", "00:00", day=1, month=[1, 4, 7, 10])
 
     def yearly(
-        self, *, interval: int = 1, starting: datetime | None = None, missing: str = "clamp"
+        self,
+        *,
+        interval: int = 1,
+        starting: Instant | None = None,
+        until: Instant | None = None,
+        max_firings: int | None = None,
+        missing: str = "clamp",
     ) -> Self:
         """On 1 January at midnight; with ``interval``, every so many years."""
         if interval == 1 and starting is None:
-            return self._at("yearly", "00:00", day=1, month=1)
-        return self._recurring(
-            Unit.YEAR,
-            _MIDNIGHT._replace(day="1", month="1"),
-            interval=interval,
-            starting=starting,
-            missing=missing,
-        )
+            chain = self._at("yearly", "00:00", day=1, month=1)
+        else:
+            chain = self._recurring(
+                Unit.YEAR,
+                _MIDNIGHT._replace(day="1", month="1"),
+                interval=interval,
+                starting=starting,
+                missing=missing,
+            )
+        return _ended(chain, until, max_firings)
 
     def yearly_on(self, month: int, day: int = 1, at: str | time = "00:00") -> Self:
         """On this date of every year, at this time."""
@@ -410,13 +442,13 @@ class Frequencies(ABC):
         """Never on these dates."""
         return self._timed(self._timing.windowed(dates=_dates(dates)))
 
-    def starting(self, at: datetime) -> Self:
+    def starting(self, at: Instant) -> Self:
         """Not before this instant."""
-        return self._timed(self._timing.bounded(starting=at))
+        return self._timed(self._timing.bounded(starting=whole_second(at)))
 
-    def until(self, at: datetime) -> Self:
+    def until(self, at: Instant) -> Self:
         """Not after this instant."""
-        return self._timed(self._timing.bounded(until=at))
+        return self._timed(self._timing.bounded(until=whole_second(at, is_end=True)))
 
     def max_firings(self, count: int) -> Self:
         """At most this many times."""
@@ -480,6 +512,11 @@ class Timetable(Frequencies):
     def to_text(self) -> str:
         """The rule as text, for a row to hold."""
         return self.rule().to_text()
+
+
+def _ended(chain: F, until: Instant | None, max_firings: int | None) -> F:
+    chain = chain if until is None else chain.until(until)
+    return chain if max_firings is None else chain.max_firings(max_firings)
 
 
 _MIDNIGHT: Final = Said("0", "0", "0")

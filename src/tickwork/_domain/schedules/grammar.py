@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Final, NoReturn
 
-from tickwork._domain.schedules.fields import NO_MARKS, DayMarks, FieldValues
+from tickwork._domain.schedules.fields import NO_MARKS, DayMarks, FieldValues, stepped
 from tickwork.errors import CronError
 
 EXPR_LENGTH_MAX: Final = 1024
@@ -278,7 +278,7 @@ class _Reader:
                 high = max(low, high)  # Sunday as 7 has a step of its own
         if not slash:
             return _folded(column, (2 << high) - (1 << low))
-        return _folded(column, _stepped(low, high, _step(column, term, step_text)))
+        return _folded(column, stepped(low, high, _step(column, term, step_text)))
 
     def _hashed(self, column: Field, term: str, base: str, step_text: str | None) -> int:
         found = _HASHED.match(base)
@@ -304,7 +304,7 @@ class _Reader:
             return _folded(column, 1 << low + number % (high - low + 1))
         step = _step(column, term, step_text)
         first = low + number % min(step, high - low + 1)
-        return _folded(column, _stepped(first, high, step))
+        return _folded(column, stepped(first, high, step))
 
     def _day_mark(self, term: str) -> int:
         upper = term.upper()
@@ -367,13 +367,6 @@ def _number(digits: str) -> int:
 def _folded(column: Field, mask: int) -> int:
     """With 7 as the other name of Sunday."""
     return (mask | 1) & 0x7F if column is WEEKDAY and mask >> 7 else mask
-
-
-def _stepped(low: int, high: int, step: int) -> int:
-    mask = 0
-    for value in range(low, high + 1, step):
-        mask |= 1 << value
-    return mask
 
 
 def _step(column: Field, term: str, text: str) -> int:

@@ -1,10 +1,11 @@
 """``Interval`` and ``Once``: instants on a grid, or a single one."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Self
+from typing import Final, Self, TypeAlias
 
 from tickwork._domain.schedules.contract import walk
 from tickwork._domain.schedules.text import encode_rule
@@ -113,16 +114,26 @@ def is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def whole_second(moment: datetime, *, is_end: bool = False) -> datetime:
+_TEXT_MAX: Final = 64
+
+Instant: TypeAlias = datetime | str
+"""An aware datetime, or its ISO text with an offset: ``2026-01-01T09:00+01:00``."""
+
+
+def whole_second(moment: Instant, *, is_end: bool = False) -> datetime:
     """This instant in UTC. A fraction is rounded up, so as not to be early; an end, down.
 
     Raises:
         InvalidSchedule: it is no instant, or none that a search can reach.
         NaiveDatetime: it has no time zone.
     """
+    if isinstance(moment, str) and len(moment) <= _TEXT_MAX:
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(moment)
     if not isinstance(moment, datetime):
         raise InvalidSchedule(
-            f"{moment!r} is not an instant.", fix="Give datetime(2026, 1, 1, tzinfo=UTC)."
+            f"{repr(moment)[:_TEXT_MAX]} is not an instant.",
+            fix="Give datetime(2026, 1, 1, tzinfo=UTC), or '2026-01-01T00:00Z'.",
         )
     ts = floor_ts(moment) + (moment.microsecond > 0 and not is_end)
     if not FIRST_TS <= ts <= LAST_TS:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from tickwork._domain.schedules.calendar import CalendarRule
-from tickwork._domain.schedules.fields import EVERY_YEAR, NO_MARKS, FieldValues, bits
+from tickwork._domain.schedules.fields import EVERY_YEAR, NO_MARKS, FieldValues, bits, stepped
 from tickwork._domain.schedules.grammar import parse_cron, split_cron
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import Zone
@@ -207,7 +207,8 @@ def _term_mask(name: str, low: int, high: int, term: str) -> int:
         raise InvalidSchedule(f"{name} {_shown(term)} steps by 0 and would never move.")
     if base == "*":
         # Not as in cron: the values that the step divides.
-        return sum(1 << value for value in range(low, high + 1) if value % step == 0)
+        lowest = low + -low % step
+        return stepped(lowest, high, step) if lowest <= high else 0
     first_text, dash, last_text = base.partition("-")
     first = _number(name, term, first_text)
     last = _number(name, term, last_text) if dash else first
@@ -224,7 +225,7 @@ def _term_mask(name: str, low: int, high: int, term: str) -> int:
         raise InvalidSchedule(
             f"{name} {_shown(term)} runs backwards.", fix=f"Write '{upper}{low}-{last}'."
         )
-    return sum(1 << value for value in range(first, last + 1, step))
+    return stepped(first, last, step)
 
 
 def _number(name: str, term: str, text: str) -> int:

@@ -8,7 +8,7 @@ weekday, and add up among themselves. Order does not matter. The words themselve
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any, Final, TypeAlias
 
 from tickwork._domain.schedules.bounds import (
@@ -65,6 +65,7 @@ class ChainBase:
 Base: TypeAlias = FieldBase | CronBase | RuleBase | ChainBase
 
 NOTHING_SAID: Final = Said()
+_MIDNIGHT: Final = time(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +283,7 @@ def _last_on_grid(grid: Said, anchor: datetime, tz: str) -> datetime:
     from there would stay at 01:00 for ever.
     """
     found = Pattern(grid, tz=tz).prev_before(whole_second(anchor) + timedelta(seconds=1))
-    while found is not None and found.hour:
+    while found is not None and found.time() != _MIDNIGHT:
         found = Pattern(grid, tz=tz).prev_before(found)
     return found or anchor
 

@@ -151,7 +151,7 @@ some_values = st.builds(
 )
 
 quickly = settings(
-    max_examples=300,
+    max_examples=150,
     derandomize=True,
     database=None,
     deadline=None,

@@ -2,6 +2,7 @@
 
 import calendar
 from datetime import date, datetime, timedelta
+from functools import cache
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -51,11 +52,17 @@ def weekday_of(day):
     return day.isoweekday() % 7
 
 
+@cache
+def month_of(year, month):
+    """A month's last day, and its days from Monday to Friday."""
+    last = calendar.monthrange(year, month)[1]
+    return last, [n for n in range(1, last + 1) if date(year, month, n).weekday() < 5]
+
+
 def has_day(values, day):
     """Say whether a date matches, by looking at a calendar."""
     marks = values.marks
-    last = calendar.monthrange(day.year, day.month)[1]
-    workdays = [n for n in range(1, last + 1) if day.replace(day=n).weekday() < 5]
+    last, workdays = month_of(day.year, day.month)
     by_number = (
         bool(values.days >> day.day & 1)
         or (marks.last_day and day.day == last)

@@ -811,7 +811,7 @@ class TestBadInput:
             (lambda t: t.max_firings(-1), "max_firings=-1 is not in 1-100,000."),
             (lambda t: t.max_firings(100_001), "max_firings=100001 is not in 1-100,000."),
             (lambda t: t.max_firings(2.5), "max_firings=2.5 is not in 1-100,000."),
-            (lambda t: t.once("2026-01-01"), "'2026-01-01' is not an instant."),
+            (lambda t: t.once("next week"), "'next week' is not an instant."),
             (lambda t: t.until("tomorrow"), "'tomorrow' is not an instant."),
             (
                 lambda t: t.starting(date(2026, 1, 1)),
@@ -892,3 +892,26 @@ class TestBadInput:
 
         assert isinstance(rule, Recurrence)
         assert rule.missing is missing
+
+
+class TestEndsAndTexts:
+    """A recurrence takes its end with it, and instants may be ISO text with an offset."""
+
+    def test_until_and_max_firings_may_stand_in_the_word(self):
+        start = "2026-01-01T09:00+01:00"
+
+        inside = Timetable().daily(interval=2, starting=start, max_firings=3)
+        behind = Timetable().daily(interval=2, starting=start).max_firings(3)
+
+        assert inside == behind
+        assert len(inside.preview(9, after=datetime(2025, 1, 1, tzinfo=UTC))) == 3
+
+    @pytest.mark.parametrize("word", ["daily", "weekly", "monthly", "yearly"])
+    def test_each_of_them_ends(self, word):
+        rule = getattr(Timetable(), word)(until="2026-01-01T00:00Z")
+
+        assert rule.next_after(datetime(2026, 1, 1, tzinfo=UTC)) is None
+
+    def test_text_without_an_offset_is_refused(self):
+        with pytest.raises(NaiveDatetime):
+            Timetable().once("2026-01-01T09:00")

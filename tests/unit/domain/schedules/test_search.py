@@ -152,9 +152,17 @@ class TestTheRule:
         fields = Fields(FieldValues(1, 1 << day.minute, 1 << day.hour, is_fixed=is_fixed))
         midnight = floor_ts(day.replace(hour=0, minute=0))
 
-        found = list(search.instants(fields, Zone.named(zone), midnight, midnight + DAY - 1))
+        for found in every_way(fields, Zone.named(zone), midnight, midnight + DAY - 1):
+            assert [f"{datetime.fromtimestamp(ts, UTC):%H:%M}" for ts in found] == expected
 
-        assert [f"{datetime.fromtimestamp(ts, UTC):%H:%M}" for ts in found] == expected
+    @pytest.mark.parametrize("years", [EVERY_YEAR, 1 << 2026], ids=["each year", "never again"])
+    def test_the_second_pass_of_a_fold_is_not_jumped_over(self, years):
+        # After the first 02:30 the next one, by the calendar, is a year away.
+        fields = Fields(FieldValues(1, 1 << 30, 1 << 2, days=1 << 25, months=1 << 10, years=years))
+        fold = floor_ts(datetime(2026, 10, 25, 1, tzinfo=UTC))
+
+        for found in every_way(fields, Zone.named("Europe/Berlin"), fold - DAY, fold + DAY):
+            assert found == [fold - 1800, fold + 1800]
 
     def test_a_fixed_job_that_meets_a_gap_twice_runs_once_after_it(self):
         two_and_three = Fields(FieldValues(1, 1, 1 << 2 | 1 << 3, is_fixed=True))
@@ -166,38 +174,37 @@ class TestTheRule:
         assert search.count(two_and_three, Zone.named("Europe/Berlin"), first, last) == 1
 
 
+def every_way(fields, zone, first, last):
+    """The firings of a window in order, as each kind of search finds them."""
+    yield list(search.instants(fields, zone, first, last))
+
+    forward = []
+    ts = search.next_ts(fields, zone, first - 1)
+    while ts is not None and ts <= last:
+        forward.append(ts)
+        ts = search.next_ts(fields, zone, ts)
+    yield forward
+
+    backward = []
+    ts = search.prev_ts(fields, zone, last + 1)
+    while ts is not None and ts >= first:
+        backward.append(ts)
+        ts = search.prev_ts(fields, zone, ts)
+    yield backward[::-1]
+
+
 class TestEachOther:
     """next_ts, prev_ts, instants, count and matches_ts tell one story."""
 
     @quickly
     @given(some_fields, windows())
-    def test_walking_forward_gives_the_instants(self, fields, window):
+    def test_walking_forward_and_back_gives_the_instants(self, fields, window):
         name, first, last = window
-        zone = Zone.named(name)
         assume(fields.count(first, last) < 100)
 
-        walked = []
-        ts = search.next_ts(fields, zone, first - 1)
-        while ts is not None and ts <= last:
-            walked.append(ts)
-            ts = search.next_ts(fields, zone, ts)
+        found, forward, backward = every_way(fields, Zone.named(name), first, last)
 
-        assert walked == list(search.instants(fields, zone, first, last))
-
-    @quickly
-    @given(some_fields, windows())
-    def test_walking_back_gives_them_too(self, fields, window):
-        name, first, last = window
-        zone = Zone.named(name)
-        assume(fields.count(first, last) < 100)
-
-        walked = []
-        ts = search.prev_ts(fields, zone, last + 1)
-        while ts is not None and ts >= first:
-            walked.append(ts)
-            ts = search.prev_ts(fields, zone, ts)
-
-        assert walked[::-1] == list(search.instants(fields, zone, first, last))
+        assert found == forward == backward
 
     @quickly
     @given(some_fields, windows(), st.integers(0, 400))

@@ -61,6 +61,10 @@ def record(
         written = yield from _write_locked(query, others, is_repeat=is_repeat)
         landed += written.landed
         lost |= written.lost
+    if plain and others:
+        # As they came: of two that ended at the same moment, the later one has the last word.
+        place = {step.claim.run_id: number for number, step in enumerate(steps)}
+        landed.sort(key=lambda step: place[step.claim.run_id])
     fired = [step for step in landed if step.claim.schedule is not None and step.due_at is None]
     if fired:
         yield from mark_skips(query, fired)
