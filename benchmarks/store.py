@@ -115,7 +115,7 @@ class BareSqlite:
             until = micros(CLOCK.now() + LEASE)
             self._db.execute(
                 "UPDATE tickwork_run SET status = 'running', phase = 'running', "
-                "token = token + 1, attempt = attempt + 1, lease_until = ?, worker = 'bare' "
+                "token = token + 1, attempt = attempt + 1, lease_until = ?, worker = '019b76da-a800-7000-8000-00000000ba4e' "
                 "WHERE id IN (SELECT value FROM json_each(?))",
                 (until, json.dumps([row[0] for row in rows])),
             )
@@ -173,7 +173,7 @@ class BarePostgres:
             )
             UPDATE tickwork_run AS run
             SET status = 'running', phase = 'running', token = token + 1, attempt = attempt + 1,
-                lease_until = %s, worker = 'bare'
+                lease_until = %s, worker = '019b76da-a800-7000-8000-00000000ba4e'
             FROM picked WHERE run.id = picked.id
             RETURNING run.id, run.job, run.queue, run.args, run.attempt, run.token, run.due_at
             """,

@@ -21,6 +21,7 @@ from tickwork._domain.run import (
     PRIORITY_LIMIT,
     QUEUE_DEFAULT,
     NewRun,
+    checked_run,
 )
 from tickwork._kernel.codec import decode
 from tickwork._kernel.durations import later
@@ -151,7 +152,7 @@ class JobSpec:
             limit_keys = (*limit_keys, one_at_a_time)
         if tags:
             tags = tuple(tag for tag in tags if tag not in self.tags)
-        return NewRun(
+        made = NewRun(
             id=run_id,
             job=self.name,
             created_at=now,
@@ -170,6 +171,7 @@ class JobSpec:
             nominal_at=nominal_at,
             target=target,
         )
+        return checked_run(made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,14 @@ CRASHES_MAX: Final = 3  # a run that took three workers with it takes no fourth
 NO_ARGS: Final = "{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRun:
+class NewRun(NamedTuple):
     """A run on its way into a store: all that is known before somebody claims it.
 
     ``args`` is JSON text. A run of a schedule has that schedule's name and the instant
     for which it stands; ``due_at`` may be later than that, by jitter.
+
+    Built for every run, so it is a tuple, and checked by :func:`checked_run` where it is
+    made.
     """
 
     id: RunId
@@ -43,16 +45,19 @@ class NewRun:
     retry_of: RunId | None = None
     trace: str | None = None
 
-    def __post_init__(self) -> None:
-        assert self.created_at.tzinfo is not None, self
-        assert self.due_at.tzinfo is not None, self
-        assert self.attempts_max >= 1, self
-        assert (self.schedule is None) == (self.nominal_at is None), self
-
     @property
     def phase(self) -> Phase:
         """Where it waits first: straight among the ready ones when it is due already."""
         return Phase.READY if self.due_at <= self.created_at else Phase.WAITING
+
+
+def checked_run(run: NewRun) -> NewRun:
+    """Return the run, having checked what only we could get wrong."""
+    assert run.created_at.tzinfo is not None, run
+    assert run.due_at.tzinfo is not None, run
+    assert run.attempts_max >= 1, run
+    assert (run.schedule is None) == (run.nominal_at is None), run
+    return run
 
 
 class Claim(NamedTuple):

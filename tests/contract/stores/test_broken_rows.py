@@ -1,19 +1,20 @@
 """Rows that a hand has edited into nonsense are set aside, and stop nobody."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
 
 from contract.builders import MINUTE, NOON, a_job, a_run, a_schedule, add, all_runs, ids
-from contract.stores.conftest import SERVERS, STORES
+from contract.stores.conftest import open_sqlite
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
 from tickwork.stores.contract import RunFilter, Store
+from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
@@ -34,7 +35,8 @@ def by_hand(store: Store) -> Callable[[str], None]:
             connection.close()
 
         return edit
-    url = store.url  # type: ignore[attr-defined]  # of every store on a server
+    assert isinstance(store, PostgresStore)
+    url = store.url
 
     def edit_server(text: str) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -47,15 +49,17 @@ def by_hand(store: Store) -> Callable[[str], None]:
 
 
 # The reference keeps values, not rows: there is nothing to edit.
-pytestmark = pytest.mark.parametrize(
-    "store",
-    [
-        pytest.param(name, marks=[pytest.mark.servers(name)] if name in SERVERS else [])
-        for name in STORES
-        if name != "memory"
-    ],
-    indirect=True,
-)
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
+def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]:
+    if request.param == "sqlite":
+        with open_sqlite(request, clock) as opened:
+            yield opened
+    else:
+        # A database of its own: its constraints do not come back.
+        server = PostgresStore(request.getfixturevalue("postgres_url"))
+        server.install()
+        yield server
+        server.close()
 
 
 class TestRuns:

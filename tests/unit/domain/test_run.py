@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.run import Claim, NewRun, Run, checked_claim
+from tickwork._domain.run import Claim, NewRun, Run, checked_claim, checked_run
 from tickwork._domain.status import PHASES, Phase, RunStatus
 from unit.builders import MINUTE, NOON, SECOND, a_claim
 
@@ -57,7 +57,7 @@ class TestNewRun:
     )
     def test_one_that_cannot_be_is_not_made(self, said):
         with pytest.raises(AssertionError):
-            a_new_run(**said)
+            checked_run(a_new_run(**said))
 
 
 class TestClaim:

@@ -41,11 +41,12 @@ def micros_or_none(moment: datetime | None) -> int | None:
 
 
 def moment(value: int) -> datetime:
-    return EPOCH + timedelta(microseconds=value)
+    # Days and seconds by place: naming the microseconds costs twice as much.
+    return EPOCH + timedelta(0, 0, value)
 
 
 def moment_or_none(value: int | None) -> datetime | None:
-    return None if value is None else EPOCH + timedelta(microseconds=value)
+    return None if value is None else EPOCH + timedelta(0, 0, value)
 
 
 def length_micros(length: timedelta) -> int:
@@ -314,11 +315,11 @@ def schedule_of(row: Row, *, now: int | None = None) -> ScheduleRow:
         args=row[6],
         queue=row[7],
         priority=row[8],
-        expires=None if row[9] is None else timedelta(microseconds=row[9]),
+        expires=None if row[9] is None else timedelta(0, 0, row[9]),
         overlap=Overlap(row[10]),
         misfire=Misfire(row[11]),
-        grace=timedelta(microseconds=row[12]),
-        jitter=timedelta(microseconds=row[13]),
+        grace=timedelta(0, 0, row[12]),
+        jitter=timedelta(0, 0, row[13]),
         until=moment_or_none(row[14]),
         target=row[15],
         tags=_texts(row[16]),
