@@ -61,9 +61,11 @@ def claim(
         if not made:
             break
         granted, is_blocked = yield from _granted(query, made, limit=left)
+        ids_by_lease = {now + lease: [claim.run_id for claim in granted]}
         if lease_by_job:
             granted = [_leased(claim, lease_by_job, now=now) for claim in granted]
-        for lease_until, ids in _by_lease(granted).items():
+            ids_by_lease = _by_lease(granted)
+        for lease_until, ids in ids_by_lease.items():
             yield query(
                 "take_runs", ids=ids, tag=tag, worker=worker, lease_until=micros(lease_until)
             )

@@ -59,7 +59,6 @@ CREATE INDEX tickwork_run_pairs ON tickwork_run (queue, job, priority, due_at, i
 CREATE INDEX tickwork_run_waiting ON tickwork_run (due_at) WHERE phase = 'waiting';
 CREATE INDEX tickwork_run_parked ON tickwork_run (queue, job) WHERE phase = 'parked';
 CREATE INDEX tickwork_run_lease ON tickwork_run (lease_until) WHERE lease_until IS NOT NULL;
-CREATE INDEX tickwork_run_worker ON tickwork_run (worker) WHERE worker IS NOT NULL;
 CREATE INDEX tickwork_run_blocked ON tickwork_run (blocked_on, priority, due_at, id)
     WHERE blocked_on IS NOT NULL;
 CREATE UNIQUE INDEX tickwork_run_overlap ON tickwork_run (overlap_key)

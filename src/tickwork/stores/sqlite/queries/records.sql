@@ -5,8 +5,9 @@ trace, progress, checkpoint, cancel_requested_at, created_at, started_at, ended_
 reason
 
 -- name: find_claims
+-- Through the leases: few runs are running, and an index of workers would cost every one of them.
 SELECT {claim_columns} FROM tickwork_run
-WHERE worker = :worker AND claim_tag = :tag AND status = 'running'
+WHERE lease_until IS NOT NULL AND worker = :worker AND claim_tag = :tag
 ORDER BY priority, due_at, id;
 
 -- name: extend_leases
@@ -35,8 +36,11 @@ WHERE id = ?1 AND token = ?2 AND status = 'running';
 DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';
 
 -- name: free_keys
+-- Most databases have no such key at all: then not a single run is looked up.
 DELETE FROM tickwork_unique
-WHERE run IN (SELECT value FROM json_each(:ids)) AND (until IS NULL OR until <= :now);
+WHERE EXISTS (SELECT 1 FROM tickwork_unique)
+  AND run IN (SELECT value FROM json_each(:ids))
+  AND (until IS NULL OR until <= :now);
 
 -- name: find_finished
 SELECT id, token FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));

@@ -74,7 +74,7 @@ SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
 -- A look at the head of the index, bounded: a backlog that others must take costs no more.
 SELECT {claim_columns}
 FROM (
-    SELECT * FROM tickwork_run
+    SELECT {claim_columns} FROM tickwork_run
     WHERE phase = 'ready'
     ORDER BY priority, due_at, id
     LIMIT :look
