@@ -1,0 +1,1 @@
+"""PostgreSQL, from version 13 on."""

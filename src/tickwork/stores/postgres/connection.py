@@ -1,0 +1,407 @@
+"""One connection to PostgreSQL: whole round trips, each with a deadline.
+
+Statements go out in pipelines. BEGIN travels with the first of them, COMMIT with the last,
+and one whose answer nobody reads waits for the next that is sent: adding a run takes one
+round trip, claiming and recording take two.
+
+Little is kept in the session, so that a pooler may hand each transaction to another server
+connection. Timeouts are set for the transaction. The few statements that are run all the time
+are prepared, which halves what a single one costs the server; their names come from their
+texts, so that whoever prepared one of that name prepared the same. Where a pooler does not
+keep up with that, the first complaint ends it for good: see :data:`UNPREPARABLE`.
+"""
+
+import select
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq.abc import PGresult
+from psycopg.types.string import TextLoader
+
+from tickwork.stores._sql.statement import Rows, Statement
+from tickwork.stores.postgres.values import Message, messages
+
+CONNECT_TIMEOUT: Final = timedelta(seconds=10)
+APPLICATION_NAME: Final = "tickwork"
+
+_WRITING: Final = Message(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+# Several statements see one moment: a run that is just being finished is not missed by both
+# the look at the living and the look at history.
+_READING: Final = Message(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_TIMEOUTS: Final = (
+    b"SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)"
+)
+# A table of unfinished runs is empty at one moment and has a million rows at the next, so its
+# statistics are always wrong, and with them a claim may sort all that is ready, or a record of 500
+# runs read the whole table. What is used so often lies in memory, where a look-up costs no more
+# than the next row of a scan: told so, the planner goes by the indexes, and in their order.
+_BY_INDEX: Final = (
+    _TIMEOUTS + b", set_config('random_page_cost', '0.1', true), set_config('jit', 'off', true)"
+    b", set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
+_READ, _WRITE = 1, 4  # as poll has it, and select has not
+
+_COMMIT: Final = Message(b"COMMIT")
+_ROLLBACK: Final = Message(b"ROLLBACK")
+
+_ANSWER_GRACE: Final = timedelta(seconds=5)
+"""How much longer than a statement may take we wait for its answer."""
+
+_UNASKED: Final = frozenset(
+    {
+        "beat_worker",
+        "block_runs",
+        "cancel_waiting",
+        "clear_skip_marks",
+        "delete_slots",
+        "delete_worker",
+        "drop_history",
+        "extend_leases",
+        "fold_skips",
+        "free_keys",
+        "insert_attempts",
+        "insert_log",
+        "insert_pause",
+        "insert_runs",
+        "insert_schedule",
+        "insert_skips",
+        "insert_slots",
+        "lock_gates",
+        "move_run",
+        "notify",
+        "override_limit",
+        "request_cancel",
+        "request_cancel_of_schedules",
+        "return_runs",
+        "set_aside",
+        "set_limits",
+        "set_skip_marks",
+        "stamp_jobs",
+        "stamp_schedules",
+        "take_lock",
+        "take_runs",
+        "touch_jobs",
+        "update_schedule",
+    }
+)
+"""Statements whose answer no operation reads: they are sent with the next one."""
+
+_PREPARED: Final = frozenset(
+    {
+        "count_look",
+        "extend_leases",
+        "finish_runs",
+        "free_keys",
+        "held_rows",
+        "insert_runs",
+        "notify",
+        "pick_ready",
+        "take_runs",
+        "touch_jobs",
+    }
+)
+"""Statements that are run all the time. Their plans are good for any number of rows."""
+
+COLUMN_CHANGED: Final = "0A000"
+UNPREPARABLE: Final = frozenset(
+    {
+        "26000",  # no such statement: it was prepared on another server connection
+        "42P05",  # there is one already: another client's, on a server connection that we share
+        COLUMN_CHANGED,  # since it was prepared
+    }
+)
+"""What the server says when what is prepared there is not what we think."""
+
+
+class Refused(Exception):  # noqa: N818  # never leaves this package
+    """The server understood, and said no. The connection is as good as before."""
+
+    def __init__(self, state: str, message: str, constraint: str) -> None:
+        super().__init__(message)
+        self.state = state
+        self.message = message
+        self.constraint = constraint
+
+
+class Lost(Exception):  # noqa: N818  # never leaves this package
+    """The connection is gone, or was never there.
+
+    When ``is_commit_sent``, what was under way may have been committed.
+    """
+
+    def __init__(
+        self, reason: str, *, is_commit_sent: bool = False, is_unopened: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.is_commit_sent = is_commit_sent
+        self.is_unopened = is_unopened
+
+
+class _Owned(psycopg.Connection[tuple[Any, ...]]):
+    def __del__(self, *_: object) -> None:
+        """Say nothing: the pool closes it; and after a fork it is the parent's, not ours."""
+
+
+class PostgresConnection:
+    """A connection of our own, used by one thread at a time."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        statement_timeout: timedelta,
+        lock_timeout: timedelta,
+        may_prepare: bool = True,
+    ) -> None:
+        try:
+            self._connection = _Owned.connect(conninfo, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            raise Lost(str(error), is_unopened=True) from error
+        self._connection.adapters.register_loader("uuid", TextLoader)
+        self._pgconn = self._connection.pgconn
+        self._pgconn.enter_pipeline_mode()
+        self._loader = Transformer(self._connection)
+        limits = [b"%d" % _milliseconds(limit) for limit in (statement_timeout, lock_timeout)]
+        self._reading = (_READING, Message(_BY_INDEX, limits))
+        self._writing = (_WRITING, Message(_BY_INDEX, limits))
+        self._adding = (_WRITING, Message(_TIMEOUTS, limits))
+        self._patience = _milliseconds(statement_timeout + _ANSWER_GRACE)
+        self._name_by_text: dict[bytes, bytes] = {}
+        self._to_prepare = {_BY_INDEX, _TIMEOUTS} if may_prepare else set()
+        self._may_prepare = may_prepare
+        self._unsent: list[Message] = []
+        self._is_reading = False
+        self._is_begun = False
+        self._is_broken = False
+        self._is_commit_sent = False
+
+    @property
+    def server_version(self) -> int:
+        """The server's version, as 150004 for 15.4."""
+        return self._connection.info.server_version
+
+    # ------------------------------------------------------------ what drives an operation
+
+    @contextmanager
+    def transaction(self, *, is_reading: bool = False) -> Iterator[None]:
+        """One transaction: begun with its first statement, committed with its last."""
+        self._is_reading = is_reading
+        self._is_begun = self._is_commit_sent = False
+        self._unsent = []
+        try:
+            yield
+            self._commit()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def execute(self, statement: Statement) -> Rows:
+        """Run one statement, inside the transaction that is open."""
+        self._begin(statement.name)
+        sent = messages(statement)
+        self._unsent.extend(sent)
+        if self._may_prepare and statement.name in _PREPARED:
+            self._to_prepare.update(message.text for message in sent)
+        if statement.name in _UNASKED:
+            return ()
+        results = self._send()
+        last = results[-1]
+        if last.status == pq.ExecStatus.TUPLES_OK:
+            self._loader.set_pgresult(last)
+            return self._loader.load_rows(0, last.ntuples, tuple)
+        changed = last if statement.many is None else results[-len(sent)]
+        return [(changed.command_tuples or 0,)]
+
+    def execute_script(self, statements: Sequence[str]) -> None:
+        """Run plain statements, inside the transaction that is open."""
+        self._begin("")
+        self._unsent.extend(Message(text.encode()) for text in statements)
+        self._send()
+
+    # ------------------------------------------------------------ what a pool asks
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last round trip came to its end."""
+        return not self._is_broken
+
+    def is_alive(self) -> bool:
+        """Whether the server is still there, as far as can be told without a round trip.
+
+        Between two transactions it has nothing to say, except that it goes.
+        """
+        return not _ready(self._pgconn.socket, _READ, milliseconds=0)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._connection.close()
+
+    # ------------------------------------------------------------ round trips
+
+    def _begin(self, first: str) -> None:
+        if self._is_begun:
+            return
+        self._is_begun = True
+        if self._is_reading:
+            self._unsent.extend(self._reading)
+        else:
+            # Whoever begins by adding runs has nothing to look up.
+            self._unsent.extend(self._adding if first == "insert_runs" else self._writing)
+
+    def _commit(self) -> None:
+        if self._is_begun:
+            self._unsent.append(_COMMIT)
+            self._is_commit_sent = True
+            self._send()
+
+    def _roll_back(self) -> None:
+        is_begun_there = self._pgconn.transaction_status != pq.TransactionStatus.IDLE
+        if is_begun_there and not self._is_broken:
+            self._unsent = [_ROLLBACK]
+            with suppress(Lost, Refused):
+                self._send()
+
+    def _send(self) -> list[PGresult]:
+        """Send what has not been sent, and return the answers: one for each."""
+        sent, self._unsent = self._unsent, []
+        # Until every answer is read, nobody can use it for anything else.
+        self._is_broken = True
+        pgconn = self._pgconn
+        prepared: list[bytes | None] = []  # for each answer that will come: what it prepares
+        try:
+            for text, values in sent:
+                name = self._name_by_text.get(text)
+                if name is None and text in self._to_prepare:
+                    name = _name_of(text)
+                    pgconn.send_prepare(name, text)
+                    prepared.append(text)
+                if name is None:
+                    pgconn.send_query_params(text, values)
+                else:
+                    pgconn.send_query_prepared(name, values)
+                prepared.append(None)
+            pgconn.pipeline_sync()
+            self._flush()
+            results, error = self._answers()
+        except psycopg.OperationalError as lost:
+            raise self._lost(str(lost)) from lost
+        self._is_broken = pgconn.status != pq.ConnStatus.OK
+        # After an error there are answers to those before it: these were prepared all the same.
+        for text, _ in zip(prepared, results, strict=False):
+            if text is not None:
+                self._name_by_text[text] = _name_of(text)
+                self._to_prepare.discard(text)
+        if error is not None:
+            raise _refused(error)
+        assert len(results) == len(prepared), results
+        return [result for text, result in zip(prepared, results, strict=True) if text is None]
+
+    def _flush(self) -> None:
+        pgconn = self._pgconn
+        # It ends when all is written, or nothing has moved for too long.
+        while pgconn.flush():
+            if self._await(_READ | _WRITE) & _READ:
+                pgconn.consume_input()
+
+    def _answers(self) -> tuple[list[PGresult], PGresult | None]:
+        pgconn = self._pgconn
+        results: list[PGresult] = []
+        error: PGresult | None = None
+        # It ends at the mark that ends the pipeline, or when nothing comes for too long.
+        while True:
+            while pgconn.is_busy():
+                self._await(_READ)
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                if pgconn.status != pq.ConnStatus.OK:
+                    raise self._lost(pgconn.get_error_message())
+                continue
+            match result.status:
+                case pq.ExecStatus.TUPLES_OK | pq.ExecStatus.COMMAND_OK:
+                    results.append(result)
+                case pq.ExecStatus.PIPELINE_SYNC:
+                    return results, error
+                case pq.ExecStatus.PIPELINE_ABORTED:
+                    pass
+                case _:
+                    error = error or result
+                    if pgconn.status != pq.ConnStatus.OK:
+                        raise self._lost(result.get_error_message())
+
+    def _await(self, events: int) -> int:
+        """Wait for the socket, but not forever: a server that is frozen answers nothing."""
+        ready = _ready(self._pgconn.socket, events, milliseconds=self._patience)
+        if not ready:
+            seconds = self._patience / 1000
+            raise self._lost(f"The server did not answer within {seconds:g} seconds.")
+        return ready
+
+    def _lost(self, reason: str) -> Lost:
+        return Lost(reason, is_commit_sent=self._is_commit_sent)
+
+
+def _name_of(text: bytes) -> bytes:
+    return b"tickwork_" + blake2b(text, digest_size=12).hexdigest().encode()
+
+
+def _refused(result: PGresult) -> Refused:
+    def field(code: pq.DiagnosticField) -> str:
+        return (result.error_field(code) or b"").decode(errors="replace")
+
+    return Refused(
+        field(pq.DiagnosticField.SQLSTATE),
+        result.get_error_message(),
+        field(pq.DiagnosticField.CONSTRAINT_NAME),
+    )
+
+
+def conninfo_of(url: str, *, patience: timedelta) -> str:
+    """What libpq is told: the URL, and what we say where it says nothing.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    scheme, mark, rest = url.partition("://")
+    try:
+        given = conninfo_to_dict(f"{scheme.partition('+')[0]}{mark}{rest}")
+    except psycopg.ProgrammingError as error:
+        raise ValueError(str(error).strip()) from None
+    said: dict[str, str | int | None] = {
+        "connect_timeout": round(CONNECT_TIMEOUT.total_seconds()),
+        "application_name": APPLICATION_NAME,
+        "client_encoding": "UTF8",
+        # A machine that went without a word is noticed in less than a minute.
+        "keepalives": 1,
+        "keepalives_idle": 20,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": _milliseconds(patience + _ANSWER_GRACE),
+    }
+    return make_conninfo("", **{**said, **given})
+
+
+def _ready(socket: int, events: int, *, milliseconds: int) -> int:
+    """Wait until a socket can be read or written, and say which; 0 when the time is up."""
+    if sys.platform == "win32":
+        readers, writers = [[socket] if events & one else [] for one in (_READ, _WRITE)]
+        can_read, can_write, _ = select.select(readers, writers, [], milliseconds / 1000)
+        return _READ * len(can_read) | _WRITE * len(can_write)
+    else:  # noqa: RET505  # so that type checkers see but one of them
+        poll = select.poll()
+        poll.register(socket, events)
+        # A socket that was hung up can be read: that is how one learns of it.
+        happened = sum(event for _, event in poll.poll(milliseconds))
+        return (happened & _WRITE) | (_READ if happened & ~_WRITE else 0)
+
+
+def _milliseconds(length: timedelta) -> int:
+    return max(1, round(length.total_seconds() * 1000))

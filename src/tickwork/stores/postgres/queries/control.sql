@@ -1,0 +1,76 @@
+-- name: set_limits
+INSERT INTO tickwork_limit (name, slots)
+SELECT name, slots FROM unnest(:c1::text[], :c2::integer[]) AS said (name, slots)
+ON CONFLICT (name) DO UPDATE SET slots = excluded.slots;
+
+-- name: override_limit
+INSERT INTO tickwork_limit (name, slots, override)
+VALUES (:name::text, 0, :slots::integer)
+ON CONFLICT (name) DO UPDATE SET override = excluded.override;
+
+-- name: list_limits
+SELECT name, slots, override FROM tickwork_limit ORDER BY name;
+
+-- name: insert_pause
+INSERT INTO tickwork_pause (kind, name, paused_at, note, until)
+VALUES (:kind::text, :name::text, :paused_at::bigint, :note::text, :until::bigint)
+ON CONFLICT (kind, name) DO UPDATE
+SET paused_at = excluded.paused_at, note = excluded.note, until = excluded.until;
+
+-- name: delete_pause
+DELETE FROM tickwork_pause WHERE kind = :kind::text AND name = :name::text;
+
+-- name: list_pauses
+SELECT kind, name, paused_at, note, until FROM tickwork_pause ORDER BY kind, name;
+
+-- name: take_lock
+-- Whoever finds it held has its row locked all the same: it is there to be read.
+INSERT INTO tickwork_lock (name, owner, host, pid, acquired_at, until)
+VALUES (
+    :name::text, :owner::text, :host::text, :pid::integer, :acquired_at::bigint, :until::bigint
+)
+ON CONFLICT (name) DO UPDATE
+SET owner = excluded.owner,
+    host = excluded.host,
+    pid = excluded.pid,
+    acquired_at = excluded.acquired_at,
+    until = excluded.until
+WHERE tickwork_lock.until <= :now::bigint OR tickwork_lock.owner = excluded.owner;
+
+-- name: get_lock
+SELECT name, owner, host, pid, acquired_at, until FROM tickwork_lock WHERE name = :name::text;
+
+-- name: renew_lock
+UPDATE tickwork_lock
+SET until = :until::bigint
+WHERE name = :name::text AND owner = :owner::text AND until > :now::bigint;
+
+-- name: release_lock
+DELETE FROM tickwork_lock
+WHERE name = :name::text AND (:owner::text IS NULL OR owner = :owner::text);
+
+-- name: beat_worker
+INSERT INTO tickwork_worker (
+    id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
+    version
+)
+VALUES (
+    :id::uuid, :host::text, :pid::integer, :boot_id::text, :process_started::text,
+    :started_at::bigint, :beat_at::bigint, :queues::text, :jobs::text, :slots::integer,
+    :running::integer, :version::text
+)
+ON CONFLICT (id) DO UPDATE
+SET beat_at = excluded.beat_at,
+    queues = excluded.queues,
+    jobs = excluded.jobs,
+    slots = excluded.slots,
+    running = excluded.running;
+
+-- name: delete_worker
+DELETE FROM tickwork_worker WHERE id = :id::uuid;
+
+-- name: list_workers
+SELECT id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
+       version
+FROM tickwork_worker
+ORDER BY beat_at DESC, id;

@@ -1,0 +1,147 @@
+-- fragment: live_as_run
+SELECT id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys,
+       blocked_on, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
+       cancel_requested_at, created_at, started_at, NULL::bigint AS ended_at,
+       NULL::text AS result, reason, 1 AS instants, NULL::bigint AS last_nominal_at
+FROM tickwork_run
+
+-- fragment: history_as_run
+SELECT id, tenant, job, queue, priority, status, NULL::text AS phase, due_at, expires_at, args,
+       tags, attempt, attempts_max, crashes, put_offs, token, NULL::bigint AS lease_until, worker,
+       NULL::text AS overlap_key, limit_keys, NULL::text AS blocked_on, schedule, nominal_at,
+       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       started_at, ended_at, result, reason, instants, last_nominal_at
+FROM tickwork_history
+
+-- name: get_runs
+{live_as_run} WHERE id = ANY (:ids::uuid[])
+UNION ALL
+{history_as_run} WHERE id = ANY (:ids::uuid[]);
+
+-- name: find_run_ids
+(
+    SELECT id FROM tickwork_run
+    WHERE id BETWEEN {first_like_this} AND {last_like_this}
+    ORDER BY id
+    LIMIT :limit::bigint
+)
+UNION
+(
+    SELECT id FROM tickwork_history
+    WHERE id BETWEEN {first_like_this} AND {last_like_this}
+    ORDER BY id
+    LIMIT :limit::bigint
+)
+ORDER BY id
+LIMIT :limit::bigint;
+
+-- fragment: first_like_this
+CASE
+    WHEN {can_be_an_id}
+    THEN (:prefix::text
+          || substr('00000000-0000-0000-0000-000000000000', length(:prefix::text) + 1))::uuid
+END
+
+-- fragment: last_like_this
+CASE
+    WHEN {can_be_an_id}
+    THEN (:prefix::text
+          || substr('ffffffff-ffff-ffff-ffff-ffffffffffff', length(:prefix::text) + 1))::uuid
+END
+
+-- fragment: can_be_an_id
+translate(:prefix::text, '0123456789abcdef', 'ffffffffffffffff')
+    = left('ffffffff-ffff-ffff-ffff-ffffffffffff', length(:prefix::text))
+
+-- name: list_live
+{live_as_run}
+
+-- name: list_history
+{history_as_run}
+
+-- name: has_tag
+-- Tags are a JSON list of names, and no name contains a quotation mark.
+strpos(tags, :tag::text) > 0;
+
+-- name: get_attempts
+SELECT run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
+FROM tickwork_attempt
+WHERE run = :id::uuid
+ORDER BY token;
+
+-- name: get_log
+SELECT at, level, logger, message FROM tickwork_log WHERE run = :id::uuid ORDER BY line;
+
+-- name: count_phases
+-- Each count ends at the cap, so that a million waiting runs cost no more than it.
+SELECT 'waiting', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap::bigint
+) AS waiting
+UNION ALL
+SELECT 'ready', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :cap::bigint
+) AS ready
+UNION ALL
+SELECT 'blocked', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE blocked_on IS NOT NULL LIMIT :cap::bigint
+) AS blocked
+UNION ALL
+SELECT 'parked', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE phase = 'parked' LIMIT :cap::bigint
+) AS parked
+UNION ALL
+SELECT 'running', count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE lease_until IS NOT NULL LIMIT :cap::bigint
+) AS running;
+
+-- name: slot_holders
+SELECT run FROM tickwork_slot WHERE key = :key::text ORDER BY run LIMIT :limit::bigint;
+
+-- name: list_jobs
+SELECT tenant, name, seen_at, last_run_at, last_success_at, last_error_at, last_error, failures
+FROM tickwork_job
+WHERE :tenant::text IS NULL OR tenant = :tenant::text
+ORDER BY tenant, name;
+
+-- name: old_runs
+-- Two that prune at a time take different rows.
+SELECT id FROM tickwork_history
+WHERE ended_at < :before::bigint
+ORDER BY ended_at
+LIMIT :limit::bigint
+FOR UPDATE SKIP LOCKED;
+
+-- name: prune_runs
+DELETE FROM tickwork_attempt WHERE run = ANY (:ids::uuid[]);
+DELETE FROM tickwork_log WHERE run = ANY (:ids::uuid[]);
+DELETE FROM tickwork_unique WHERE run = ANY (:ids::uuid[]) AND until <= :before::bigint;
+DELETE FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
+
+-- name: prune_schedules
+DELETE FROM tickwork_schedule
+WHERE id = ANY (ARRAY(
+    SELECT id FROM tickwork_schedule AS old
+    WHERE origin = 'code'
+      AND seen_at < :before::bigint
+      AND paused_at IS NULL
+      AND NOT EXISTS (
+          SELECT FROM tickwork_run
+          WHERE tickwork_run.schedule = old.name AND tickwork_run.tenant = old.tenant
+      )
+    LIMIT :limit::bigint
+    FOR UPDATE SKIP LOCKED
+));
+
+-- name: prune_jobs
+WITH old AS MATERIALIZED (
+    SELECT tenant, name FROM tickwork_job AS old
+    WHERE coalesce(seen_at, last_run_at) < :before::bigint
+      AND coalesce(last_run_at, seen_at) < :before::bigint
+      AND NOT EXISTS (SELECT FROM tickwork_run WHERE tickwork_run.job = old.name)
+      AND NOT EXISTS (SELECT FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
+    LIMIT :limit::bigint
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM tickwork_job
+WHERE (tenant, name) IN (SELECT tenant, name FROM old);

@@ -1,0 +1,300 @@
+-- fragment: history_columns
+id, tenant, job, queue, priority, status, due_at, expires_at, args, tags, attempt, attempts_max,
+crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target, external_id, retry_of,
+trace, progress, checkpoint, cancel_requested_at, created_at, started_at, ended_at, outcome, result,
+reason
+
+-- name: find_claims
+-- By the index of leases: an index of workers would cost every claim, and this one is rare.
+SELECT {claim_columns} FROM tickwork_run
+WHERE lease_until IS NOT NULL AND worker = :worker::uuid AND claim_tag = :tag::text
+ORDER BY priority, due_at, id;
+
+-- name: extend_leases
+-- In order of id, and passing over rows that somebody holds: those are being finished, or taken
+-- back, and a heartbeat that waited for them could come too late for the others.
+WITH held AS MATERIALIZED (
+    SELECT id FROM tickwork_run
+    WHERE id = ANY (:c3::uuid[]) AND status = 'running'
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE tickwork_run AS run
+SET lease_until = greatest(run.lease_until, beat.lease_until),
+    started_at = coalesce(run.started_at, beat.started_at)
+FROM unnest(:c1::bigint[], :c2::bigint[], :c3::uuid[], :c4::integer[])
+    AS beat (lease_until, started_at, id, token)
+WHERE run.id = ANY (ARRAY(SELECT id FROM held))
+  AND run.id = beat.id
+  AND run.token = beat.token
+  AND run.status = 'running';
+
+-- name: held_rows
+SELECT id, token, status, cancel_requested_at FROM tickwork_run WHERE id = ANY (:ids::uuid[]);
+
+-- name: lock_running
+SELECT id, token FROM tickwork_run
+WHERE id = ANY (:ids::uuid[]) AND status = 'running'
+ORDER BY id
+FOR UPDATE;
+
+-- name: finish_runs
+-- Guarded by the token: a claim that was taken over moves no row, and the count tells. The guard is
+-- part of the DELETE itself: when it has waited for somebody, it looks at the row as it is then,
+-- so a takeover is seen, and a heartbeat is no harm. Were the rows chosen beforehand, the DELETE
+-- would have to be told by FOR UPDATE there, at a sixth more. IS TRUE keeps the guard from becoming
+-- a join, which may turn into a scan: rows are found by their id, in its order.
+WITH gone AS (
+    DELETE FROM tickwork_run
+    WHERE id = ANY (:c1::uuid[])
+      AND status = 'running'
+      AND ((id, token) IN (
+          SELECT claim.id, claim.token
+          FROM unnest(:c1::uuid[], :c2::integer[]) AS claim (id, token)
+      )) IS TRUE
+    RETURNING *
+)
+INSERT INTO tickwork_history ({history_columns})
+SELECT gone.id, tenant, job, queue, priority, step.status, due_at, expires_at, args, tags,
+       attempt - step.refund, attempts_max, crashes + step.crash, put_offs, gone.token, worker,
+       limit_keys, schedule, nominal_at, target, external_id, retry_of, trace, progress,
+       checkpoint, cancel_requested_at, created_at, coalesce(step.started_at, gone.started_at),
+       step.ended_at, step.outcome, step.result, step.reason
+FROM gone
+JOIN unnest(
+    :c1::uuid[], :c2::integer[], :c3::text[], :c4::integer[], :c5::integer[], :c6::bigint[],
+    :c7::bigint[], :c8::text[], :c9::text[], :c10::text[]
+) AS step (
+    id, token, status, refund, crash, started_at, ended_at, outcome, result, reason
+)
+    ON step.id = gone.id;
+
+-- name: free_keys
+-- Passing over keys that somebody is taking over at this moment: those are none of ours any more.
+DELETE FROM tickwork_unique
+WHERE key = ANY (ARRAY(
+    SELECT key FROM tickwork_unique
+    WHERE run = ANY (:ids::uuid[]) AND (until IS NULL OR until <= :now::bigint)
+    FOR UPDATE SKIP LOCKED
+));
+
+-- name: find_finished
+SELECT id, token FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
+
+-- name: return_runs
+-- The rows are locked already.
+UPDATE tickwork_run AS run
+SET status = step.status,
+    phase = step.phase,
+    due_at = step.due_at,
+    attempt = run.attempt - step.refund,
+    crashes = run.crashes + step.crash,
+    put_offs = run.put_offs + step.put_off,
+    attempts_max = coalesce(step.attempts_max, run.attempts_max),
+    reason = step.reason,
+    claim_tag = NULL,
+    lease_until = NULL,
+    worker = NULL,
+    started_at = NULL
+FROM unnest(
+    :c1::uuid[], :c2::integer[], :c3::text[], :c4::text[], :c5::bigint[], :c6::integer[],
+    :c7::integer[], :c8::integer[], :c9::integer[], :c10::text[]
+) AS step (
+    id, token, status, phase, due_at, refund, crash, put_off, attempts_max, reason
+)
+WHERE run.id = step.id
+  AND run.id = ANY (:c1::uuid[])
+  AND run.token = step.token
+  AND run.status = 'running';
+
+-- name: insert_attempts
+INSERT INTO tickwork_attempt (
+    run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
+)
+SELECT run.id, run.token, made.attempt, made.outcome, coalesce(made.started_at, run.started_at),
+       made.ended_at, made.error, made.traceback, run.worker
+FROM unnest(
+    :c1::uuid[], :c2::integer[], :c3::integer[], :c4::text[], :c5::bigint[], :c6::bigint[],
+    :c7::text[], :c8::text[]
+) AS made (id, token, attempt, outcome, started_at, ended_at, error, traceback)
+JOIN tickwork_run AS run
+    ON run.id = made.id AND run.id = ANY (:c1::uuid[]) AND run.token = made.token
+ON CONFLICT DO NOTHING;
+
+-- name: touch_jobs
+-- In one order, and last in its transaction: everybody writes these rows.
+INSERT INTO tickwork_job AS job (
+    tenant, name, last_run_at, last_success_at, last_error_at, last_error, failures
+)
+SELECT tenant, name, last_run_at, last_success_at, last_error_at, last_error, failures
+FROM unnest(
+    :c1::text[], :c2::text[], :c3::bigint[], :c4::bigint[], :c5::bigint[], :c6::text[],
+    :c7::integer[]
+) AS facts (tenant, name, last_run_at, last_success_at, last_error_at, last_error, failures)
+ORDER BY tenant COLLATE "C", name COLLATE "C"
+ON CONFLICT (tenant, name) DO UPDATE
+SET last_run_at = greatest(job.last_run_at, excluded.last_run_at),
+    last_success_at = coalesce(excluded.last_success_at, job.last_success_at),
+    last_error_at = coalesce(excluded.last_error_at, job.last_error_at),
+    last_error = CASE
+        WHEN excluded.last_error_at IS NULL THEN job.last_error
+        ELSE excluded.last_error
+    END,
+    failures = CASE
+        WHEN excluded.last_success_at IS NULL THEN job.failures + excluded.failures
+        ELSE excluded.failures
+    END;
+
+-- name: expired_runs
+SELECT {claim_columns}, started_at, cancel_requested_at, worker FROM tickwork_run
+WHERE lease_until <= :now::bigint
+ORDER BY lease_until
+LIMIT :limit::bigint
+FOR UPDATE SKIP LOCKED;
+
+-- name: release_worker
+WITH dead AS MATERIALIZED (
+    SELECT id FROM tickwork_run
+    WHERE worker = :worker::uuid AND lease_until > :now::bigint
+    ORDER BY id
+    FOR UPDATE
+)
+UPDATE tickwork_run
+SET lease_until = :now::bigint
+WHERE id = ANY (ARRAY(SELECT id FROM dead));
+
+-- name: request_cancel
+UPDATE tickwork_run
+SET cancel_requested_at = coalesce(cancel_requested_at, :now::bigint)
+WHERE id = :id::uuid AND status = 'running';
+
+-- name: cancel_waiting
+WITH gone AS (
+    DELETE FROM tickwork_run WHERE id = ANY (:ids::uuid[]) AND status <> 'running' RETURNING *
+)
+INSERT INTO tickwork_history ({history_columns})
+SELECT id, tenant, job, queue, priority, 'canceled', due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
+       external_id, retry_of, trace, progress, checkpoint,
+       coalesce(cancel_requested_at, :now::bigint), created_at, started_at, :now::bigint,
+       'canceled', NULL, :reason::text
+FROM gone;
+
+-- name: runs_of_schedule
+SELECT id, status, limit_keys FROM tickwork_run
+WHERE schedule = :schedule::text AND tenant = :tenant::text
+ORDER BY id
+LIMIT :limit::bigint
+FOR UPDATE;
+
+-- name: request_cancel_of_schedules
+WITH running AS MATERIALIZED (
+    SELECT run.id, said.now
+    FROM unnest(:c1::bigint[], :c2::text[], :c3::text[]) AS said (now, schedule, tenant)
+    JOIN tickwork_run AS run
+        ON run.schedule = said.schedule AND run.tenant = said.tenant AND run.status = 'running'
+    ORDER BY run.id
+    FOR UPDATE OF run
+)
+UPDATE tickwork_run AS run
+SET cancel_requested_at = coalesce(run.cancel_requested_at, running.now)
+FROM running
+WHERE run.id = running.id;
+
+-- name: save_progress
+UPDATE tickwork_run
+SET progress = coalesce(:progress::text, progress),
+    checkpoint = coalesce(:checkpoint::text, checkpoint)
+WHERE id = :id::uuid AND token = :token::integer AND status = 'running';
+
+-- name: count_log
+SELECT count(*) FROM tickwork_log WHERE run = :id::uuid;
+
+-- name: insert_log
+INSERT INTO tickwork_log (run, line, at, level, logger, message)
+SELECT run, line, at, level, logger, message
+FROM unnest(:c1::uuid[], :c2::integer[], :c3::bigint[], :c4::text[], :c5::text[], :c6::text[])
+    AS said (run, line, at, level, logger, message);
+
+-- name: skip_marks
+-- With the first unfinished firing after the newest row of skips, if there is one.
+SELECT tenant, name, skip_id, skip_reason, skip_last_at,
+       (SELECT min(nominal_at) FROM tickwork_run AS run
+        WHERE run.schedule = tickwork_schedule.name
+          AND run.tenant = tickwork_schedule.tenant
+          AND run.nominal_at > tickwork_schedule.skip_last_at)
+FROM tickwork_schedule
+WHERE name = ANY (:names::text[]) AND skip_id IS NOT NULL;
+
+-- name: set_skip_marks
+WITH mark AS MATERIALIZED (
+    SELECT schedule.id, said.skip_id, said.reason, said.last_at
+    FROM unnest(:c1::uuid[], :c2::text[], :c3::bigint[], :c4::text[], :c5::text[])
+        AS said (skip_id, reason, last_at, tenant, name)
+    JOIN tickwork_schedule AS schedule
+        ON schedule.tenant = said.tenant AND schedule.name = said.name
+    ORDER BY schedule.id
+    FOR UPDATE OF schedule
+)
+UPDATE tickwork_schedule AS schedule
+SET skip_id = mark.skip_id, skip_reason = mark.reason, skip_last_at = mark.last_at
+FROM mark
+WHERE schedule.id = mark.id;
+
+-- name: clear_skip_marks
+WITH mark AS MATERIALIZED (
+    SELECT schedule.id
+    FROM unnest(:c1::text[], :c2::text[], :c3::bigint[]) AS ended (tenant, name, nominal_at)
+    JOIN tickwork_schedule AS schedule
+        ON schedule.tenant = ended.tenant AND schedule.name = ended.name
+    WHERE schedule.skip_last_at < ended.nominal_at
+    ORDER BY schedule.id
+    FOR UPDATE OF schedule
+)
+UPDATE tickwork_schedule
+SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
+WHERE id = ANY (ARRAY(SELECT id FROM mark));
+
+-- name: fold_skips
+-- Several of a batch may go into one row: their instants add up, and the last one counts.
+WITH folded AS MATERIALIZED (
+    SELECT id,
+           sum(instants)::integer AS instants,
+           (array_agg(last_at ORDER BY place DESC))[1] AS last_at,
+           (array_agg(ended_at ORDER BY place DESC))[1] AS ended_at
+    FROM unnest(:c1::integer[], :c2::bigint[], :c3::bigint[], :c4::uuid[])
+        WITH ORDINALITY AS skip (instants, last_at, ended_at, id, place)
+    GROUP BY id
+),
+mine AS MATERIALIZED (
+    SELECT id FROM tickwork_history
+    WHERE id = ANY (:c4::uuid[])
+    ORDER BY id
+    FOR UPDATE
+)
+UPDATE tickwork_history AS history
+SET instants = history.instants + folded.instants,
+    last_nominal_at = folded.last_at,
+    ended_at = folded.ended_at
+FROM folded
+WHERE history.id = folded.id AND history.id = ANY (ARRAY(SELECT id FROM mine));
+
+-- name: drop_history
+DELETE FROM tickwork_history WHERE id = ANY (:c1::uuid[]);
+
+-- name: insert_skips
+INSERT INTO tickwork_history (
+    id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, crashes,
+    put_offs, token, schedule, nominal_at, last_nominal_at, instants, created_at, ended_at, outcome,
+    reason
+)
+SELECT id, tenant, job, queue, priority, 'skipped', due_at, args, 0, 1, 0, 0, 0, schedule,
+       nominal_at, last_nominal_at, instants, created_at, ended_at, 'skipped', reason
+FROM unnest(
+    :c1::uuid[], :c2::text[], :c3::text[], :c4::text[], :c5::integer[], :c6::bigint[],
+    :c7::text[], :c8::text[], :c9::bigint[], :c10::bigint[], :c11::integer[], :c12::bigint[],
+    :c13::bigint[], :c14::text[]
+) AS skip (
+    id, tenant, job, queue, priority, due_at, args, schedule, nominal_at, last_nominal_at, instants,
+    created_at, ended_at, reason
+);

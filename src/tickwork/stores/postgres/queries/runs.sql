@@ -1,0 +1,378 @@
+-- fragment: claim_columns
+id, job, tenant, queue, args, attempt, attempts_max, crashes, token, due_at, lease_until, put_offs,
+expires_at, schedule, nominal_at, limit_keys, target, trace, checkpoint
+
+-- name: find_ids
+-- Which of these are here, unfinished or finished: for a repeat after a lost answer.
+SELECT id FROM tickwork_run WHERE id = ANY (:ids::uuid[])
+UNION ALL
+SELECT id FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
+
+-- name: insert_runs
+-- For one run, which is the plan of an instant; and for many.
+INSERT INTO tickwork_run ({new_columns})
+VALUES (
+    :v1, :v2, :v3, :v4, :v5, 'pending', :v6, :v7, :v8, :v9, :v10, :v11, :v12, :v13, :v14, :v15,
+    :v16, :v17, :v18, :v19
+);
+INSERT INTO tickwork_run ({new_columns})
+SELECT id, tenant, job, queue, priority, 'pending', phase, due_at, expires_at, args, tags,
+       attempts_max, overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace,
+       created_at
+FROM unnest(
+    :c1::uuid[], :c2::text[], :c3::text[], :c4::text[], :c5::integer[], :c6::text[],
+    :c7::bigint[], :c8::bigint[], :c9::text[], :c10::text[], :c11::integer[], :c12::text[],
+    :c13::text[], :c14::text[], :c15::bigint[], :c16::text[], :c17::uuid[], :c18::text[],
+    :c19::bigint[]
+) AS run (
+    id, tenant, job, queue, priority, phase, due_at, expires_at, args, tags, attempts_max,
+    overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
+);
+
+-- fragment: new_columns
+id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempts_max,
+overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
+
+-- name: protect_keys
+-- Free keys are taken, and those whose window has passed, or, without one, whose run is gone. A
+-- key that holds is not even locked: whoever finishes its run must not wait for this transaction,
+-- which may be a caller's. It takes three statements: one that waited for another's key sees it
+-- only as the table was before, and would find the other's run gone. For the same reason a key is
+-- taken over only from the very run that was seen to be gone.
+INSERT INTO tickwork_unique (key, run, until)
+SELECT key, run, until
+FROM unnest(:c1::text[], :c2::uuid[], :c3::bigint[]) AS wanted (key, run, until)
+ORDER BY key COLLATE "C"
+ON CONFLICT (key) DO NOTHING;
+WITH past AS MATERIALIZED (
+    SELECT held.key, held.run AS held_by, wanted.run, wanted.until
+    FROM unnest(:c1::text[], :c2::uuid[], :c3::bigint[], :c4::bigint[])
+        AS wanted (key, run, until, now)
+    JOIN tickwork_unique AS held ON held.key = wanted.key
+    WHERE held.key = ANY (:c1::text[])
+      AND held.run <> wanted.run
+      AND CASE
+          WHEN held.until IS NULL
+          THEN NOT EXISTS (SELECT FROM tickwork_run WHERE tickwork_run.id = held.run)
+          ELSE held.until <= wanted.now
+      END
+)
+UPDATE tickwork_unique AS held
+SET run = past.run, until = past.until
+FROM past
+WHERE held.key = past.key AND held.run = past.held_by;
+SELECT count(*)
+FROM unnest(:c1::text[], :c2::uuid[]) AS wanted (key, run)
+JOIN tickwork_unique AS held ON held.key = wanted.key AND held.run = wanted.run
+WHERE held.key = ANY (:c1::text[]);
+
+-- name: key_holders
+SELECT key, run FROM tickwork_unique
+WHERE key = ANY (:keys::text[]) AND {is_protected};
+
+-- fragment: is_protected
+CASE
+    WHEN until IS NULL
+    THEN EXISTS (SELECT FROM tickwork_run WHERE tickwork_run.id = tickwork_unique.run)
+    ELSE until > :now::bigint
+END
+
+-- name: overlap_holders
+SELECT overlap_key, id FROM tickwork_run WHERE overlap_key = ANY (:keys::text[]);
+
+-- name: taken_keys
+-- Overlap keys that unfinished runs hold, and unique keys that are protected.
+SELECT overlap_key FROM tickwork_run WHERE overlap_key = ANY (:keys::text[])
+UNION ALL
+SELECT key FROM tickwork_unique
+WHERE key = ANY (:keys::text[]) AND {is_protected};
+
+-- name: stage_runs
+WITH due AS (
+    SELECT id FROM tickwork_run
+    WHERE phase = 'waiting' AND due_at <= :now::bigint
+    ORDER BY due_at
+    LIMIT :limit::bigint
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE tickwork_run SET phase = 'ready' WHERE id = ANY (ARRAY(SELECT id FROM due));
+
+-- name: next_waiting
+SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
+
+-- name: pick_ready
+-- A look at the head of the index, bounded: a backlog that others must take costs no more. Only
+-- rows that are wanted are locked, one by one, and those that others hold are passed over, so that
+-- each of two who look at the same head gets rows of its own. Found again by their place on the
+-- page: one that has moved since is not taken this time.
+SELECT run.*
+FROM (
+    SELECT place
+    FROM (
+        SELECT ctid AS place, queue, job, limit_keys, crashes FROM tickwork_run
+        WHERE phase = 'ready'
+        ORDER BY priority, due_at, id
+        LIMIT :look::bigint
+    ) AS head
+    WHERE {is_wanted}
+) AS wanted
+CROSS JOIN LATERAL (
+    SELECT {claim_columns} FROM tickwork_run
+    WHERE ctid = wanted.place AND phase = 'ready'
+    FOR UPDATE SKIP LOCKED
+) AS run
+LIMIT :limit::bigint;
+
+-- fragment: is_wanted
+(:queues::text[] IS NULL OR queue = ANY (:queues::text[]))
+  AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]))
+  AND (:is_ahead::integer = 0 OR (limit_keys IS NULL AND crashes = 0))
+  AND queue <> ALL (ARRAY(
+      SELECT name FROM tickwork_pause
+      WHERE kind = 'queue' AND coalesce(until > :now::bigint, true)
+  ))
+  AND job <> ALL (ARRAY(
+      SELECT name FROM tickwork_pause
+      WHERE kind = 'job' AND coalesce(until > :now::bigint, true)
+  ))
+
+-- name: count_look
+SELECT count(*) FROM (
+    SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look::bigint
+) AS head;
+
+-- name: pairs_ready
+-- The non-empty (queue, job) pairs, by skipping from one to the next.
+WITH RECURSIVE pairs AS (
+    (
+        SELECT queue, job FROM tickwork_run
+        WHERE phase = 'ready'
+        ORDER BY queue, job
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT next.queue, next.job
+    FROM pairs
+    CROSS JOIN LATERAL (
+        SELECT queue, job FROM tickwork_run
+        WHERE phase = 'ready' AND (queue, job) > (pairs.queue, pairs.job)
+        ORDER BY queue, job
+        LIMIT 1
+    ) AS next
+)
+SELECT queue, job FROM pairs;
+
+-- name: pairs_parked
+WITH RECURSIVE pairs AS (
+    (
+        SELECT queue, job FROM tickwork_run
+        WHERE phase = 'parked'
+        ORDER BY queue, job
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT next.queue, next.job
+    FROM pairs
+    CROSS JOIN LATERAL (
+        SELECT queue, job FROM tickwork_run
+        WHERE phase = 'parked' AND (queue, job) > (pairs.queue, pairs.job)
+        ORDER BY queue, job
+        LIMIT 1
+    ) AS next
+)
+SELECT queue, job FROM pairs;
+
+-- name: pick_by_pairs
+-- The best of each pair, then the best of those, locked as in pick_ready. Each pair gives twice
+-- as many as are wanted: half of them may be in another's hands.
+SELECT run.*
+FROM (
+    SELECT best.place
+    FROM jsonb_array_elements(:pairs::jsonb) AS pair
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, queue, job, limit_keys, crashes, priority, due_at, id
+        FROM tickwork_run
+        WHERE phase = 'ready' AND queue = pair ->> 0 AND job = pair ->> 1
+        ORDER BY priority, due_at, id
+        LIMIT 2 * :limit::bigint
+    ) AS best
+    WHERE {is_wanted}
+    ORDER BY best.priority, best.due_at, best.id
+    LIMIT 4 * :limit::bigint
+) AS wanted
+CROSS JOIN LATERAL (
+    SELECT {claim_columns} FROM tickwork_run
+    WHERE ctid = wanted.place AND phase = 'ready'
+    FOR UPDATE SKIP LOCKED
+) AS run
+LIMIT :limit::bigint;
+
+-- name: take_runs
+UPDATE tickwork_run
+SET status = 'running',
+    phase = 'running',
+    token = token + 1,
+    attempt = attempt + 1,
+    claim_tag = :tag::text,
+    lease_until = :lease_until::bigint,
+    worker = :worker::uuid,
+    started_at = NULL,
+    -- A run that waits behind another of its schedule has its turn now.
+    overlap_key = CASE WHEN starts_with(overlap_key, 'waiting:') THEN NULL ELSE overlap_key END
+WHERE id = ANY (:ids::uuid[]);
+
+-- name: set_aside
+-- A row that cannot be understood: out of the way of the others, with the reason on it.
+WITH gone AS (
+    DELETE FROM tickwork_run WHERE id = ANY (:c1::uuid[]) RETURNING *
+)
+INSERT INTO tickwork_history ({history_columns})
+SELECT gone.id, tenant, job, queue, priority, 'failed_permanent', due_at, expires_at, args, tags,
+       attempt, attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at,
+       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       started_at, broken.ended_at, 'failed', NULL, broken.reason
+FROM gone
+JOIN unnest(:c1::uuid[], :c2::bigint[], :c3::text[]) AS broken (id, ended_at, reason)
+    ON broken.id = gone.id;
+
+-- name: held_slots
+SELECT slot.run, slot.key
+FROM unnest(:ids::uuid[]) AS wanted (run)
+CROSS JOIN LATERAL (
+    SELECT run, key FROM tickwork_slot WHERE tickwork_slot.run = wanted.run OFFSET 0
+) AS slot;
+
+-- name: lock_gates
+-- Ascending, by everybody, and waiting: nobody waits in a circle.
+SELECT gate FROM tickwork_gate WHERE gate = ANY (:gates::integer[]) ORDER BY gate FOR UPDATE;
+
+-- name: try_gates
+SELECT gate FROM tickwork_gate
+WHERE gate = ANY (:gates::integer[])
+ORDER BY gate
+FOR UPDATE SKIP LOCKED;
+
+-- name: count_slots
+-- Never in one statement with the lock: it would count what was there before the lock was had.
+SELECT key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key;
+
+-- name: limits_in_force
+SELECT name, coalesce(override, slots) FROM tickwork_limit;
+
+-- name: insert_slots
+INSERT INTO tickwork_slot (run, key)
+SELECT run, key FROM unnest(:c1::uuid[], :c2::text[]) AS taken (run, key);
+
+-- name: delete_slots
+-- Nobody else touches the slots of a run whose row we hold: their place on the page is safe.
+DELETE FROM tickwork_slot
+WHERE ctid = ANY (ARRAY(
+    SELECT slot.place
+    FROM unnest(:c1::uuid[], :c2::text[]) AS freed (run, key)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM tickwork_slot
+        WHERE tickwork_slot.run = freed.run AND tickwork_slot.key = freed.key
+        OFFSET 0
+    ) AS slot
+));
+
+-- name: block_runs
+-- The rows are locked already.
+UPDATE tickwork_run AS run
+SET phase = 'blocked', blocked_on = blocked.key
+FROM unnest(:c1::text[], :c2::uuid[]) AS blocked (key, id)
+WHERE run.id = blocked.id AND run.id = ANY (:c2::uuid[]);
+
+-- name: let_out
+WITH lucky AS MATERIALIZED (
+    SELECT run.id
+    FROM unnest(:c1::text[], :c2::integer[]) AS free (key, room)
+    CROSS JOIN LATERAL (
+        SELECT id FROM tickwork_run
+        WHERE blocked_on = free.key
+        ORDER BY priority, due_at, id
+        LIMIT free.room
+        FOR UPDATE SKIP LOCKED
+    ) AS run
+)
+UPDATE tickwork_run
+SET phase = 'ready', blocked_on = NULL
+WHERE id = ANY (ARRAY(SELECT id FROM lucky));
+
+-- name: keys_blocked
+-- By skipping from one key to the next: a hundred thousand may wait for the same.
+WITH RECURSIVE keys AS (
+    (
+        SELECT blocked_on FROM tickwork_run
+        WHERE blocked_on IS NOT NULL
+        ORDER BY blocked_on
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT next.blocked_on
+    FROM keys
+    CROSS JOIN LATERAL (
+        SELECT blocked_on FROM tickwork_run
+        WHERE blocked_on > keys.blocked_on
+        ORDER BY blocked_on
+        LIMIT 1
+    ) AS next
+)
+SELECT blocked_on FROM keys LIMIT :limit::bigint;
+
+-- name: keys_blocked_by
+SELECT DISTINCT blocked_on FROM tickwork_run
+WHERE blocked_on = :name::text
+   OR (blocked_on >= :name::text || '=' AND blocked_on < :name::text || '>');
+
+-- name: park_runs
+WITH chosen AS MATERIALIZED (
+    SELECT run.id
+    FROM unnest(:c1::text[], :c2::text[], :c3::bigint[]) AS pair (queue, job, most)
+    CROSS JOIN LATERAL (
+        SELECT id FROM tickwork_run
+        WHERE phase = 'ready' AND queue = pair.queue AND job = pair.job
+        LIMIT pair.most
+        FOR UPDATE SKIP LOCKED
+    ) AS run
+)
+UPDATE tickwork_run
+SET phase = 'parked'
+WHERE id = ANY (ARRAY(SELECT id FROM chosen));
+
+-- name: unpark_runs
+WITH chosen AS MATERIALIZED (
+    SELECT run.id
+    FROM unnest(:c1::text[], :c2::text[], :c3::bigint[]) AS pair (queue, job, most)
+    CROSS JOIN LATERAL (
+        SELECT id FROM tickwork_run
+        WHERE phase = 'parked' AND queue = pair.queue AND job = pair.job
+        LIMIT pair.most
+        FOR UPDATE SKIP LOCKED
+    ) AS run
+)
+UPDATE tickwork_run
+SET phase = 'ready'
+WHERE id = ANY (ARRAY(SELECT id FROM chosen));
+
+-- name: lock_run
+SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id::uuid FOR UPDATE;
+
+-- name: is_finished
+SELECT count(*) FROM tickwork_history WHERE id = :id::uuid;
+
+-- name: move_run
+UPDATE tickwork_run
+SET due_at = :due_at::bigint,
+    phase = CASE
+        WHEN :due_at::bigint > :now::bigint THEN 'waiting'
+        WHEN phase = 'waiting' THEN 'ready'
+        ELSE phase
+    END,
+    blocked_on = CASE WHEN :due_at::bigint > :now::bigint THEN NULL ELSE blocked_on END
+WHERE id = :id::uuid;
+
+-- name: notify
+-- Heard when the transaction commits, and only then.
+SELECT pg_notify('tickwork', :v1);
+SELECT pg_notify('tickwork', queue) FROM unnest(:c1::text[]) AS queue;

@@ -1,0 +1,132 @@
+-- fragment: schedule_columns
+id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace, jitter,
+until, target, tags, origin, created_at, next_due_at, last_fired_at, revision, paused_at,
+paused_until, pause_note, seen_at
+
+-- name: insert_schedule
+-- One that is there already is locked, not changed: it must not vanish before it is read.
+INSERT INTO tickwork_schedule (
+    id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
+    jitter, until, target, tags, origin, created_at, next_due_at, seen_at
+)
+VALUES (
+    :id::uuid, :tenant::text, :name::text, :job::text, :rule::text, :zone::text, :args::text,
+    :queue::text, :priority::integer, :expires::bigint, :overlap::text, :misfire::text,
+    :grace::bigint, :jitter::bigint, :until::bigint, :target::text, :tags::text, :origin::text,
+    :now::bigint, :next_due_at::bigint, :now::bigint
+)
+ON CONFLICT (tenant, name) DO UPDATE SET name = excluded.name WHERE false;
+
+-- name: update_schedule
+UPDATE tickwork_schedule
+SET job = :job::text,
+    rule = :rule::text,
+    zone = :zone::text,
+    args = :args::text,
+    queue = :queue::text,
+    priority = :priority::integer,
+    expires = :expires::bigint,
+    overlap = :overlap::text,
+    misfire = :misfire::text,
+    grace = :grace::bigint,
+    jitter = :jitter::bigint,
+    until = :until::bigint,
+    target = :target::text,
+    tags = :tags::text,
+    origin = :origin::text,
+    next_due_at = :next_due_at::bigint,
+    seen_at = :now::bigint,
+    revision = revision + 1
+WHERE id = :id::uuid AND revision = :revision::integer;
+
+-- name: get_schedule
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE tenant = :tenant::text AND name = :name::text;
+
+-- name: get_schedule_by_id
+SELECT {schedule_columns} FROM tickwork_schedule WHERE id = :id::uuid;
+
+-- name: list_schedules
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE (:tenant::text IS NULL OR tenant = :tenant::text)
+  AND (
+      :after_tenant::text IS NULL
+      OR (tenant, name) > (:after_tenant::text, :after_name::text)
+  )
+ORDER BY tenant, name
+LIMIT :limit::bigint;
+
+-- name: delete_schedule
+DELETE FROM tickwork_schedule WHERE id = :id::uuid;
+
+-- name: stamp_schedules
+-- A schedule that is being fired was seen by somebody; it is stamped the next time.
+UPDATE tickwork_schedule
+SET seen_at = :now::bigint
+WHERE id = ANY (ARRAY(
+    SELECT id FROM tickwork_schedule
+    WHERE id = ANY (:ids::uuid[])
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
+));
+
+-- name: stamp_jobs
+INSERT INTO tickwork_job (tenant, name, seen_at)
+SELECT '', name, max(seen_at)
+FROM unnest(:c1::text[], :c2::bigint[]) AS seen (name, seen_at)
+GROUP BY name
+ORDER BY name COLLATE "C"
+ON CONFLICT (tenant, name) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: pause_schedule
+UPDATE tickwork_schedule
+SET paused_at = :now::bigint,
+    pause_note = :note::text,
+    paused_until = :until::bigint,
+    next_due_at = CASE
+        WHEN :until::bigint IS NULL THEN next_due_at
+        ELSE :next_due_at::bigint
+    END
+WHERE id = :id::uuid;
+
+-- name: resume_schedule
+UPDATE tickwork_schedule
+SET paused_at = NULL,
+    pause_note = '',
+    paused_until = NULL,
+    next_due_at = :next_due_at::bigint
+WHERE id = :id::uuid;
+
+-- name: due_schedules
+-- A schedule that another ticker holds is left to it.
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE next_due_at <= :now::bigint
+  AND (paused_at IS NULL OR paused_until <= :now::bigint)
+  AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]))
+ORDER BY next_due_at, id
+LIMIT :limit::bigint
+FOR UPDATE SKIP LOCKED;
+
+-- name: move_schedules
+-- Compare and set: whoever moved it first has fired it. The rows are locked already.
+WITH move AS (
+    SELECT id, due_at, next_due_at, last_fired_at
+    FROM unnest(:c1::uuid[], :c2::bigint[], :c3::bigint[], :c4::bigint[])
+        AS move (id, due_at, next_due_at, last_fired_at)
+)
+UPDATE tickwork_schedule AS schedule
+SET next_due_at = move.next_due_at,
+    last_fired_at = greatest(schedule.last_fired_at, move.last_fired_at),
+    paused_at = NULL,
+    pause_note = '',
+    paused_until = NULL
+FROM move
+WHERE schedule.id = move.id
+  AND schedule.id = ANY (:c1::uuid[])
+  AND schedule.next_due_at = move.due_at;
+
+-- name: next_firing
+SELECT min(next_due_at) FROM tickwork_schedule
+WHERE next_due_at IS NOT NULL
+  AND (paused_at IS NULL OR paused_until IS NOT NULL)
+  AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]));

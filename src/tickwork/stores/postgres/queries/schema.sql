@@ -1,0 +1,23 @@
+-- name: create_meta
+CREATE TABLE IF NOT EXISTS tickwork_meta (
+    version         integer NOT NULL,
+    compatible_from integer NOT NULL
+);
+
+-- name: lock_meta
+-- Installers go one after the other; whoever only reads the version does not wait.
+LOCK TABLE tickwork_meta IN EXCLUSIVE MODE;
+
+-- name: has_meta
+SELECT count(to_regclass('tickwork_meta'));
+
+-- name: get_version
+SELECT version, compatible_from FROM tickwork_meta;
+
+-- name: set_version
+DELETE FROM tickwork_meta;
+INSERT INTO tickwork_meta (version, compatible_from)
+VALUES (:version::integer, :compatible::integer);
+
+-- name: server_time
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;

@@ -1,0 +1,270 @@
+"""PostgreSQL: many machines, every promise."""
+
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tickwork.errors import (
+    DriverMissing,
+    InvalidStoreUrl,
+    SchemaMissing,
+    ServerTooOld,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+    masked,
+)
+from tickwork.stores._sql.drive import drive_within
+from tickwork.stores._sql.migrate import (
+    COMPATIBLE_FROM,
+    SCHEMA_VERSION,
+    check_version,
+    migrations,
+)
+from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
+from tickwork.stores._sql.rows import moment
+from tickwork.stores._sql.statement import Operation, Overtaken, Rows
+from tickwork.stores._sql.store import SqlStore
+
+if TYPE_CHECKING:
+    from tickwork.stores.postgres.connection import PostgresConnection, Refused
+
+T = TypeVar("T")
+
+_PACKAGE: Final = "tickwork.stores.postgres"
+_VERSION_MIN: Final = 13
+
+POOL_MAX: Final = 8
+"""Connections of one store in one process. Whoever needs one more waits for it."""
+
+STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
+LOCK_TIMEOUT: Final = timedelta(seconds=10)
+
+_CONFLICTS_MAX: Final = 8
+"""How often a transaction is tried that others keep getting in the way of."""
+
+_LOSSES_MAX: Final = 4
+"""How often one is tried whose connection goes before its end was asked for."""
+
+_LOCK_TIMED_OUT: Final = "55P03"
+_STATEMENT_TIMED_OUT: Final = "57014"
+_NO_TABLE: Final = "42P01"
+_READ_ONLY: Final = "25006"
+_CONFLICTS: Final = frozenset(
+    {
+        "40P01",  # deadlock
+        "40001",  # serialization
+        _LOCK_TIMED_OUT,
+        # A key that was taken while we did not see it yet: we will, the next time. One that is
+        # taken for good is so at the last try, too.
+        "23505",
+        # Two who install at once.
+        "42P07",
+        "42710",
+    }
+)
+"""What may be over when it is tried again."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection went after COMMIT was sent: it may have been carried out, or not.
+
+    Whoever repeats it must say so: ``is_repeat=True``.
+    """
+
+    code = "outcome-unknown"
+
+    def __init__(self, url: str, reason: str) -> None:
+        StoreError.__init__(
+            self,
+            f"The connection to {masked(url)} went while a change was being committed.",
+            why=reason,
+            fix="Repeat it with is_repeat=True: what has landed is not done again.",
+        )
+        self.url = masked(url)
+        self.reason = reason
+
+
+class PostgresStore(SqlStore):
+    """A store in a PostgreSQL database. Any number of threads may use it, and forks too.
+
+    ``prepare=False`` is for poolers that cannot bear prepared statements. Without it the store
+    notices that by itself, at the price of one refused transaction.
+
+    Raises:
+        DriverMissing: psycopg is not installed.
+        InvalidStoreUrl: The URL cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = TABLE_PREFIX,
+        pool_max: int = POOL_MAX,
+        statement_timeout: timedelta = STATEMENT_TIMEOUT,
+        lock_timeout: timedelta = LOCK_TIMEOUT,
+        prepare: bool = True,
+    ) -> None:
+        try:
+            # Whoever never opens such a store needs no driver.
+            from tickwork.stores.postgres import connection, pool  # noqa: PLC0415
+        except ImportError as error:
+            raise DriverMissing("psycopg", extra="postgres") from error
+        self.url = url
+        self.query = Queries(_PACKAGE, prefix=prefix)
+        self._prefix = prefix
+        self._statement_timeout = statement_timeout
+        self._lock_timeout = lock_timeout
+        self._may_prepare = prepare
+        try:
+            self._conninfo = connection.conninfo_of(url, patience=statement_timeout)
+        except ValueError as error:
+            raise InvalidStoreUrl(url, str(error)) from None
+        self._driver = connection
+        self._exhausted = pool.Exhausted
+        self._pool = pool.Pool(self._connect, size=pool_max, patience=statement_timeout)
+
+    def _connect(self) -> "PostgresConnection":
+        connection = self._driver.PostgresConnection(
+            self._conninfo,
+            statement_timeout=self._statement_timeout,
+            lock_timeout=self._lock_timeout,
+            may_prepare=self._may_prepare,
+        )
+        version = connection.server_version
+        if version < _VERSION_MIN * 10_000:
+            connection.close()
+            found = f"{version // 10_000}.{version % 10_000}"
+            raise ServerTooOld("PostgreSQL", found=found, needed=str(_VERSION_MIN))
+        return connection
+
+    # ------------------------------------------------------------ transactions
+
+    def _write(self, begin: Callable[[], Operation[T]]) -> T:
+        return self._patiently(lambda connection: drive_within(begin(), connection))
+
+    def _read(self, begin: Callable[[], Operation[T]]) -> T:
+        return self._patiently(
+            lambda connection: drive_within(begin(), connection), is_reading=True
+        )
+
+    def _patiently(
+        self, act: Callable[["PostgresConnection"], T], *, is_reading: bool = False
+    ) -> T:
+        """Do it in one transaction; again, when others were in the way or the server left."""
+        give_up_at = time.monotonic() + self._statement_timeout.total_seconds()
+        conflicts = losses = 0
+        # It ends: both are counted.
+        while True:
+            try:
+                return self._once(act, is_reading=is_reading)
+            except (Overtaken, self._driver.Refused) as error:
+                conflicts += 1
+                may_repeat = isinstance(error, Overtaken) or error.state in _CONFLICTS
+                if not may_repeat and self._may_prepare:
+                    may_repeat = self._gave_up_preparing(error)
+                is_last = conflicts == _CONFLICTS_MAX or time.monotonic() > give_up_at
+                if is_last or not may_repeat:
+                    raise self._said(error) from error
+                _sleep(conflicts)
+            except self._driver.Lost as error:
+                # What else is in the pool went the same way.
+                self._pool.clear()
+                if error.is_commit_sent and not is_reading:
+                    raise OutcomeUnknown(self.url, str(error)) from error
+                losses += 1
+                is_last = losses == _LOSSES_MAX or time.monotonic() > give_up_at
+                # Whoever was never reached is reported at once.
+                if is_last or (losses == 1 and error.is_unopened):
+                    raise StoreUnavailable(self.url, str(error)) from error
+                _sleep(8 * losses)
+            except self._exhausted as error:
+                raise StoreBusy(self.url, waited=self._statement_timeout) from error
+
+    def _once(self, act: Callable[["PostgresConnection"], T], *, is_reading: bool) -> T:
+        with self._pool.lent() as connection, connection.transaction(is_reading=is_reading):
+            return act(connection)
+
+    def _gave_up_preparing(self, error: "Refused") -> bool:
+        """Whether the server stumbled over a prepared statement: then no more of them."""
+        if error.state not in self._driver.UNPREPARABLE:
+            return False
+        self._may_prepare = error.state == self._driver.COLUMN_CHANGED
+        self._pool.clear()
+        return True
+
+    def _said(self, error: "Overtaken | Refused") -> StoreError:
+        if isinstance(error, Overtaken):
+            return StoreBusy(self.url, waited=self._lock_timeout)
+        if error.state == _NO_TABLE:
+            return SchemaMissing(self.url)
+        if error.state == _LOCK_TIMED_OUT:
+            return StoreBusy(self.url, waited=self._lock_timeout)
+        if error.state == _STATEMENT_TIMED_OUT:
+            return StoreBusy(self.url, waited=self._statement_timeout)
+        if error.state == _READ_ONLY:
+            # A standby. The next connection may find the primary.
+            self._pool.clear()
+            return StoreUnavailable(self.url, error.message)
+        return StoreError(f"PostgreSQL refused a statement ({error.state}).", why=error.message)
+
+    # ------------------------------------------------------------ schema
+
+    def install(self) -> int:
+        """Create or upgrade the tables; return the version. Safe to run many at once."""
+        return self._patiently(self._install)
+
+    def _install(self, connection: "PostgresConnection") -> int:
+        if not connection.execute(self.query("has_meta"))[0][0]:
+            # Two who do so at once get in each other's way, and the second tries again.
+            connection.execute(self.query("create_meta"))
+        connection.execute(self.query("lock_meta"))
+        installed = _installed(connection.execute(self.query("get_version")))[0]
+        for step in migrations(_PACKAGE, prefix=self._prefix):
+            if step.version > installed:
+                connection.execute_script(step.statements)
+        if installed < SCHEMA_VERSION:
+            connection.execute(
+                self.query("set_version", version=SCHEMA_VERSION, compatible=COMPATIBLE_FROM)
+            )
+        return max(installed, SCHEMA_VERSION)
+
+    def schema_version(self) -> int:
+        """The version that is installed; 0 when there is none."""
+        return self._versions()[0]
+
+    def check_schema(self) -> None:
+        """Raise when the installed schema and this code do not fit."""
+        installed, compatible_from = self._versions()
+        check_version(self.url, installed=installed, compatible_from=compatible_from)
+
+    def _versions(self) -> tuple[int, int]:
+        def versions(connection: "PostgresConnection") -> tuple[int, int]:
+            if not connection.execute(self.query("has_meta"))[0][0]:
+                return 0, 0
+            return _installed(connection.execute(self.query("get_version")))
+
+        return self._patiently(versions, is_reading=True)
+
+    def database_time(self) -> datetime:
+        """What time it is for the server."""
+        return self._patiently(
+            lambda connection: moment(connection.execute(self.query("server_time"))[0][0]),
+            is_reading=True,
+        )
+
+    def close(self) -> None:
+        """Let go of all connections. Idempotent."""
+        self._pool.clear()
+
+
+def _installed(rows: Rows) -> tuple[int, int]:
+    return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+
+def _sleep(times: int) -> None:
+    """Longer each time, and never as long as the others do."""
+    time.sleep(random.uniform(0.0005, 0.004) * times * times)  # noqa: S311  # not a secret

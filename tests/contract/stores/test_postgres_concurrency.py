@@ -1,0 +1,645 @@
+"""Two transactions at a time on PostgreSQL: what one connection alone cannot show."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+
+from contract.builders import (
+    ANN,
+    BOB,
+    MINUTE,
+    NOON,
+    Hands,
+    a_job,
+    a_run,
+    add,
+    added,
+    an_id,
+    ids,
+    in_phase,
+    settled,
+    the_run,
+    tick,
+)
+from tickwork._domain.limits import UniqueKey, gate_of
+from tickwork._domain.run import Claim
+from tickwork._domain.schedules.interval import Interval
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.tick import keys_wanted, plan_tick
+from tickwork._domain.transitions import reap
+from tickwork.stores._sql.drive import drive_within
+from tickwork.stores._sql.operations import (
+    claim,
+    control,
+    enqueue,
+    leases,
+    limits,
+    reads,
+    record,
+    schedules,
+)
+from tickwork.stores._sql.statement import Operation
+from tickwork.stores.contract import Enqueued, Held, Store, Wanted
+from tickwork.stores.postgres.store import PostgresStore
+from tickwork.stores.postgres.values import Message, messages
+from tickwork.testing import ManualClock
+
+T = TypeVar("T")
+
+LIMIT = "job:send_email"
+WAIT_SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(postgres_url)
+    store.install()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+@pytest.fixture
+def begin(store: PostgresStore) -> Iterator[Callable[[], "OpenTransaction"]]:
+    begun: list[OpenTransaction] = []
+
+    def begin() -> OpenTransaction:
+        begun.append(OpenTransaction(store))
+        return begun[-1]
+
+    yield begin
+    for transaction in begun:
+        transaction.close()
+
+
+class OpenTransaction:
+    """A transaction on a connection of its own that stays open until it is told to end."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._connection = store._connect()
+        self._context = self._connection.transaction()
+        self._context.__enter__()
+
+    def run(self, operation: Operation[T]) -> T:
+        result = drive_within(operation, self._connection)
+        if self._connection._unsent:
+            self._connection._send()
+        return result
+
+    def send(self, message: Message) -> Any:
+        self._connection._begin("")
+        self._connection._unsent.append(message)
+        return self._connection._send()[-1]
+
+    def commit(self) -> None:
+        self._context.__exit__(None, None, None)
+
+    def roll_back(self) -> None:
+        self._connection._roll_back()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def waits(store: PostgresStore, done: "Future[Any]") -> bool:
+    """Whether somebody comes to wait for a lock, rather than being done."""
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        give_up_at = time.monotonic() + WAIT_SECONDS_MAX
+        while not done.done() and time.monotonic() < give_up_at:
+            row = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+            if row and row[0]:
+                return True
+            threading.Event().wait(0.005)
+    return False
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
+    """What happens inside waits for nobody."""
+    began_at = time.monotonic()
+    yield
+    assert time.monotonic() - began_at < 5
+
+
+def claiming(store: PostgresStore, wanted: Wanted, worker: Any = ANN) -> Operation[list[Claim]]:
+    return claim.claim(store.query, wanted, worker=worker, tag="tag", now=NOON, lease=MINUTE)
+
+
+class TestClaiming:
+    """Each of two open claims gets runs of its own, whatever the other holds."""
+
+    def test_the_second_passes_over_what_the_first_holds(self, store, begin):
+        add(store, *(runs := [a_run() for _ in range(10)]))
+
+        first = begin().run(claiming(store, Wanted(4)))
+        second = begin().run(claiming(store, Wanted(4)))
+        third = begin().run(claiming(store, Wanted(4)))
+
+        assert ids(first) + ids(second) + ids(third) == ids(runs)
+
+    def test_pair_by_pair_too(self, store, begin):
+        # A backlog that neither of them may take, longer than what a claim looks at.
+        add(store, *[a_run(job="unknown", priority=1) for _ in range(100)])
+        add(store, *(runs := [a_run(job="known") for _ in range(8)]))
+        wanted = Wanted(4, jobs=("known",))
+
+        first = begin().run(claiming(store, wanted))
+        second = begin().run(claiming(store, wanted))
+
+        assert ids(first) + ids(second) == ids(runs)
+
+    def test_what_is_not_wanted_is_not_locked(self, store, begin):
+        add(store, *(emails := [a_run(job="send_email", priority=2) for _ in range(5)]))
+        add(store, *(sweeps := [a_run(job="sweep") for _ in range(5)]))
+        other = begin()
+
+        claimed = other.run(claiming(store, Wanted(5, jobs=("sweep",))))
+
+        assert ids(claimed) == ids(sweeps)
+        assert ids(Hands(store, ManualClock(NOON)).claim(5)) == ids(emails)
+
+    def test_no_more_is_locked_than_is_taken(self, store, begin):
+        add(store, *[a_run() for _ in range(50)])
+        begin().run(claiming(store, Wanted(3)))
+
+        with psycopg.connect(store.url) as connection:
+            free = connection.execute(
+                "SELECT count(*) FROM (SELECT FROM tickwork_run FOR UPDATE SKIP LOCKED) AS free"
+            ).fetchone()
+
+        assert free == (47,)
+
+    def test_a_run_that_was_canceled_meanwhile_is_not_claimed(self, store, begin, background):
+        add(store, run := a_run(), other := a_run())
+        canceling = begin()
+        canceling.run(control.cancel(store.query, run.id, now=NOON, reason=""))
+
+        claimed = Hands(store, ManualClock(NOON)).claim(5)
+
+        assert ids(claimed) == [other.id]
+        canceling.commit()
+        assert the_run(store, run).status is RunStatus.CANCELED
+
+
+class TestFencing:
+    """Whoever lost a lease writes nothing, even when it began to write before it was lost."""
+
+    def test_a_write_that_waits_for_a_takeover_does_not_land(self, store, begin, background, clock):
+        add(store, *[a_run() for _ in range(50)])
+        stale = Hands(store, clock).claim(50)
+        clock.advance(minutes=5)
+        takeover = begin()
+        taken_back = takeover.run(
+            record.reap(store.query, now=clock.now(), limit=50, verdict=given_back(clock))
+        )
+        assert len(taken_back) == 50
+        retaken = takeover.run(
+            claim.claim(
+                store.query, Wanted(50), worker=BOB, tag="bob", now=clock.now(), lease=MINUTE
+            )
+        )
+        assert len(retaken) == 50
+
+        late = background.submit(store.record, [settled(one) for one in stale])
+        assert waits(store, late)
+        takeover.commit()
+
+        assert sorted(late.result(WAIT_SECONDS_MAX)) == sorted(ids(stale))
+        assert all(the_run(store, one).worker == BOB for one in stale)
+        assert store.record([settled(one, now=clock.now()) for one in retaken]) == []
+
+    def test_a_write_that_waits_for_a_heartbeat_lands(self, store, begin, background, clock):
+        add(store, *[a_run() for _ in range(50)])
+        claims = Hands(store, clock).claim(50)
+        heartbeat = begin()
+        held = [Held(one.run_id, one.token, NOON) for one in claims]
+        beat = heartbeat.run(leases.extend_leases(store.query, held, until=NOON + 2 * MINUTE))
+        assert beat.lost == []
+
+        writing = background.submit(store.record, [settled(one) for one in claims])
+        assert waits(store, writing)
+        heartbeat.commit()
+
+        assert writing.result(WAIT_SECONDS_MAX) == []
+        assert all(the_run(store, one).status is RunStatus.COMPLETED for one in claims)
+
+    def test_a_heartbeat_beside_a_write_waits_for_nobody_and_loses_nothing(
+        self, store, begin, clock
+    ):
+        add(store, *[a_run() for _ in range(6)])
+        claims = Hands(store, clock).claim(6)
+        writing = begin()
+        writing.run(record.record(store.query, [settled(one) for one in claims[:3]]))
+
+        with quickly():
+            beat = Hands(store, clock).start(*claims, until=NOON + 2 * MINUTE)
+
+        assert beat.lost == []
+        assert all(the_run(store, one).lease_until == NOON + 2 * MINUTE for one in claims[3:])
+        writing.commit()
+        assert Hands(store, clock).beat(*claims).lost == []
+
+    def test_a_heartbeat_does_not_extend_what_was_taken_over(self, store, begin, clock):
+        add(store, a_run())
+        [stale] = Hands(store, clock).claim(1)
+        clock.advance(minutes=5)
+        takeover = begin()
+        takeover.run(record.reap(store.query, now=clock.now(), limit=1, verdict=given_back(clock)))
+        before = the_run(store, stale).lease_until
+
+        # The takeover is not committed yet: the run is passed over, neither lost nor extended.
+        assert Hands(store, clock).beat(stale).lost == []
+        assert the_run(store, stale).lease_until == before
+        takeover.commit()
+
+        assert Hands(store, clock).beat(stale).lost == [stale.run_id]
+
+    def test_a_reaper_passes_over_what_is_being_written(self, store, begin, clock):
+        add(store, *[a_run() for _ in range(2)])
+        first, second = Hands(store, clock).claim(2)
+        clock.advance(minutes=5)
+        writing = begin()
+        writing.run(record.record(store.query, [settled(first)]))
+
+        with quickly():
+            reaped = Hands(store, clock).reap()
+
+        assert [step.claim.run_id for step in reaped] == [second.run_id]
+        writing.commit()
+
+
+def given_back(clock: ManualClock) -> Any:
+    return lambda expired: reap(expired.claim, has_started=False, now=clock.now())
+
+
+class TestLimits:
+    """A limit is never exceeded, and nobody waits for a place that is free."""
+
+    def limited(self, store: Store, *, slots: int = 1, runs: int = 2) -> list[Any]:
+        store.set_limits({LIMIT: slots})
+        made = [a_run(limit_keys=(LIMIT,)) for _ in range(runs)]
+        add(store, *made)
+        return made
+
+    def test_whoever_is_blocked_while_the_place_is_freed_is_let_out(
+        self, store, begin, background, clock
+    ):
+        # The script that loses a wake-up when a finisher does not take the gate: it would look
+        # for blocked runs before the other has committed that there is one.
+        _, waiting = self.limited(store)
+        [held] = Hands(store, clock).claim(1)
+        claiming_other = begin()
+        assert claiming_other.run(claiming(store, Wanted(1), BOB)) == []
+
+        finishing = background.submit(store.record, [settled(held)])
+        assert waits(store, finishing)
+        claiming_other.commit()
+
+        assert finishing.result(WAIT_SECONDS_MAX) == []
+        assert the_run(store, waiting).phase is Phase.READY
+
+    def test_whoever_comes_while_the_place_is_being_freed_stays_ready(self, store, begin, clock):
+        _, waiting = self.limited(store)
+        [held] = Hands(store, clock).claim(1)
+        finishing = begin()
+        finishing.run(record.record(store.query, [settled(held)]))
+
+        with quickly():
+            assert Hands(store, clock, BOB).claim(1) == []
+        assert the_run(store, waiting).phase is Phase.READY
+        finishing.commit()
+
+        assert ids(Hands(store, clock, BOB).claim(1)) == [waiting.id]
+
+    def test_the_last_place_goes_to_one_of_two(self, store, begin, clock):
+        first, second = self.limited(store)
+        one = begin()
+        assert ids(one.run(claiming(store, Wanted(1)))) == [first.id]
+
+        # The gate is the other's: left as it is, for later.
+        assert Hands(store, clock, BOB).claim(1) == []
+        assert the_run(store, second).phase is Phase.READY
+        one.commit()
+
+        assert Hands(store, clock, BOB).claim(1) == []
+        assert the_run(store, second).phase is Phase.BLOCKED
+        assert store.count_taken([LIMIT]) == {LIMIT: 1}
+
+    def test_places_are_counted_after_the_gate_is_had(self, store, begin, background, clock):
+        # Two places: one is taken by a claim that is not committed yet, and one run is blocked
+        # though there seems to be room for two. Who counted before it held the gate would let
+        # out two.
+        self.limited(store, slots=1, runs=3)
+        [held] = Hands(store, clock).claim(1)
+        assert Hands(store, clock).claim(2) == []
+        assert len(in_phase(store, Phase.BLOCKED)) == 2
+        # Freed in a caller's own transaction, which takes no gate and lets nobody out.
+        assert store.complete(held, now=NOON)
+        add(store, late := a_run(limit_keys=(LIMIT,)))
+        taking = begin()
+        assert ids(taking.run(claiming(store, Wanted(1)))) == [late.id]
+
+        sweeping = background.submit(store.sweep, now=NOON, limit=10)
+        assert waits(store, sweeping)
+        taking.commit()
+
+        assert sweeping.result(WAIT_SECONDS_MAX) == 0
+        assert len(in_phase(store, Phase.BLOCKED)) == 2
+
+    def test_gates_are_taken_in_one_order(self, store, begin, background, clock):
+        # Two finishers of runs with the same two keys, given in opposite order.
+        keys = sorted(["job:a", "job:b"], key=gate_of)
+        store.set_limits(dict.fromkeys(keys, 2))
+        add(store, a_run(limit_keys=tuple(keys)), a_run(limit_keys=tuple(reversed(keys))))
+        claims = Hands(store, clock).claim(2)
+        assert len(claims) == 2
+
+        done = [background.submit(store.record, [settled(one)]) for one in claims]
+
+        assert [one.result(WAIT_SECONDS_MAX) for one in done] == [[], []]
+        assert store.count_taken(keys) == dict.fromkeys(keys, 0)
+
+    def test_changing_a_limit_waits_for_claims_under_way(self, store, begin, background, clock):
+        first, second = self.limited(store)
+        claim_under_way = begin()
+        assert ids(claim_under_way.run(claiming(store, Wanted(1)))) == [first.id]
+
+        changing = background.submit(store.change_limit, LIMIT, 2, now=NOON)
+        assert waits(store, changing)
+        claim_under_way.commit()
+        changing.result(WAIT_SECONDS_MAX)
+
+        assert ids(Hands(store, clock, BOB).claim(2)) == [second.id]
+
+    def test_a_sweep_lets_out_what_a_completed_run_left_behind(self, store, clock):
+        _, waiting = self.limited(store)
+        [held] = Hands(store, clock).claim(1)
+        assert Hands(store, clock).claim(1) == []
+        assert store.complete(held, now=NOON)
+        assert the_run(store, waiting).phase is Phase.BLOCKED
+
+        assert store.sweep(now=NOON, limit=10) == 1
+
+    def test_completing_takes_no_gate(self, store, begin, clock):
+        self.limited(store)
+        [held] = Hands(store, clock).claim(1)
+        caller = begin()
+        assert caller.run(record.complete(store.query, held, now=NOON))
+
+        with quickly():
+            store.sweep(now=NOON, limit=10)
+            store.change_limit(LIMIT, 3, now=NOON)
+        caller.commit()
+
+
+class TestUniqueness:
+    """One run for a key, however many add it at once; and nobody waits who need not."""
+
+    KEY = UniqueKey("send_email:42", None)
+
+    def adding(self, store: PostgresStore, *runs: Any) -> Operation[list[Enqueued]]:
+        return enqueue.enqueue(store.query, runs)
+
+    def test_the_second_waits_and_is_told_of_the_first(self, store, begin, background):
+        first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
+        one = begin()
+        one.run(self.adding(store, first))
+
+        other = background.submit(store.enqueue, [second])
+        assert waits(store, other)
+        one.commit()
+
+        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+        assert store.get_run(second.id) is None
+
+    def test_the_second_is_added_when_the_first_gives_up(self, store, begin, background):
+        first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
+        one = begin()
+        one.run(self.adding(store, first))
+
+        other = background.submit(store.enqueue, [second])
+        assert waits(store, other)
+        one.roll_back()
+
+        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(second.id, is_new=True)]
+        assert store.get_run(first.id) is None
+
+    def test_a_key_whose_window_has_passed_goes_to_one_of_two(self, store, begin, background):
+        add(store, old := a_run(unique=UniqueKey("k", NOON + MINUTE)))
+        later = NOON + 2 * MINUTE
+        first, second = (
+            a_run(created_at=later, unique=UniqueKey("k", later + MINUTE)) for _ in range(2)
+        )
+        one = begin()
+        assert one.run(self.adding(store, first)) == [Enqueued(first.id, is_new=True)]
+
+        other = background.submit(store.enqueue, [second])
+        assert waits(store, other)
+        one.commit()
+
+        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+        assert store.get_run(old.id) is not None
+
+    def test_a_key_whose_run_is_gone_goes_to_one_of_two(self, store, begin, background):
+        with psycopg.connect(store.url) as connection:
+            # As a finisher leaves it that found the key in another's hands.
+            connection.execute(
+                "INSERT INTO tickwork_unique (key, run) VALUES (%s, %s)", (self.KEY.key, an_id())
+            )
+        first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
+        one = begin()
+        assert one.run(self.adding(store, first)) == [Enqueued(first.id, is_new=True)]
+
+        other = background.submit(store.enqueue, [second])
+        assert waits(store, other)
+        one.commit()
+
+        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+
+    def test_a_key_is_taken_over_only_from_whom_it_was_seen_with(self, store, begin, background):
+        # The moment between the second's two statements, which no two calls could be made to hit.
+        with psycopg.connect(store.url) as connection:
+            connection.execute(
+                "INSERT INTO tickwork_unique (key, run) VALUES (%s, %s)", (self.KEY.key, an_id())
+            )
+        first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
+        free, take_over, count = messages(
+            store.query("protect_keys", many=[(self.KEY.key, second.id, None, 0)])
+        )
+        one, other = begin(), begin()
+        other.send(free)
+        one.run(self.adding(store, first))
+
+        taking_over = background.submit(other.send, take_over)
+        assert waits(store, taking_over)
+        one.commit()
+        taking_over.result(WAIT_SECONDS_MAX)
+
+        assert other.send(count).get_value(0, 0) == b"0"
+
+    def test_a_key_that_is_being_taken_over_does_not_hold_up_its_run(self, store, begin, clock):
+        add(store, a_run(unique=UniqueKey("k", NOON + MINUTE)))
+        [held] = Hands(store, clock).claim(1, lease=5 * MINUTE)
+        clock.advance(minutes=2)
+        taker = a_run(created_at=clock.now(), unique=UniqueKey("k", clock.now() + MINUTE))
+        taking_over = begin()
+        assert taking_over.run(self.adding(store, taker)) == [Enqueued(taker.id, is_new=True)]
+
+        with quickly():
+            assert store.record([settled(held, now=clock.now())]) == []
+        taking_over.commit()
+
+        other = a_run(created_at=clock.now(), unique=UniqueKey("k", clock.now() + MINUTE))
+        assert store.enqueue([other]) == [Enqueued(taker.id, is_new=False)]
+
+    def test_whoever_hits_a_key_does_not_hold_up_its_run(self, store, begin, clock):
+        add(store, holder := a_run(unique=self.KEY))
+        [held] = Hands(store, clock).claim(1)
+        caller = begin()
+        assert caller.run(self.adding(store, a_run(unique=self.KEY))) == [
+            Enqueued(holder.id, is_new=False)
+        ]
+
+        with quickly():
+            assert store.record([settled(held)]) == []
+        caller.commit()
+
+        assert store.enqueue([a_run(unique=self.KEY)])[0].is_new
+
+    def test_many_at_once_add_one(self, store, background):
+        together = threading.Barrier(4)
+
+        def add_own() -> list[Enqueued]:
+            together.wait()
+            answers: list[Enqueued] = store.enqueue(
+                [a_run(unique=UniqueKey(f"k{n}", None)) for n in range(5)]
+            )
+            return answers
+
+        for _ in range(5):
+            answers = [one.result(60) for one in [background.submit(add_own) for _ in range(4)]]
+            for n in range(5):
+                assert len({answer[n].run_id for answer in answers}) == 1
+                assert sum(answer[n].is_new for answer in answers) == 1
+            worker = Hands(store, ManualClock(NOON))
+            assert len(worker.run(100)) == 5
+
+    def test_an_overlap_key_goes_to_one_of_two(self, store, begin, background):
+        first, second = a_run(overlap_key="held:x"), a_run(overlap_key="held:x")
+        one = begin()
+        one.run(self.adding(store, first))
+
+        other = background.submit(store.enqueue, [second])
+        assert waits(store, other)
+        one.commit()
+
+        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+
+    def test_a_repeat_that_overtakes_the_first_try_adds_nothing_twice(
+        self, store, begin, background
+    ):
+        # The connection went, but the server has not noticed yet, and commits a moment later.
+        run = a_run()
+        first = begin()
+        first.run(self.adding(store, run))
+
+        again = background.submit(store.enqueue, [run], is_repeat=True)
+        assert waits(store, again)
+        first.commit()
+
+        assert again.result(WAIT_SECONDS_MAX) == [Enqueued(run.id, is_new=False)]
+
+
+class TestFiring:
+    """One run for a firing, however many tick."""
+
+    def firing(self, store: PostgresStore) -> Operation[Any]:
+        known = {"send_email": a_job()}
+        rule = Interval(length=MINUTE, anchor=NOON)
+        return schedules.fire(
+            store.query,
+            now=NOON,
+            limit=10,
+            jobs=known,
+            keys_of=lambda rows: keys_wanted(rows, now=NOON, jobs=known),
+            plan=lambda rows, taken: plan_tick(
+                rows, now=NOON, jobs=known, rule_of=lambda _: rule, taken=taken
+            ),
+        )
+
+    def test_a_schedule_that_is_being_fired_is_left_alone(self, store, begin, clock):
+        added(store)
+        one = begin()
+        assert len(one.run(self.firing(store)).runs) == 1
+
+        with quickly():
+            assert tick(store, clock).runs == []
+        one.commit()
+
+        assert tick(store, clock).runs == []
+
+    def test_a_ticker_that_gave_up_leaves_it_to_the_next(self, store, begin, clock):
+        added(store)
+        one = begin()
+        one.run(self.firing(store))
+        one.roll_back()
+
+        assert len(tick(store, clock).runs) == 1
+
+
+class TestStaging:
+    """Runs that fell due are moved once, by whoever comes first."""
+
+    def test_two_stagers_share_the_work(self, store, begin):
+        add(store, *[a_run(due_at=NOON + MINUTE) for _ in range(10)])
+        one = begin()
+        assert one.run(claim.stage(store.query, now=NOON + MINUTE, limit=4)) == 4
+
+        with quickly():
+            assert store.stage(now=NOON + MINUTE, limit=100) == 6
+        one.commit()
+
+    def test_two_pruners_share_the_work(self, store, begin, clock):
+        add(store, *[a_run() for _ in range(10)])
+        Hands(store, clock).run(10)
+        one = begin()
+        pruned = one.run(
+            reads.prune(store.query, before=NOON + MINUTE, limit=4, with_definitions=True)
+        )
+        assert pruned.runs == 4
+
+        with quickly():
+            assert store.prune(before=NOON + MINUTE, limit=100).runs == 6
+        one.commit()
+
+
+class TestLettingOut:
+    """Two who free places of one key let out different runs."""
+
+    def test_blocked_runs_are_passed_over_that_another_holds(self, store, begin, clock):
+        store.set_limits({LIMIT: 2})
+        add(store, *[a_run(limit_keys=(LIMIT,)) for _ in range(4)])
+        Hands(store, clock).claim(2)
+        assert Hands(store, clock).claim(2) == []
+        blocked = in_phase(store, Phase.BLOCKED)
+        one = begin()
+        assert one.run(limits._let_out(store.query, {LIMIT: 1})) == 1
+
+        with quickly():
+            other = begin()
+            assert other.run(limits._let_out(store.query, {LIMIT: 1})) == 1
+        one.commit()
+        other.commit()
+
+        assert sorted(in_phase(store, Phase.READY)) == sorted(blocked)

@@ -1,0 +1,199 @@
+"""Every query of the hot path goes by its index, whatever the statistics say."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from contract.builders import ANN, an_id
+from tickwork.stores._sql.rows import micros
+from tickwork.stores._sql.statement import Statement
+from tickwork.stores.postgres.store import PostgresStore
+from tickwork.stores.postgres.values import Message, messages
+
+NOW = 1_772_452_800_000_000
+
+FILL = """
+INSERT INTO tickwork_run (
+    id, tenant, job, queue, priority, status, phase, due_at, args, attempts_max, token, lease_until,
+    worker, overlap_key, blocked_on, schedule, nominal_at, created_at
+)
+SELECT gen_random_uuid(), '', 'job' || n %% 20, 'queue' || n %% 5, n %% 3,
+       CASE WHEN phase = 'running' THEN 'running' ELSE 'pending' END, phase,
+       1772452800000000 + (CASE WHEN phase = 'waiting' THEN 1 ELSE -1 END) * n * 1000,
+       '{}', 1, 1,
+       CASE WHEN phase = 'running' THEN 1772452800000000 + n * 1000 END,
+       CASE WHEN phase = 'running' THEN %(worker)s::uuid END,
+       CASE WHEN n %% 7 = 0 THEN 'held:' || phase || n END,
+       CASE WHEN phase = 'blocked' THEN 'job:job' || n %% 20 || '=' || n %% 100 END,
+       CASE WHEN n %% 11 = 0 THEN 'schedule' || n %% 50 END,
+       CASE WHEN n %% 11 = 0 THEN n END,
+       1772452800000000
+FROM (VALUES ('ready'), ('waiting'), ('blocked'), ('parked'), ('running')) AS phases (phase)
+CROSS JOIN generate_series(1, 1500) AS n;
+INSERT INTO tickwork_history (
+    id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, crashes,
+    put_offs, token, created_at, ended_at, outcome, reason
+)
+SELECT gen_random_uuid(), '', 'job' || n %% 20, 'queue', 1, 'completed', n, '{}', 1, 1, 0, 0, 1, n,
+       n, 'succeeded', ''
+FROM generate_series(1, 10000) AS n;
+INSERT INTO tickwork_slot (run, key)
+SELECT gen_random_uuid(), 'job:job' || n %% 20 || '=' || n %% 100
+FROM generate_series(1, 10000) AS n;
+INSERT INTO tickwork_unique (key, run, until)
+SELECT 'key' || n, gen_random_uuid(), CASE WHEN n %% 2 = 0 THEN n END
+FROM generate_series(1, 10000) AS n;
+INSERT INTO tickwork_schedule (
+    id, tenant, name, job, rule, zone, args, overlap, misfire, grace, jitter, origin, created_at,
+    next_due_at
+)
+SELECT gen_random_uuid(), '', 'schedule' || n, 'job' || n %% 20, '', '', '{}', 'skip', 'one', 0, 0,
+       'code', n, 1772452800000000 + n
+FROM generate_series(1, 10000) AS n;
+"""
+
+WANTED: dict[str, Any] = {
+    "queues": None,
+    "jobs": ["job1", "job2"],
+    "is_ahead": 0,
+    "now": NOW,
+    "limit": 500,
+}
+FINISHED = (1, "completed", 0, 0, None, NOW, "succeeded", None, "")
+RETURNED = (1, "failed", "waiting", NOW, 0, 0, 0, None, "")
+
+
+def some(count: int = 500) -> list[str]:
+    return [an_id() for _ in range(count)]
+
+
+def many(*values: Any, count: int = 500) -> list[tuple[Any, ...]]:
+    """Rows that differ in their id alone."""
+    return [(run_id, *values) for run_id in some(count)]
+
+
+# What is run, with which values, and which index must serve it.
+HOT: list[tuple[str, dict[str, Any], str]] = [
+    ("pick_ready", WANTED | {"look": 2000}, "tickwork_run_ready"),
+    ("count_look", {"look": 2000}, "Index Only Scan"),
+    ("pairs_ready", {}, "tickwork_run_pairs"),
+    ("pairs_parked", {}, "tickwork_run_parked"),
+    ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
+    (
+        "take_runs",
+        {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW},
+        "tickwork_run_pkey",
+    ),
+    ("find_claims", {"worker": ANN, "tag": ""}, "tickwork_run_lease"),
+    ("stage_runs", {"now": NOW, "limit": 1000}, "tickwork_run_waiting"),
+    ("next_waiting", {}, "tickwork_run_waiting"),
+    ("find_ids", {"ids": some(100)}, "tickwork_history_pkey"),
+    ("protect_keys", {"many": [(f"key{n}", an_id(), None, NOW) for n in range(9)]}, "unique_pkey"),
+    ("key_holders", {"keys": ["key1", "key2"], "now": NOW}, "tickwork_unique_pkey"),
+    ("overlap_holders", {"keys": ["held:1", "held:2"]}, "tickwork_run_overlap"),
+    ("taken_keys", {"keys": ["held:1", "held:2"], "now": NOW}, "tickwork_run_overlap"),
+    ("finish_runs", {"many": many(*FINISHED)}, "tickwork_run_pkey"),
+    ("finish_runs", {"many": many(*FINISHED, count=1)}, "tickwork_run_pkey"),
+    ("return_runs", {"many": many(*RETURNED)}, "tickwork_run_pkey"),
+    ("return_runs", {"many": many(*RETURNED, count=1)}, "tickwork_run_pkey"),
+    ("insert_attempts", {"many": many(1, 1, "failed", None, NOW, "", "")}, "tickwork_run_pkey"),
+    ("lock_running", {"ids": some()}, "tickwork_run_pkey"),
+    ("held_rows", {"ids": some()}, "tickwork_run_pkey"),
+    (
+        "extend_leases",
+        {"many": [(NOW, None, run_id, 1) for run_id in some()]},
+        "tickwork_run_pkey",
+    ),
+    ("free_keys", {"ids": some(100), "now": NOW}, "tickwork_unique_run"),
+    ("find_finished", {"ids": some(100)}, "tickwork_history_pkey"),
+    ("expired_runs", {"now": NOW, "limit": 500}, "tickwork_run_lease"),
+    ("release_worker", {"worker": ANN, "now": NOW}, "tickwork_run_lease"),
+    ("held_slots", {"ids": some()}, "tickwork_slot_pkey"),
+    ("count_slots", {"keys": ["job:job1=1"]}, "tickwork_slot_key"),
+    ("delete_slots", {"many": many("job:job1=1")}, "Tid Scan on tickwork_slot"),
+    ("block_runs", {"many": [("key", run_id) for run_id in some()]}, "tickwork_run_pkey"),
+    ("let_out", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
+    ("keys_blocked", {"limit": 100}, "tickwork_run_blocked"),
+    ("keys_blocked_by", {"name": "job:job1"}, "tickwork_run_blocked"),
+    ("park_runs", {"many": [("queue1", "job1", 10)]}, "tickwork_run_pairs"),
+    ("unpark_runs", {"many": [("queue1", "job1", 10)]}, "tickwork_run_parked"),
+    ("lock_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
+    ("try_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
+    ("due_schedules", {"now": NOW, "jobs": ["job1"], "limit": 100}, "tickwork_schedule_due"),
+    ("next_firing", {"jobs": ["job1"]}, "tickwork_schedule_due"),
+    ("move_schedules", {"many": many(NOW, NOW, NOW, count=50)}, "tickwork_schedule_pkey"),
+    ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
+    ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
+    ("old_runs", {"before": 100, "limit": 100}, "tickwork_history_ended"),
+    ("prune_runs", {"ids": some(100), "before": 1}, "tickwork_history_pkey"),
+]
+
+
+@pytest.fixture(scope="class", params=["never looked at", "looked at when empty", "up to date"])
+def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[PostgresStore]:
+    """A store with thousands of rows of every kind, and statistics that fit or do not."""
+    database = postgres_databases.create_database()
+    store = PostgresStore(postgres_databases.url(database))
+    store.install()
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        for table in ("run", "history", "slot", "unique", "schedule"):
+            connection.execute(
+                f"ALTER TABLE tickwork_{table} SET (autovacuum_enabled = false)".encode()
+            )
+        if request.param == "looked at when empty":
+            connection.execute("ANALYZE")
+        with psycopg.ClientCursor(connection) as cursor:
+            cursor.execute(FILL, {"worker": ANN})
+        if request.param == "up to date":
+            connection.execute("ANALYZE")
+    yield store
+    store.close()
+    postgres_databases.drop_database(database)
+
+
+def plans(store: PostgresStore, statement: Statement) -> str:
+    """How the server would run it, under the settings of a transaction that writes."""
+    found: list[str] = []
+    with store._pool.lent() as connection, connection.transaction():
+        for message in messages(statement):
+            connection._begin("")
+            connection._unsent.append(Message(b"EXPLAIN " + message.text, message.values))
+            result = connection._send()[-1]
+            found.extend(
+                (result.get_value(row, 0) or b"").decode()[:200] for row in range(result.ntuples)
+            )
+    return "\n".join(found)
+
+
+class TestPlans:
+    """Every query of the hot path goes by its index, whatever the statistics say."""
+
+    @pytest.mark.parametrize(("name", "values", "index"), HOT, ids=[name for name, _, _ in HOT])
+    def test_it_goes_by_its_index(self, store, name, values, index):
+        plan = plans(store, store.query(name, **values))
+
+        assert index in plan, plan
+        for table in ("run", "history", "slot", "unique", "schedule"):
+            assert f"Seq Scan on tickwork_{table} " not in plan, plan
+
+    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs"])
+    def test_it_sorts_nothing(self, store, name):
+        [values] = [values for other, values, _ in HOT if other == name]
+
+        plan = plans(store, store.query(name, **values))
+
+        assert "Sort" not in plan, plan
+
+    def test_a_claim_reads_no_more_than_its_look(self, store):
+        # A bitmap would gather all that is ready before the first of them is looked at.
+        [values] = [values for other, values, _ in HOT if other == "pick_ready"]
+
+        assert "Bitmap" not in plans(store, store.query("pick_ready", **values))
+
+
+def test_the_times_of_this_file_are_those_of_the_suite():
+    from contract.builders import NOON
+
+    assert micros(NOON) == NOW
