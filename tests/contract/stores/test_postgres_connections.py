@@ -307,17 +307,86 @@ class TestSharing:
         changed = Message(
             b"SELECT count(*) FROM pg_settings WHERE source = 'session'"
             b" AND name IN ('statement_timeout', 'lock_timeout', 'enable_sort', 'jit')",
-            None,
         )
-        prepared = Message(b"SELECT count(*) FROM pg_prepared_statements", None)
         add(store, a_run())
         Hands(store, clock).run()
 
         with store._pool.lent() as connection:
-            connection._unsent = [changed, prepared]
-            left = connection._send()
+            connection._unsent = [changed]
+            [left] = connection._send()
 
-        assert [result.get_value(0, 0) for result in left] == [b"0", b"0"]
+        assert left.get_value(0, 0) == b"0"
+
+
+class TestPreparedStatements:
+    """What is run all the time is prepared, unless a pooler stands in the way."""
+
+    def prepared(self, store: PostgresStore) -> set[str]:
+        with store._pool.lent() as connection:
+            connection._unsent = [Message(b"SELECT name FROM pg_prepared_statements")]
+            [found] = connection._send()
+            return {(found.get_value(row, 0) or b"").decode() for row in range(found.ntuples)}
+
+    def test_only_what_is_run_all_the_time(self, store, clock):
+        add(store, a_run(), a_run())
+        Hands(store, clock).run(1)
+        before = self.prepared(store)
+        Hands(store, clock).run(1)
+        store.get_run(a_run().id)
+        store.list_jobs()
+
+        assert 5 < len(before) < 20
+        assert self.prepared(store) == before
+
+    def test_a_pooler_that_lends_another_session(self, store, clock):
+        add(store, run := a_run(), other := a_run())
+        Hands(store, clock).claim(1)
+        with store._pool.lent() as connection:
+            # As in a session that somebody else has prepared nothing in.
+            connection._unsent = [Message(b"DEALLOCATE ALL")]
+            connection._send()
+
+        assert ids(Hands(store, clock).claim(1)) == [other.id]
+        assert self.prepared(store) == set()
+        assert the_run(store, run).status is RunStatus.RUNNING
+
+    def test_a_pooler_that_lends_a_session_twice(self, store, clock):
+        add(store, a_run(), other := a_run())
+        Hands(store, clock).claim(1)
+        with store._pool.lent() as connection:
+            connection._to_prepare.update(connection._name_by_text)
+            connection._name_by_text.clear()
+
+        assert ids(Hands(store, clock).claim(1)) == [other.id]
+        assert self.prepared(store) == set()
+
+    def test_an_error_does_not_make_it_forget(self, store):
+        add(store, run := a_run())
+        store.close()
+
+        # The first of a new session: prepared, then refused.
+        with pytest.raises(StoreError, match="23505"):
+            store.enqueue([run])
+
+        add(store, a_run())
+        assert self.prepared(store)
+
+    def test_a_column_that_was_changed_meanwhile(self, store, clock):
+        add(store, a_run(), a_run())
+        Hands(store, clock).claim(1)
+        with psycopg.connect(store.url) as connection:
+            connection.execute("ALTER TABLE tickwork_run ALTER put_offs TYPE bigint")
+
+        assert len(Hands(store, clock).claim(1)) == 1
+        assert self.prepared(store)
+
+    def test_none_at_all(self, store, clock):
+        plain = PostgresStore(store.url, prepare=False)
+        add(plain, a_run())
+        Hands(plain, clock).run()
+
+        assert self.prepared(plain) == set()
+        plain.close()
 
 
 class TestInstalling:

@@ -295,14 +295,14 @@ class PostgresConnection:
             raise self._lost(str(lost)) from lost
         self._is_broken = pgconn.status != pq.ConnStatus.OK
         # After an error there are answers to those before it: these were prepared all the same.
-        for text, _ in zip(prepared, results, strict=False):
-            if text is not None:
-                self._name_by_text[text] = _name_of(text)
-                self._to_prepare.discard(text)
+        for known, _ in zip(prepared, results, strict=False):
+            if known is not None:
+                self._name_by_text[known] = _name_of(known)
+                self._to_prepare.discard(known)
         if error is not None:
             raise _refused(error)
         assert len(results) == len(prepared), results
-        return [result for text, result in zip(prepared, results, strict=True) if text is None]
+        return [result for known, result in zip(prepared, results, strict=True) if known is None]
 
     def _flush(self) -> None:
         pgconn = self._pgconn

@@ -163,9 +163,11 @@ class PostgresStore(SqlStore):
                 return self._once(act, is_reading=is_reading)
             except (Overtaken, self._driver.Refused) as error:
                 conflicts += 1
-                may_repeat = isinstance(error, Overtaken) or error.state in _CONFLICTS
-                if not may_repeat and self._may_prepare:
-                    may_repeat = self._gave_up_preparing(error)
+                may_repeat = (
+                    isinstance(error, Overtaken)
+                    or error.state in _CONFLICTS
+                    or (self._may_prepare and self._gave_up_preparing(error))
+                )
                 is_last = conflicts == _CONFLICTS_MAX or time.monotonic() > give_up_at
                 if is_last or not may_repeat:
                     raise self._said(error) from error

@@ -1,6 +1,6 @@
 """Runs in: one or many, unique or not, once even when repeated."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import NewRun
@@ -53,7 +53,7 @@ def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, 
         now = micros(max(run.created_at for run in runs))
         held.update((yield query("key_holders", keys=unique_keys, now=now)))
     holders: dict[RunId, RunId] = {}
-    protected: list[Row] = []
+    added: list[NewRun] = []
     for run in runs:
         keys = [run.overlap_key] if run.overlap_key else []
         if run.unique:
@@ -63,12 +63,20 @@ def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, 
             holders[run.id] = holder
             continue
         held.update(dict.fromkeys(keys, run.id))
-        if run.unique:
-            until = micros_or_none(run.unique.until)
-            protected.append((run.unique.key, run.id, until, micros(run.created_at)))
-    if protected:
-        # In one order everywhere: two that want the same keys must not wait in a circle.
-        count = (yield query("protect_keys", many=sorted(protected)))[0][0]
-        if count != len(protected):
-            raise Overtaken
+        added.append(run)
+    yield from protect(query, added)
     return holders
+
+
+def protect(query: Queries, runs: Iterable[NewRun]) -> Operation[None]:
+    """Protect the unique keys of runs that are about to be added: all of them are free."""
+    rows: list[Row] = [
+        (run.unique.key, run.id, micros_or_none(run.unique.until), micros(run.created_at))
+        for run in runs
+        if run.unique
+    ]
+    if rows:
+        # In one order everywhere: two that want the same keys must not wait in a circle.
+        count = (yield query("protect_keys", many=sorted(rows)))[0][0]
+        if count != len(rows):
+            raise Overtaken

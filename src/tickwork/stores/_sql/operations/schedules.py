@@ -7,7 +7,7 @@ from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._domain.tick import SetAside, Skip, TickPlan
-from tickwork.stores._sql.operations.enqueue import enqueue
+from tickwork.stores._sql.operations.enqueue import insert_runs, protect
 from tickwork.stores._sql.operations.skips import SkipFolder
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
@@ -154,9 +154,10 @@ def fire(
     taken = {row[0] for row in (yield query("taken_keys", keys=keys, now=micros(now)))}
     made = plan(due, taken)
     if made.runs:
-        answers = yield from enqueue(query, made.runs)
-        if not all(answer.is_new for answer in answers):
-            raise Overtaken
+        # What is taken was read under the lock of the schedules; should a key be taken all
+        # the same, the database refuses it, and with it the whole tick.
+        yield from protect(query, made.runs)
+        yield from insert_runs(query, made.runs)
     if made.skips:
         yield from _write_skips(query, made.skips, now=micros(now))
     if made.moves:

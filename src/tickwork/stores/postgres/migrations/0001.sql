@@ -188,6 +188,7 @@ CREATE TABLE tickwork_schedule (
 
 CREATE INDEX tickwork_schedule_due ON tickwork_schedule (next_due_at)
     WHERE next_due_at IS NOT NULL;
+CREATE INDEX tickwork_schedule_skip ON tickwork_schedule (skip_id) WHERE skip_id IS NOT NULL;
 
 CREATE TABLE tickwork_job (
     tenant          text    COLLATE "C" NOT NULL,

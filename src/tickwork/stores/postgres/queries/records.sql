@@ -71,10 +71,13 @@ JOIN unnest(
 
 -- name: free_keys
 -- Passing over keys that somebody is taking over at this moment: those are none of ours any more.
+-- Most databases have no such key at all: then not a single run is looked up.
 DELETE FROM tickwork_unique
 WHERE key = ANY (ARRAY(
     SELECT key FROM tickwork_unique
-    WHERE run = ANY (:ids::uuid[]) AND (until IS NULL OR until <= :now::bigint)
+    WHERE (SELECT EXISTS (SELECT FROM tickwork_unique))
+      AND run = ANY (:ids::uuid[])
+      AND (until IS NULL OR until <= :now::bigint)
     FOR UPDATE SKIP LOCKED
 ));
 
