@@ -1,14 +1,16 @@
 """Every query of the hot path goes by its index, whatever the statistics say."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from contract.builders import ANN, an_id
+from contract.builders import ANN, NOON, an_id
 from tickwork.stores._sql.rows import micros
 from tickwork.stores._sql.statement import Statement
+from tickwork.stores.postgres import connection as connection_module
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.postgres.values import Message, messages
 
@@ -193,7 +195,76 @@ class TestPlans:
         assert "Bitmap" not in plans(store, store.query("pick_ready", **values))
 
 
-def test_the_times_of_this_file_are_those_of_the_suite():
-    from contract.builders import NOON
+PREPARED = tuple(
+    (name, values, index)
+    for name, values, index in HOT
+    if name in connection_module._PREPARED and name != "count_look"
+)
 
+
+@pytest.fixture(scope="module")
+def plan_by_name(postgres_databases: Any) -> Iterator[dict[str, str]]:
+    database = postgres_databases.create_database()
+    store = PostgresStore(postgres_databases.url(database))
+    store.install()
+    with psycopg.connect(store.url, autocommit=True) as other:
+        # Nothing in it, and known to have nothing in it: anything seems to cost nothing.
+        other.execute("VACUUM ANALYZE")
+    plans: dict[str, str] = {}
+    with store._pool.lent() as connection:
+        for phase in ("prepare", "explain"):
+            if phase == "explain":
+                with (
+                    psycopg.connect(store.url, autocommit=True) as other,
+                    psycopg.ClientCursor(other) as cursor,
+                ):
+                    cursor.execute(FILL, {"worker": ANN})
+            with connection.transaction():
+                connection._begin("")
+                connection._unsent.append(
+                    Message(b"SET LOCAL plan_cache_mode = force_generic_plan")
+                )
+                for name, values, _ in PREPARED:
+                    [message] = messages(store.query(name, **values))
+                    if phase == "prepare":
+                        connection._to_prepare.add(message.text)
+                        connection._unsent.append(message)
+                        connection._send()
+                    else:
+                        plans[f"{name} {len(values)}"] = explained(connection, message)
+    yield plans
+    store.close()
+    postgres_databases.drop_database(database)
+
+
+def explained(connection: Any, message: Message) -> str:
+    values = ", ".join(
+        "NULL" if value is None else f"'{value.decode()}'" for value in message.values or ()
+    )
+    name = connection._name_by_text[message.text].decode()
+    connection._unsent.append(Message(f"EXPLAIN EXECUTE {name} ({values})".encode()))
+    result = connection._send()[-1]
+    return "\n".join(
+        (result.get_value(row, 0) or b"").decode()[:200] for row in range(result.ntuples)
+    )
+
+
+class TestPreparedPlans:
+    """A plan that was made while there was nothing is still good when there is a lot."""
+
+    @pytest.mark.parametrize(
+        ("name", "values", "index"), PREPARED, ids=[name for name, _, _ in PREPARED]
+    )
+    def test_it_goes_by_its_index(self, plan_by_name, name, values, index):
+        plan = plan_by_name[f"{name} {len(values)}"]
+
+        assert re.search(r"\$\d", plan), plan  # a plan for any values
+        assert index in plan, plan
+        assert "Seq Scan" not in plan, plan
+        assert "Sort" not in plan, plan
+        # Each of 500 beside each of 500: the only loops are those that look up one row each time.
+        assert "Nested Loop" not in plan or name == "pick_ready", plan
+
+
+def test_the_times_of_this_file_are_those_of_the_suite():
     assert micros(NOON) == NOW

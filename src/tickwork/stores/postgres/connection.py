@@ -281,8 +281,9 @@ class PostgresConnection:
                 name = self._name_by_text.get(text)
                 if name is None and text in self._to_prepare:
                     name = _name_of(text)
-                    pgconn.send_prepare(name, text)
-                    prepared.append(text)
+                    if text not in prepared:
+                        pgconn.send_prepare(name, text)
+                        prepared.append(text)
                 if name is None:
                     pgconn.send_query_params(text, values)
                 else:

@@ -45,6 +45,12 @@ CREATE TABLE tickwork_run (
             AND lease_until IS NULL)
     ),
     CHECK ((phase = 'blocked') = (blocked_on IS NOT NULL))
+) WITH (
+    -- Every run leaves two dead rows behind, however many are waiting: clean up after a number of
+    -- them rather than after a share of the table, and without a pause.
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0
 );
 
 -- What claims read, in their own order; and the same by (queue, job), for when the head of
@@ -190,6 +196,8 @@ CREATE INDEX tickwork_schedule_due ON tickwork_schedule (next_due_at)
     WHERE next_due_at IS NOT NULL;
 CREATE INDEX tickwork_schedule_skip ON tickwork_schedule (skip_id) WHERE skip_id IS NOT NULL;
 
+-- What is written all the time, and has no index on what changes, has room for its next version
+-- on the same page.
 CREATE TABLE tickwork_job (
     tenant          text    COLLATE "C" NOT NULL,
     name            text    COLLATE "C" NOT NULL,
@@ -200,7 +208,7 @@ CREATE TABLE tickwork_job (
     last_error      text    NOT NULL DEFAULT '',
     failures        integer NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, name)
-);
+) WITH (fillfactor = 50);
 
 CREATE TABLE tickwork_pause (
     kind      text   COLLATE "C" NOT NULL,
@@ -224,7 +232,7 @@ CREATE TABLE tickwork_worker (
     slots           integer NOT NULL,
     running         integer NOT NULL,
     version         text    NOT NULL
-);
+) WITH (fillfactor = 50);
 
 CREATE TABLE tickwork_lock (
     name        text    COLLATE "C" NOT NULL PRIMARY KEY,
@@ -233,7 +241,7 @@ CREATE TABLE tickwork_lock (
     pid         integer NOT NULL,
     acquired_at bigint  NOT NULL,
     until       bigint  NOT NULL
-);
+) WITH (fillfactor = 50);
 
 INSERT INTO tickwork_gate (gate)
 SELECT gate FROM generate_series(0, 1023) AS gate;

@@ -1,0 +1,785 @@
+"""Whatever is done, in whatever order: a store on SQL does what the plain-Python one does.
+
+Random verbs of the contract go to the store in memory, which is the reference, and to a
+store on SQL. After each of them both give the same answer and show the same state, and what
+`DESIGN.md` promises holds. Where the contract leaves a choice (who is let out first of two
+that tie, how many a full limit holds up), the machine asks for all of it, so that there is
+none: nothing is compared loosely.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from contract.builders import ANN, BOB, HOUR, MINUTE, NOON, SECOND, a_job, a_schedule
+from tickwork._domain.identity import RunId, ScheduleId, WorkerId
+from tickwork._domain.job import JobSpec, Misfire, Origin, Overlap, ScheduleRow, ScheduleSpec
+from tickwork._domain.limits import (
+    Limit,
+    Unique,
+    UniqueKey,
+    is_kept_between_attempts,
+    limit_of,
+    one_at_a_time,
+)
+from tickwork._domain.outcome import (
+    Canceled,
+    Crashed,
+    Failed,
+    Interrupted,
+    Outcome,
+    PutOff,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
+from tickwork._domain.retry import NO_RETRY, Fixed
+from tickwork._domain.run import Claim, NewRun, Run
+from tickwork._domain.schedules.interval import Interval
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
+from tickwork._domain.transitions import Transition, reap, settle
+from tickwork.stores import Store, open_store
+from tickwork.stores._sql.operations import claim as claim_operation
+from tickwork.stores.contract import (
+    Expired,
+    Held,
+    LogLine,
+    Pause,
+    PauseKind,
+    Pruned,
+    RunFilter,
+    Story,
+    Wanted,
+)
+from tickwork.stores.memory import MemoryStore
+from tickwork.testing import ManualClock
+
+T = TypeVar("T")
+
+CAT: Final = WorkerId("019cb0d2-0000-7000-8000-00000000c003")
+ALL: Final = 1000
+"""More than there ever is."""
+
+JOB_KEY, QUEUE_KEY = "job:mail", "queue:slow"
+ACCOUNTS: Final = ("account:mail=1", "account:mail=2")
+LIMITS: Final = (JOB_KEY, QUEUE_KEY, "account:mail")
+PAIRS: Final = tuple((queue, job) for queue in ("default", "slow") for job in ("mail", "resize"))
+RULE: Final = Interval(length=MINUTE, anchor=NOON)
+
+JOBS: Final[dict[str, JobSpec]] = {
+    "mail": a_job("mail", retry=Fixed(attempts_max=2, delay=MINUTE), limits=(Limit(1),)),
+    "resize": a_job("resize", queue="slow", unique=Unique()),
+    "plain": a_job("plain", crashes_max=2),
+}
+
+
+# ---------------------------------------------------------------- what may be asked
+
+
+def delays(*more: timedelta) -> st.SearchStrategy[timedelta]:
+    return st.sampled_from([timedelta(0), timedelta(0), SECOND * 30, MINUTE * 3, *more])
+
+
+class RunPlan(NamedTuple):
+    """A run that is yet to get its id and its times."""
+
+    delay: timedelta
+    unique: tuple[str, timedelta | None] | None
+    expires: timedelta | None
+    said: dict[str, Any]
+
+
+run_plans: Final = st.builds(
+    RunPlan,
+    delay=delays(),
+    unique=st.none() | st.tuples(st.sampled_from("ab"), st.sampled_from([None, MINUTE * 2])),
+    expires=st.sampled_from([None, None, None, MINUTE]),
+    said=st.fixed_dictionaries(
+        {
+            "job": st.sampled_from(["mail", "resize"]),
+            "queue": st.sampled_from(["default", "slow"]),
+            "priority": st.sampled_from([10, 100]),
+            "tenant": st.sampled_from(["", "", "", "acme"]),
+            "attempts_max": st.integers(1, 3),
+            "limit_keys": st.sampled_from(
+                [
+                    (),
+                    (),
+                    (JOB_KEY,),
+                    (QUEUE_KEY,),
+                    ACCOUNTS[:1],
+                    ACCOUNTS[1:],
+                    (JOB_KEY, ACCOUNTS[0]),
+                    (QUEUE_KEY, JOB_KEY),
+                ]
+            ),
+            "overlap_key": st.sampled_from([None, None, None, "held:x", "waiting:y"]),
+            "tags": st.sampled_from([(), ("red",)]),
+            "args": st.sampled_from(["{}", '{"to": "zoé"}']),
+        }
+    ),
+)
+
+outcomes: Final[st.SearchStrategy[Outcome]] = st.sampled_from(
+    [
+        Succeeded(),
+        Succeeded(),
+        Succeeded('"done"', "a note"),
+        Failed("no"),
+        Failed("no", "Traceback…", retry=True),
+        Failed("never", retry=False),
+        Failed("not yet", delay=MINUTE * 5),
+        Snoozed(MINUTE),
+        Snoozed(timedelta(0), "at once"),
+        Skipped("closed"),
+        Skipped("holiday"),
+        PutOff("not now"),
+        Interrupted(),
+        Canceled("as told"),
+        Crashed("it died"),
+        Crashed("it died", has_started=False),
+    ]
+)
+
+workers: Final = st.sampled_from([ANN, BOB, CAT])
+limits: Final = st.sampled_from(LIMITS)
+
+
+class StoresAgree(RuleBasedStateMachine):
+    """Every rule does the same to both stores, and compares what they say."""
+
+    runs = Bundle("runs")  # ids
+    claims = Bundle("claims")  # of now and of long ago
+    schedules = Bundle("schedules")  # rows, of now and of long ago
+    records = Bundle("records")  # steps that were recorded
+
+    def __init__(self, opened: Callable[[], Store]) -> None:
+        super().__init__()
+        self.clock = ManualClock(NOON)
+        self.memory = MemoryStore(self.clock)
+        self.sql = opened()
+        self.numbers = 0
+        self.tokens: dict[RunId, int] = {}
+        self.finished: dict[RunId, Run] = {}
+        self.pruned: set[RunId] = set()
+        self.doubted: list[list[NewRun]] = []
+        self.told: dict[RunId, Run] = {}
+        self.closed: set[str] = set()  # schedules whose skips are no longer counted together
+
+    # ------------------------------------------------------------ hands
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def both(self, act: Callable[[Store], T]) -> T:
+        expected, found = act(self.memory), act(self.sql)
+        assert found == expected, difference(expected, found)
+        return found
+
+    def a_number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def an_id(self) -> str:
+        return f"019cb0d2-0000-7000-8000-{self.a_number():012x}"
+
+    def run_of(self, run_id: RunId) -> Run | None:
+        return self.memory.get_run(run_id)
+
+    def in_phases(self, *phases: Phase) -> list[Run]:
+        return [run for run in every_run(self.memory) if run.phase in phases]
+
+    # ------------------------------------------------------------ time
+
+    @rule(
+        length=st.sampled_from([SECOND, SECOND * 30, MINUTE, MINUTE * 5, HOUR]),
+        upkeep=st.sets(st.sampled_from(["stage", "reap", "sweep"])),
+    )
+    def time_passes(self, length: timedelta, upkeep: set[str]) -> None:
+        self.clock.advance(length)
+        for deed in sorted(upkeep):
+            getattr(self, deed)()
+
+    # ------------------------------------------------------------ runs in
+
+    @initialize(target=schedules, slots=st.lists(st.integers(0, 2), min_size=3, max_size=3))
+    def begin(self, slots: list[int]) -> Any:
+        self.both(lambda store: store.set_limits(dict(zip(LIMITS, slots, strict=True))))
+        said: dict[str, Any] = {"tenant": "", "lives": None}
+        return multiple(
+            self.add_schedule(
+                job="plain",
+                overlap=Overlap.SKIP,
+                misfire=Misfire.ALL,
+                origin=Origin.CODE,
+                **said,
+            ),
+            self.add_schedule(
+                job="mail",
+                overlap=Overlap.QUEUE_ONE,
+                misfire=Misfire.ONE,
+                origin=Origin.API,
+                **said,
+            ),
+        )
+
+    @rule(target=runs, plans=st.lists(run_plans, min_size=1, max_size=5), is_doubted=st.booleans())
+    def enqueue(self, plans: list[RunPlan], is_doubted: bool) -> Any:
+        batch = [self.new_run(plan) for plan in plans]
+        self.both(lambda store: store.enqueue(batch))
+        if is_doubted:
+            self.doubted.append(batch)
+        return multiple(*(run.id for run in batch))
+
+    @precondition(lambda self: self.doubted)
+    @rule()
+    def enqueue_again(self) -> None:
+        # What was pruned is unknown, and would be added anew.
+        kept = [run for run in self.doubted.pop() if run.id not in self.pruned]
+        self.both(lambda store: store.enqueue(kept, is_repeat=True))
+
+    def new_run(self, plan: RunPlan) -> NewRun:
+        unique = None
+        if plan.unique is not None:
+            key, window = plan.unique
+            unique = UniqueKey(key, None if window is None else self.now + window)
+        due_at = self.now + plan.delay
+        return NewRun(
+            id=RunId(self.an_id()),
+            created_at=self.now,
+            due_at=due_at,
+            unique=unique,
+            expires_at=None if plan.expires is None else due_at + plan.expires,
+            **plan.said,
+        )
+
+    def stage(self) -> None:
+        self.both(lambda store: store.stage(now=self.now, limit=ALL))
+
+    # ------------------------------------------------------------ claims
+
+    @rule(
+        target=claims,
+        worker=workers,
+        limit=st.sampled_from([1, 2, 3, ALL]),
+        queues=st.sampled_from([None, None, None, ("default",), ("slow", "unheard of")]),
+        jobs=st.sampled_from([None, None, ("mail", "plain"), ("resize",)]),
+        is_ahead=st.sampled_from([False, False, False, True]),
+        lease=st.sampled_from([SECOND * 30, MINUTE * 2]),
+        looks_short=st.booleans(),
+    )
+    def claim(
+        self,
+        *,
+        worker: WorkerId,
+        limit: int,
+        queues: tuple[str, ...] | None,
+        jobs: tuple[str, ...] | None,
+        is_ahead: bool,
+        lease: timedelta,
+        looks_short: bool,
+    ) -> Any:
+        waiting = self.in_phases(Phase.READY, Phase.BLOCKED)
+        crashed = [run for run in waiting if run.crashes]
+        is_tangled = any(len(run.limit_keys) > 1 for run in waiting)
+        if is_tangled and len(crashed) > 1 and any(run.limit_keys for run in crashed):
+            return multiple()  # which of those that crashed comes first is free
+        if is_tangled or len(crashed) > 1:
+            limit = ALL
+        wanted = Wanted(limit, queues, jobs, is_ahead)
+        tag = f"tag {self.a_number()}"
+
+        def claim_all(store: Store) -> list[Claim]:
+            """Until there is no more, or enough: how much comes at once is free."""
+            found: list[Claim] = []
+            while len(found) < limit:
+                more = store.claim(
+                    wanted._replace(limit=limit - len(found)),
+                    worker=worker,
+                    tag=tag,
+                    now=self.now,
+                    lease=lease,
+                    lease_by_job={"resize": HOUR},
+                )
+                if not more:
+                    break
+                found += more
+            return sorted(found)
+
+        with looking(short=looks_short and not is_ahead):
+            claims = self.both(claim_all)
+        assert len(claims) <= limit
+        self.both(lambda store: store.find_claims(worker=worker, tag=tag))
+        self.check_limits(claims)
+        return multiple(*claims)
+
+    def check_limits(self, claims: list[Claim]) -> None:
+        """Nobody was let into a limit that is full now."""
+        slots_by_limit = {row.name: row.in_force for row in self.sql.list_limits()}
+        for claim in claims:
+            taken = self.sql.count_taken(claim.limit_keys)
+            for key in claim.limit_keys:
+                slots = 1 if is_kept_between_attempts(key) else slots_by_limit.get(limit_of(key), 0)
+                assert slots == 0 or taken[key] <= slots, (key, taken, slots)
+
+    @rule(claim=claims, length=st.sampled_from([SECOND, MINUTE * 2]), has_started=st.booleans())
+    def extend(self, claim: Claim, length: timedelta, has_started: bool) -> None:
+        held = [Held(claim.run_id, claim.token, self.now if has_started else None)]
+        self.both(lambda store: store.extend_leases(held, until=self.now + length))
+
+    @rule(worker=workers)
+    def worker_died(self, worker: WorkerId) -> None:
+        self.both(lambda store: store.release_worker(worker, now=self.now))
+
+    @rule(claim=claims, progress=st.sampled_from([None, "half"]))
+    def say(self, claim: Claim, progress: str | None) -> None:
+        self.both(lambda store: store.save_progress(claim, progress=progress, checkpoint="7"))
+        if self.run_of(claim.run_id) is not None:
+            lines = [LogLine(self.now, "INFO", "mail", f"line {self.a_number()}")] * 2
+            self.both(lambda store: store.append_log(claim.run_id, lines, lines_max=3))
+
+    # ------------------------------------------------------------ ends
+
+    @rule(
+        target=records,
+        ended=st.lists(st.tuples(consumes(claims), outcomes, st.booleans()), max_size=4),
+        is_cancel_requested=st.sampled_from([False, False, False, True]),
+    )
+    def record_once(
+        self, ended: list[tuple[Claim, Outcome, bool]], is_cancel_requested: bool
+    ) -> Any:
+        return self.record(ended, is_cancel_requested)
+
+    @rule(
+        target=records,
+        ended=st.lists(st.tuples(claims, outcomes, st.booleans()), max_size=4),
+        is_cancel_requested=st.sampled_from([False, False, False, True]),
+    )
+    def record(
+        self, ended: list[tuple[Claim, Outcome, bool]], is_cancel_requested: bool
+    ) -> list[Transition]:
+        steps: dict[RunId, Transition] = {}
+        for claim, outcome, has_started in ended:
+            run = self.run_of(claim.run_id)
+            if run is not None and run.is_finished and run.token == claim.token:
+                continue  # it was finished by this very claim: whether that is a loss is free
+            if isinstance(outcome, Skipped) and not self.may_skip(claim):
+                continue
+            if isinstance(outcome, PutOff) and (is_cancel_requested or claim.expires_at):
+                continue
+            policy = Fixed(attempts_max=claim.attempts_max, delay=MINUTE)
+            steps[claim.run_id] = settle(
+                claim,
+                outcome,
+                now=self.now,
+                retry=policy if claim.attempts_max > 1 else NO_RETRY,
+                random=0.0,
+                started_at=self.now if has_started else None,
+                is_cancel_requested=is_cancel_requested,
+            )
+        self.both(lambda store: store.record(list(steps.values())))
+        return list(steps.values())
+
+    def may_skip(self, claim: Claim) -> bool:
+        """Whether the newest firing is skipped: which row counts an older one is free."""
+        if claim.schedule is None or claim.nominal_at is None:
+            return True
+        later = [
+            run
+            for run in every_run(self.memory)
+            if run.schedule == claim.schedule
+            and run.is_finished
+            and run.nominal_at is not None
+            and (run.last_nominal_at or run.nominal_at) > claim.nominal_at
+        ]
+        return claim.schedule not in self.closed and not later
+
+    def close_schedule(self, run: Run | None) -> None:
+        """Fire no more of a schedule: a skip after this run would have a row of its own, or not."""
+        if run is None or run.schedule is None:
+            return
+        self.closed.add(run.schedule)
+        row = self.memory.get_schedule(run.tenant, run.schedule)
+        if row is not None:
+            self.both(lambda store: store.remove_schedule(row.id))
+
+    @rule(steps=records)
+    def record_again(self, steps: list[Transition]) -> None:
+        kept = [step for step in steps if step.claim.run_id not in self.pruned]
+        self.both(lambda store: store.record(kept, is_repeat=True))
+
+    @rule(claim=claims)
+    def complete(self, claim: Claim) -> None:
+        self.close_schedule(self.run_of(claim.run_id))
+        self.both(lambda store: store.complete(claim, now=self.now, result='"done"'))
+
+    def reap(self) -> None:
+        def verdict(expired: Expired) -> Transition:
+            step = reap(
+                expired.claim,
+                has_started=expired.has_started,
+                now=self.now,
+                crashes_max=2,
+                is_cancel_requested=expired.is_cancel_requested,
+            )
+            # The same for all: which of them is a job's last error is free.
+            return step._replace(reason=f"{expired.worker} is gone")
+
+        self.both(lambda store: sorted(store.reap(now=self.now, limit=ALL, verdict=verdict)))
+
+    @rule(run_id=runs)
+    def cancel(self, run_id: RunId) -> None:
+        self.close_schedule(self.run_of(run_id))
+        self.both(lambda store: store.cancel(run_id, now=self.now, reason="not needed"))
+
+    @rule(run_id=runs, delay=delays(-MINUTE))
+    def reschedule(self, run_id: RunId, delay: timedelta) -> None:
+        due_at = self.now + delay
+        self.both(lambda store: store.reschedule(run_id, due_at=due_at, now=self.now))
+
+    def sweep(self) -> None:
+        self.both(lambda store: store.sweep(now=self.now, limit=ALL))
+
+    @rule(age=st.sampled_from([MINUTE, HOUR, timedelta(0)]), with_definitions=st.booleans())
+    def prune(self, age: timedelta, with_definitions: bool) -> None:
+        before = {run.id for run in every_run(self.memory)}
+        tenants = {run.tenant for run in every_run(self.memory)}
+        tenants |= {job.tenant for job in self.memory.list_jobs()}
+        # A job that one tenant uses and another does not: whose row goes is free.
+        is_thorough = with_definitions and tenants <= {""}
+
+        def act(store: Store) -> Pruned:
+            return store.prune(before=self.now - age, limit=ALL, with_definitions=is_thorough)
+
+        self.both(act)
+        left = {row.spec.name for row in self.memory.list_schedules()}
+        self.closed |= {run.schedule for run in every_run(self.memory) if run.schedule} - left
+        self.pruned |= before - {run.id for run in every_run(self.memory)}
+
+    # ------------------------------------------------------------ what people do
+
+    @rule(pairs=st.sets(st.sampled_from(PAIRS), min_size=1, max_size=3), is_parking=st.booleans())
+    def park(self, pairs: set[tuple[str, str]], is_parking: bool) -> None:
+        if is_parking:
+            self.both(lambda store: store.park(pairs, limit=ALL))
+        else:
+            self.both(lambda store: store.unpark(pairs, limit=ALL))
+
+    @rule(
+        kind=st.sampled_from(PauseKind),
+        name=st.sampled_from(["default", "slow", "mail", "resize"]),
+        length=st.sampled_from([None, MINUTE]),
+        is_pausing=st.booleans(),
+    )
+    def pause(self, kind: PauseKind, name: str, length: timedelta | None, is_pausing: bool) -> None:
+        until = None if length is None else self.now + length
+        if is_pausing:
+            self.both(lambda store: store.pause(Pause(kind, name, self.now, "why", until)))
+        else:
+            self.both(lambda store: store.resume(kind, name))
+
+    @rule(name=limits, slots=st.none() | st.integers(0, 3), by_code=st.booleans())
+    def change_limit(self, name: str, slots: int | None, by_code: bool) -> None:
+        if by_code and slots is not None:
+            self.both(lambda store: store.set_limits({name: slots}))
+        else:
+            self.both(lambda store: store.change_limit(name, slots, now=self.now))
+
+    # ------------------------------------------------------------ schedules
+
+    @rule(
+        target=schedules,
+        job=st.sampled_from(sorted(JOBS)),
+        overlap=st.sampled_from(Overlap),
+        misfire=st.sampled_from(Misfire),
+        tenant=st.sampled_from(["", "", "acme"]),
+        origin=st.sampled_from(Origin),
+        lives=st.sampled_from([None, None, MINUTE * 10]),
+    )
+    def add_schedule(
+        self,
+        *,
+        job: str,
+        overlap: Overlap,
+        misfire: Misfire,
+        tenant: str,
+        origin: Origin,
+        lives: timedelta | None,
+    ) -> ScheduleRow:
+        number = self.a_number()
+        spec = a_schedule(
+            f"schedule {number}",
+            job=job,
+            args=f'{{"number": {number}}}',  # no two want one unique key in the same tick
+            overlap=overlap,
+            misfire=misfire,
+            tenant=tenant,
+            origin=origin,
+            until=None if lives is None else self.now + lives,
+        )
+        schedule_id = ScheduleId(self.an_id())
+        return self.both(
+            lambda store: store.add_schedule(
+                schedule_id, spec, now=self.now, next_due_at=self.next_instant()
+            )
+        )
+
+    def next_instant(self) -> datetime:
+        found = RULE.next_after(self.now)
+        assert found is not None
+        return found
+
+    @rule(target=schedules, row=schedules, overlap=st.sampled_from(Overlap))
+    def change_schedule(self, row: ScheduleRow, overlap: Overlap) -> Any:
+        """By whoever read it a moment ago, or long ago: then it is not changed."""
+        said = {name: getattr(row.spec, name) for name in ("name", "job", "rule", "tenant", "args")}
+        # Never twice the same: whether that is a change is free.
+        spec = ScheduleSpec(**said, overlap=overlap, zone=f"Area/{self.a_number()}")
+        changed = self.both(
+            lambda store: store.change_schedule(
+                row, spec, now=self.now, next_due_at=self.next_instant()
+            )
+        )
+        return multiple() if changed is None else changed
+
+    @rule(
+        row=schedules,
+        deed=st.sampled_from(["pause", "pause for a while", "resume", "cancel", "stamp"]),
+    )
+    def tend_schedule(self, row: ScheduleRow, deed: str) -> None:
+        def act(store: Store) -> Any:
+            match deed:
+                case "pause":
+                    return store.pause_schedule(row.id, now=self.now, note="why")
+                case "pause for a while":
+                    until = self.now + MINUTE
+                    return store.pause_schedule(
+                        row.id, now=self.now, until=until, next_due_at=RULE.next_after(until)
+                    )
+                case "resume":
+                    return store.resume_schedule(row.id, next_due_at=self.next_instant())
+                case "cancel":
+                    store.remove_schedule(row.id)
+                    spec = row.spec
+                    return store.cancel_schedule(spec.tenant, spec.name, now=self.now, reason="off")
+                case _:
+                    return store.stamp_seen(jobs=[row.spec.job], schedules=[row.id], now=self.now)
+
+        if deed == "cancel":
+            self.closed.add(row.spec.name)
+        self.both(act)
+
+    @rule(
+        target=runs,
+        jobs=st.sampled_from([None, tuple(JOBS), ("mail",), ("resize", "plain")]),
+        wait=st.sampled_from([timedelta(0), MINUTE, MINUTE, MINUTE * 4]),
+    )
+    def fire(self, jobs: tuple[str, ...] | None, wait: timedelta) -> Any:
+        self.clock.advance(wait)
+        known = JOBS if jobs is None else {name: JOBS[name] for name in jobs}
+
+        def act(store: Store) -> TickPlan:
+            return store.fire(
+                now=self.now,
+                limit=ALL,
+                jobs=None if jobs is None else known,
+                keys_of=lambda rows: keys_wanted(rows, now=self.now, jobs=known),
+                plan=lambda rows, taken: plan_tick(
+                    rows, now=self.now, jobs=known, rule_of=lambda _: RULE, taken=taken
+                ),
+            )
+
+        return multiple(*(run.id for run in self.both(act).runs))
+
+    # ------------------------------------------------------------ what must be so
+
+    @invariant()
+    def both_show_the_same(self) -> None:
+        self.both(every_run)
+        self.both(lambda store: store.list_schedules())
+        self.both(lambda store: store.list_jobs())
+        self.both(lambda store: store.list_pauses())
+        self.both(lambda store: store.list_limits())
+        self.both(lambda store: store.count_runs())
+        self.both(lambda store: store.count_taken(self.keys()))
+        self.both(lambda store: store.next_due_at())
+        self.both(lambda store: store.next_firing_at())
+        self.both(lambda store: store.ready_pairs())
+
+    def keys(self) -> list[str]:
+        own = [one_at_a_time(row.id) for row in self.memory.list_schedules()]
+        return [JOB_KEY, QUEUE_KEY, *ACCOUNTS, *own]
+
+    @invariant()
+    def slots_belong_to_those_who_may_have_them(self) -> None:
+        runs = {run.id: run for run in every_run(self.sql)}
+        keys = sorted({key for run in runs.values() for key in run.limit_keys})
+        holders = {key: self.both(partial(holders_of, key=key)) for key in keys}
+        for key, held_by in holders.items():
+            for run_id in held_by:
+                run = runs[run_id]
+                assert not run.is_finished, run
+                assert run.status is RunStatus.RUNNING or is_kept_between_attempts(key), run
+            if is_kept_between_attempts(key):
+                assert len(held_by) <= 1, (key, held_by)
+        for run in runs.values():
+            if run.status is RunStatus.RUNNING:
+                assert all(run.id in holders[key] for key in run.limit_keys), run
+
+    @invariant()
+    def runs_only_move_on(self) -> None:
+        runs = every_run(self.sql)
+        assert len({run.id for run in runs}) == len(runs), "in one table, not in both"
+        for run in runs:
+            assert run.token >= self.tokens.get(run.id, 0), run
+            self.tokens[run.id] = run.token
+            if run.id in self.finished:
+                self.check_it_rests(self.finished[run.id], run)
+            if run.is_finished:
+                self.finished[run.id] = run
+
+    def check_it_rests(self, before: Run, run: Run) -> None:
+        if run.status is RunStatus.SKIPPED:
+            # Equal skips that follow are counted in the same row.
+            assert run.instants >= before.instants, run
+        else:
+            assert run == before
+
+    @invariant()
+    def stories_are_the_same(self) -> None:
+        """Of those that something happened to."""
+        for run in every_run(self.memory):
+            if self.told.get(run.id) != run:
+                self.told[run.id] = run
+                self.both(partial(story_of, run_id=run.id))
+
+    def teardown(self) -> None:
+        self.sql.close()
+
+
+def difference(expected: Any, found: Any) -> str:
+    """Only what differs: two lists of runs are long."""
+    if isinstance(expected, list) and isinstance(found, list):
+        missing = [one for one in expected if one not in found]
+        surplus = [one for one in found if one not in expected]
+        if missing or surplus:
+            expected, found = missing, surplus
+    return f"\nin memory: {expected}\non SQL:    {found}"
+
+
+def every_run(store: Store) -> list[Run]:
+    page = store.list_runs(RunFilter(), limit=100_000)
+    assert page.cursor is None
+    return page.runs
+
+
+def holders_of(store: Store, key: str) -> list[RunId]:
+    return store.slot_holders(key, limit=ALL)
+
+
+def story_of(store: Store, run_id: RunId) -> Story | None:
+    return store.story(run_id)
+
+
+@contextmanager
+def looking(*, short: bool) -> Iterator[None]:
+    """Let claims look at the head of their index only, and then go by queue and job."""
+    before = claim_operation.LOOK, claim_operation.LOOK_MIN
+    if short:
+        claim_operation.LOOK, claim_operation.LOOK_MIN = 1, 1  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        claim_operation.LOOK, claim_operation.LOOK_MIN = before  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------- the stores
+
+
+def empty_sqlite(url: str) -> None:
+    path = url.removeprefix("sqlite:///").partition("?")[0]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        for (name,) in found.fetchall():
+            if name not in {"tickwork_meta", "tickwork_gate"}:
+                connection.execute(f"DELETE FROM {name}")
+        connection.execute("COMMIT")
+
+
+def empty_postgres(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        for (name,) in found.fetchall():
+            if name not in {"tickwork_meta", "tickwork_gate"}:
+                connection.execute(f"DELETE FROM {name}".encode())
+
+
+EMPTY: Final = {"sqlite": empty_sqlite, "postgres": empty_postgres}
+EXAMPLES: Final = {"sqlite": 60, "postgres": 25}
+"""What takes less than half a minute."""
+
+KINDS: Final = [
+    pytest.param(kind, marks=[] if kind == "sqlite" else [pytest.mark.servers(kind)])
+    for kind in EXAMPLES
+]
+
+
+def url_of(kind: str, request: pytest.FixtureRequest) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db?synchronous=NORMAL"
+    url: str = request.getfixturevalue(f"{kind}_url")
+    return url
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestStoresAgree:
+    """A store on SQL answers, and shows, what the store in memory does."""
+
+    def test_whatever_is_done(self, kind, request):
+        self.compare(kind, request, examples=EXAMPLES[kind])
+
+    @pytest.mark.long
+    def test_for_longer(self, kind, request):
+        self.compare(kind, request, examples=20 * EXAMPLES[kind])
+
+    def compare(self, kind: str, request: pytest.FixtureRequest, *, examples: int) -> None:
+        url = url_of(kind, request)
+        store = open_store(url)
+        store.install()
+        store.close()
+
+        def machine() -> StoresAgree:
+            EMPTY[kind](url)
+            return StoresAgree(lambda: open_store(url))
+
+        run_state_machine_as_test(
+            machine,  # type: ignore[arg-type]  # whatever makes one will do
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=50,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

@@ -1,0 +1,461 @@
+"""A process that dies anywhere in a transaction leaves it whole, or leaves nothing of it.
+
+The process is killed with SIGKILL before each statement of an operation in turn, after the
+last one but before COMMIT, and after COMMIT but before its answer is used. Whoever comes
+next sees all of the tables as they were before, or (only in the last case) as they are
+after; and doing it again ends where doing it once would have.
+"""
+
+import os
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, NamedTuple, cast
+
+import psycopg
+import pytest
+
+from contract import builders
+from contract.builders import (
+    ANN,
+    BOB,
+    DAY,
+    HOUR,
+    MINUTE,
+    NOON,
+    Hands,
+    a_job,
+    a_run,
+    add,
+    added,
+    settled,
+    tick,
+)
+from tickwork._domain.identity import ScheduleId
+from tickwork._domain.job import Misfire, Overlap
+from tickwork._domain.limits import UniqueKey, one_at_a_time
+from tickwork._domain.outcome import (
+    Failed,
+    Interrupted,
+    Outcome,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
+from tickwork.stores import Store, open_store
+from tickwork.stores._sql.statement import Operation, Statement
+from tickwork.stores._sql.store import SqlStore
+from tickwork.stores.contract import Canceling, Wanted
+from tickwork.testing import ManualClock
+
+KEY: Final = "job:send_email"
+QUEUE_KEY: Final = "queue:default"
+SCHEDULE_KEY: Final = one_at_a_time(ScheduleId("019cb0d2-0000-7000-8000-00000000cccc"))
+AFTER_COMMIT: Final = -1
+
+Dump = dict[str, list[tuple[Any, ...]]]
+
+
+# ---------------------------------------------------------------- what is done, and done again
+
+
+class Deed(NamedTuple):
+    """One verb of the contract: how it is done, and how it is done again by one in doubt."""
+
+    do: Callable[[Store], Any]
+    again: Callable[[Store], Any]
+
+
+def an_enqueue(store: Store, clock: ManualClock) -> Deed:
+    add(store, a_run(unique=UniqueKey("taken", None)))
+    add(store, a_run(unique=UniqueKey("window passed", NOON - MINUTE)))
+    runs = [
+        a_run(),
+        a_run(unique=UniqueKey("free", None)),
+        a_run(unique=UniqueKey("free", None)),
+        a_run(unique=UniqueKey("taken", NOON + HOUR)),
+        a_run(unique=UniqueKey("window passed", NOON + HOUR), overlap_key="held:1"),
+        a_run(due_at=NOON + HOUR, limit_keys=(KEY,), queue="other"),
+    ]
+
+    def again(store: Store) -> None:
+        answers = store.enqueue(runs, is_repeat=True)
+        # Where a run stands for another, it is the same one as before.
+        assert [answer.run_id for answer in answers] == [
+            runs[0].id,
+            runs[1].id,
+            runs[1].id,
+            first_taken,
+            runs[4].id,
+            runs[5].id,
+        ]
+
+    first_taken = store.enqueue([a_run(unique=UniqueKey("taken", None))])[0].run_id
+    return Deed(lambda store: store.enqueue(runs), again)
+
+
+def a_claim(store: Store, clock: ManualClock) -> Deed:
+    """Some are granted, some blocked, and one that moves on makes room for another."""
+    store.set_limits({KEY: 2, QUEUE_KEY: 3})
+    add(store, *(a_run(limit_keys=(KEY,)) for _ in range(4)))
+    first, *_ = Hands(store, clock).claim(2)
+    Hands(store, clock).claim()  # the others find it full
+    Hands(store, clock).record(first)
+    add(store, *(a_run(limit_keys=(QUEUE_KEY, KEY), priority=90) for _ in range(2)))
+    add(store, *(a_run(limit_keys=(QUEUE_KEY,), priority=110) for _ in range(3)))
+    add(store, a_run(job="resize"), a_run(overlap_key="waiting:1"))
+
+    def do(store: Store) -> Any:
+        return store.claim(
+            Wanted(20),
+            worker=BOB,
+            tag="the tag",
+            now=clock.now(),
+            lease=MINUTE,
+            lease_by_job={"resize": HOUR},
+        )
+
+    def again(store: Store) -> None:
+        claims = store.find_claims(worker=BOB, tag="the tag") or do(store)
+        assert claims, "what was claimed is found, or claimed anew"
+        assert claims == store.find_claims(worker=BOB, tag="the tag")
+
+    return Deed(do, again)
+
+
+def a_record(store: Store, clock: ManualClock) -> Deed:
+    """Steps of all kinds in one batch; those with slots let out others, who wait for them."""
+    store.set_limits({KEY: 3})
+    stale_run = a_run(priority=1)
+    add(store, stale_run)
+    [stale] = Hands(store, clock).claim(1)
+    Hands(store, clock).record(stale, Interrupted())
+    Hands(store, clock, BOB).claim(1)
+    add(store, *(a_run(attempts_max=3, priority=2) for _ in range(3)))
+    add(store, *(a_run(limit_keys=(KEY,), attempts_max=3, priority=3) for _ in range(6)))
+    add(store, a_run(unique=UniqueKey("one", None)), a_run(unique=UniqueKey("two", NOON + HOUR)))
+    add(store, *(a_run(limit_keys=(KEY, SCHEDULE_KEY), attempts_max=2, priority=9) for _ in "ab"))
+    added(store)
+    tick(store, clock)
+    claims = Hands(store, clock, ANN).claim(20)
+    outcomes: list[Outcome] = [
+        Succeeded('"done"'),
+        Failed("no"),
+        Snoozed(HOUR),
+        Succeeded(),
+        Failed("no", retry=False),
+        Failed("not yet"),
+        Succeeded(),
+        Succeeded(),
+        Skipped("closed"),
+    ]
+    assert len(claims) == len(outcomes), claims
+    steps = [settled(stale)]
+    steps += [settled(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
+
+    def again(store: Store) -> None:
+        assert store.record(steps, is_repeat=True) == [stale.run_id]
+
+    return Deed(lambda store: store.record(steps), again)
+
+
+def a_firing(store: Store, clock: ManualClock) -> Deed:
+    """A run, skips, a gap, a queue of one, and a running one that is told to stop."""
+    added(store, "plain", overlap=Overlap.ALLOW)
+    added(store, "held", overlap=Overlap.SKIP)
+    added(store, "queued", overlap=Overlap.QUEUE_ONE)
+    added(store, "canceling", overlap=Overlap.CANCEL_RUNNING)
+    added(store, "missing", misfire=Misfire.SKIP)
+    added(store, "catching up", misfire=Misfire.ALL, overlap=Overlap.QUEUE_ALL)
+    added(store, "unique", job="only_one")
+    jobs = (a_job(), a_job("only_one"))
+    tick(store, clock, *jobs)
+    Hands(store, clock).claim(4)
+    clock.advance(minutes=7)
+
+    def do(store: Store) -> Any:
+        return tick(store, clock, *jobs)
+
+    def again(store: Store) -> None:
+        do(store)
+        assert do(store).runs == []
+
+    return Deed(do, again)
+
+
+def a_cancel(store: Store, clock: ManualClock) -> Deed:
+    """The run waits for its retry, and keeps a slot for which another waits."""
+    hands = Hands(store, clock)
+    first = a_run(limit_keys=(SCHEDULE_KEY,), attempts_max=2, unique=UniqueKey("one", None))
+    add(store, first, a_run(limit_keys=(SCHEDULE_KEY,)))
+    hands.record(hands.claim_one(), Failed("no"))
+    hands.claim()
+
+    def do(store: Store) -> Any:
+        return store.cancel(first.id, now=NOON, reason="not needed")
+
+    def again(store: Store) -> None:
+        do(store)
+        assert do(store) is Canceling.FINISHED
+
+    return Deed(do, again)
+
+
+def a_reaping(store: Store, clock: ManualClock) -> Deed:
+    """Leases that ended: of runs that had started, that had not, that have slots."""
+    hands = Hands(store, clock)
+    store.set_limits({KEY: 2})
+    add(store, a_run(), a_run(attempts_max=3), *(a_run(limit_keys=(KEY,)) for _ in range(4)))
+    one, _, limited, canceled = hands.claim()
+    hands.start(one, limited)
+    store.cancel(canceled.run_id, now=NOON)
+    clock.advance(hours=1)
+
+    def again(store: Store) -> None:
+        Hands(store, clock).reap()
+        assert Hands(store, clock).reap() == []
+
+    return Deed(lambda store: Hands(store, clock).reap(), again)
+
+
+def a_completion(store: Store, clock: ManualClock) -> Deed:
+    """A handler's own finish; whoever waited for its slot is let out by a sweep."""
+    store.set_limits({KEY: 1})
+    add(store, *(a_run(limit_keys=(KEY,), unique=UniqueKey(name, None)) for name in "ab"))
+    [claim] = Hands(store, clock).claim()
+
+    def do(store: Store) -> Any:
+        return store.complete(claim, now=NOON)
+
+    def again(store: Store) -> None:
+        assert do(store)
+
+    return Deed(do, again)
+
+
+def a_sweep(store: Store, clock: ManualClock) -> Deed:
+    a_completion(store, clock).do(store)
+
+    def do(store: Store) -> Any:
+        return store.sweep(now=NOON, limit=10)
+
+    return Deed(do, do)
+
+
+def a_changed_limit(store: Store, clock: ManualClock) -> Deed:
+    store.set_limits({KEY: 1})
+    add(store, *(a_run(limit_keys=(KEY,)) for _ in range(3)))
+    Hands(store, clock).claim()
+
+    def do(store: Store) -> Any:
+        store.change_limit(KEY, 3, now=NOON)
+
+    return Deed(do, do)
+
+
+def a_canceled_schedule(store: Store, clock: ManualClock) -> Deed:
+    added(store, overlap=Overlap.ALLOW)
+    clock.advance(minutes=3)
+    tick(store, clock)
+    Hands(store, clock).claim(1)
+
+    def do(store: Store) -> Any:
+        return store.cancel_schedule("", "digest", now=clock.now())
+
+    return Deed(do, do)
+
+
+def a_pruning(store: Store, clock: ManualClock) -> Deed:
+    add(store, *(a_run(attempts_max=2, unique=UniqueKey(name, NOON + HOUR)) for name in "abc"))
+    for claim in Hands(store, clock).claim(2):
+        Hands(store, clock).record(claim, Failed("no", retry=False))
+    added(store)
+
+    def do(store: Store) -> Any:
+        return store.prune(before=NOON + DAY, limit=10)
+
+    return Deed(do, do)
+
+
+GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Deed], int]]] = {
+    "enqueue": (an_enqueue, 4),
+    "claim": (a_claim, 8),
+    "record": (a_record, 15),
+    "fire": (a_firing, 8),
+    "cancel": (a_cancel, 7),
+    "reap": (a_reaping, 8),
+    "complete": (a_completion, 3),
+    "sweep": (a_sweep, 4),
+    "change_limit": (a_changed_limit, 5),
+    "cancel_schedule": (a_canceled_schedule, 3),
+    "prune": (a_pruning, 4),
+}
+"""What stands before each verb, and how many statements it takes at the least.
+
+The number is there to see that we are where we think we are: between statements.
+"""
+
+
+# ---------------------------------------------------------------- dying
+
+
+@dataclass
+class Deadly:
+    """Runs a store's operations, and kills this process before a statement of the first."""
+
+    store: SqlStore
+    place: int | None  # None: never
+    statements: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._write = self.store._write
+        self.store._write = self.write  # type: ignore[method-assign]
+
+    def write(self, begin: Callable[[], Operation[Any]]) -> Any:
+        answer = self._write(lambda: self._counted(begin()))
+        if self.place == AFTER_COMMIT:
+            _die()
+        return answer
+
+    def _counted(self, operation: Operation[Any]) -> Operation[Any]:
+        self.statements = []
+        try:
+            statement: Statement = next(operation)
+            while True:
+                if self.place == len(self.statements):
+                    _die()
+                self.statements.append(statement.name)
+                statement = operation.send((yield statement))
+        except StopIteration as end:
+            if self.place == len(self.statements):
+                _die()  # all is done but the COMMIT
+            return end.value
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_doing(url: str, deed: Deed, *, place: int) -> None:
+    """Do it in a process that is killed on the way."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            store = open_store(url)
+            Deadly(cast("SqlStore", store), place)
+            deed.do(store)
+        finally:
+            os._exit(1)  # it should not have come this far
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), f"it ended by itself, at {place}"
+    assert os.WTERMSIG(status) == signal.SIGKILL, status
+
+
+# ---------------------------------------------------------------- looking
+
+
+def dump(url: str) -> Dump:
+    """Every row of every table, as it is on disk."""
+    if url.startswith("sqlite:"):
+        path = url.removeprefix("sqlite:///").partition("?")[0]
+        with closing(sqlite3.connect(path)) as connection:
+            found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            return {
+                name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
+                for (name,) in found.fetchall()
+            }
+    with psycopg.connect(url) as server:
+        tables = server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        return {
+            name: sorted(server.execute(f"SELECT * FROM {name}".encode()).fetchall(), key=repr)
+            for (name,) in tables.fetchall()
+        }
+
+
+class Databases:
+    """Fresh databases of one kind, as many as are asked for."""
+
+    def __init__(self, request: pytest.FixtureRequest, kind: str) -> None:
+        self._kind = kind
+        self._numbers = count()
+        self._folder = request.getfixturevalue("tmp_path")
+        self._server: Any = None
+        if kind != "sqlite":
+            self._server = request.getfixturevalue(f"{kind}_databases")
+        self._names: list[str] = []
+
+    def fresh(self) -> str:
+        if self._server is None:
+            # Nothing here is about power cuts, and waiting for the disk is most of the time.
+            return f"sqlite:///{self._folder}/{next(self._numbers)}.db?synchronous=NORMAL"
+        self._names.append(self._server.create_database())
+        url: str = self._server.url(self._names[-1])
+        return url
+
+    def close(self) -> None:
+        for name in self._names:
+            self._server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
+def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
+    made = Databases(request, request.param)
+    yield made
+    made.close()
+
+
+@dataclass
+class Scene:
+    """A database in which a deed is about to be done."""
+
+    url: str
+    deed: Deed
+    before: Dump
+
+    @classmethod
+    def of(cls, verb: str, databases: Databases, monkeypatch: pytest.MonkeyPatch) -> "Scene":
+        # The same ids each time, so that two databases can be compared row by row.
+        monkeypatch.setattr(builders, "_numbers", count(1))
+        url = databases.fresh()
+        store = open_store(url)
+        store.install()
+        deed = GIVEN[verb][0](store, ManualClock(NOON))
+        # A connection must not cross a fork, nor be there when its file is looked at.
+        store.close()
+        return cls(url, deed, dump(url))
+
+    def do(self, act: Callable[[Store], Any]) -> tuple[list[str], Dump]:
+        """Do it unharmed; return the statements that it took, and what is there then."""
+        store = open_store(self.url)
+        watch = Deadly(cast("SqlStore", store), None)
+        act(store)
+        store.close()
+        return watch.statements, dump(self.url)
+
+
+@pytest.mark.parametrize("verb", GIVEN)
+class TestDyingBetweenStatements:
+    """A transaction happens as a whole or not at all, wherever its process dies."""
+
+    def test_nothing_or_all(self, verb, databases, monkeypatch):
+        unharmed = Scene.of(verb, databases, monkeypatch)
+        statements, after = unharmed.do(unharmed.deed.do)
+        assert len(statements) >= GIVEN[verb][1], statements
+        assert after != unharmed.before
+
+        scene = Scene.of(verb, databases, monkeypatch)
+        assert scene.before == unharmed.before
+        for place in range(len(statements) + 1):
+            die_doing(scene.url, scene.deed, place=place)
+            assert dump(scene.url) == scene.before, (
+                f"killed before {[*statements, 'COMMIT'][place]}"
+            )
+        assert scene.do(scene.deed.again)[1] == after
+
+        scene = Scene.of(verb, databases, monkeypatch)
+        die_doing(scene.url, scene.deed, place=AFTER_COMMIT)
+        assert dump(scene.url) == after
+        assert scene.do(scene.deed.again)[1] == after

@@ -1,0 +1,344 @@
+"""Servers go away and come back, answers get lost: nothing is lost, and nothing is twice."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import pytest
+
+from contract.builders import (
+    ANN,
+    BOB,
+    HOUR,
+    MINUTE,
+    NOON,
+    a_run,
+    add,
+    added,
+    all_runs,
+    ids,
+    settled,
+    the_run,
+    tick,
+)
+from servers.postgres import PostgresServer
+from servers.private import HOST
+from servers.proxy import TcpProxy
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.limits import UniqueKey
+from tickwork._domain.outcome import Failed, Outcome, Snoozed, Succeeded
+from tickwork._domain.run import Claim, NewRun
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.transitions import Transition
+from tickwork.errors import StoreUnavailable
+from tickwork.stores.contract import Canceling, Enqueued, Store, Wanted
+from tickwork.stores.postgres import connection
+from tickwork.stores.postgres.store import PostgresStore
+from tickwork.testing import ManualClock
+
+T = TypeVar("T")
+
+KEY = "job:send_email"
+COMMIT = b"\x00COMMIT\x00"  # the statement, rather than READ COMMITTED
+PATIENCE_SECONDS = 60.0
+
+
+def insist(act: Callable[[bool], T]) -> T:
+    """Do it until it works; from the second time on it is a repeat."""
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    is_repeat = False
+    # It ends at the deadline.
+    while True:
+        try:
+            return act(is_repeat)
+        except StoreUnavailable:
+            assert time.monotonic() < give_up_at
+            is_repeat = True
+            time.sleep(0.05)
+
+
+# ---------------------------------------------------------------- servers that stop
+
+
+@dataclass
+class Stream:
+    """Threads that add, claim and record while somebody harms the server."""
+
+    store: Store
+    runs: int
+    added: list[RunId] = field(default_factory=list)
+    handled: Counter[RunId] = field(default_factory=Counter)
+    lost: list[RunId] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    interrupted: int = 0
+
+    def __post_init__(self) -> None:
+        jobs = [self.enqueue_all, self.work, self.work]
+        self.threads = [threading.Thread(target=self.guarded, args=(job,)) for job in jobs]
+        self.has_added = threading.Event()
+        for thread in self.threads:
+            thread.start()
+
+    def guarded(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def insist(self, act: Callable[[bool], T]) -> T:
+        def counted(is_repeat: bool) -> T:
+            self.interrupted += is_repeat
+            return act(is_repeat)
+
+        return insist(counted)
+
+    def enqueue_all(self) -> None:
+        try:
+            for _ in range(self.runs // 5):
+                batch = [a_run(attempts_max=3) for _ in range(5)]
+                answers = self.insist(partial(self.enqueue, batch))
+                assert ids(batch) == [answer.run_id for answer in answers]
+                self.added += ids(batch)
+        finally:
+            self.has_added.set()
+
+    def work(self) -> None:
+        worker = ANN if threading.current_thread() is self.threads[1] else BOB
+        tags = 0
+        while True:
+            is_last = self.has_added.is_set()
+            tags += 1
+            claims = self.insist(partial(self.claim, worker, f"tag {tags}"))
+            if not claims and is_last:
+                return
+            self.handled.update(ids(claims))
+            # Some fail first, and are tried again.
+            steps = [
+                settled(claim, Failed("no", delay=timedelta(0)))
+                if claim.attempt == 1 and claim.run_id.endswith("7")
+                else settled(claim)
+                for claim in claims
+            ]
+            self.lost += self.insist(partial(self.record, steps))
+
+    def enqueue(self, batch: list[NewRun], is_repeat: bool) -> list[Enqueued]:
+        return self.store.enqueue(batch, is_repeat=is_repeat)
+
+    def claim(self, worker: WorkerId, tag: str, is_repeat: bool) -> list[Claim]:
+        found = self.store.find_claims(worker=worker, tag=tag) if is_repeat else []
+        return found or self.store.claim(Wanted(7), worker=worker, tag=tag, now=NOON, lease=HOUR)
+
+    def record(self, steps: list[Transition], is_repeat: bool) -> list[RunId]:
+        return self.store.record(steps, is_repeat=is_repeat)
+
+    def finish(self) -> None:
+        for thread in self.threads:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+        assert self.errors == []
+
+
+@pytest.mark.servers("postgres")
+class TestAServerThatStops:
+    """The store revives by itself; whoever repeats what failed has it once."""
+
+    @pytest.mark.parametrize("way", ["fast", "immediate", "crash"])
+    def test_mid_stream(self, way):
+        with PostgresServer(fsync=False) as server:
+            store = PostgresStore(server.url(server.create_database()))
+            store.install()
+            stream = Stream(store, runs=1500)
+            for _ in range(3):
+                time.sleep(0.3)
+                if way == "crash":
+                    server.crash()
+                    server.start()
+                else:
+                    server.restart(way)
+            stream.finish()
+
+            expected = {run_id: 2 if run_id.endswith("7") else 1 for run_id in stream.added}
+            found = [store.get_run(run_id) for run_id in stream.added]
+            assert stream.interrupted, "it was harmed on the way"
+            assert {run.status for run in found if run} == {RunStatus.COMPLETED}
+            assert None not in found
+            assert not any(store.count_runs().by_phase.values())
+            assert stream.lost == []
+            assert stream.handled == expected
+            store.close()
+
+    def test_that_is_down_is_said_to_be(self):
+        with PostgresServer(fsync=False) as server:
+            store = PostgresStore(server.url(server.create_database()))
+            store.install()
+            server.stop()
+
+            with pytest.raises(StoreUnavailable):
+                store.enqueue([a_run()])
+
+            server.start()
+            add(store, run := a_run())
+            assert ids(all_runs(store)) == [run.id]
+            store.close()
+
+
+# ---------------------------------------------------------------- answers that get lost
+
+
+@pytest.fixture
+def proxy(postgres_server: PostgresServer) -> Iterator[TcpProxy]:
+    with TcpProxy(HOST, postgres_server.port) as made:
+        yield made
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    name = postgres_server.create_database()
+    yield name
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def store(postgres_server: PostgresServer, database: str, proxy: TcpProxy) -> Iterator[Store]:
+    made = PostgresStore(postgres_server.url(database, port=proxy.port))
+    made.install()
+    yield made
+    made.close()
+
+
+def losing(proxy: TcpProxy, act: Callable[[], object]) -> None:
+    """Do it, and lose the answer to its COMMIT."""
+    sprung = proxy.cut_after(COMMIT, answer=b"COMMIT\x00")
+    with pytest.raises(StoreUnavailable):
+        act()
+    assert sprung.wait(10)
+
+
+class TestALostAnswer:
+    """COMMIT was carried out, and nobody heard of it."""
+
+    def test_to_an_enqueue(self, store, proxy):
+        for _ in range(5):
+            batch = [a_run(), a_run(unique=UniqueKey(f"key {len(all_runs(store))}", None))]
+            before = ids(all_runs(store))
+
+            losing(proxy, partial(store.enqueue, batch))
+            answers = store.enqueue(batch, is_repeat=True)
+
+            assert answers == [Enqueued(run.id, is_new=False) for run in batch]
+            assert ids(all_runs(store)) == [*before, *ids(batch)]
+
+    def test_to_a_claim(self, store, proxy):
+        store.set_limits({KEY: 1})
+        add(store, *(a_run(limit_keys=(KEY,)) for _ in range(2)), a_run())
+
+        losing(
+            proxy,
+            lambda: store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE),
+        )
+
+        claims = store.find_claims(worker=ANN, tag="tag")
+        assert len(claims) == 2
+        assert store.claim(Wanted(5), worker=BOB, tag="other", now=NOON, lease=MINUTE) == []
+        assert store.record([settled(claim) for claim in claims]) == []
+        assert {run.token for run in all_runs(store)} == {0, 1}
+
+    def test_to_a_record(self, store, proxy):
+        store.set_limits({KEY: 2})
+        add(store, *(a_run(attempts_max=3, limit_keys=(KEY,)) for _ in range(4)))
+        add(store, *(a_run(attempts_max=3) for _ in range(3)))
+        claims = store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
+        outcomes: list[Outcome] = [
+            Succeeded(),
+            Failed("no"),
+            Succeeded('"done"'),
+            Failed("no"),
+            Snoozed(HOUR),
+        ]
+        steps = [settled(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
+
+        losing(proxy, lambda: store.record(steps))
+        before = [store.story(run.id) for run in all_runs(store)], store.list_jobs()
+
+        assert store.record(steps, is_repeat=True) == []
+        assert ([store.story(run.id) for run in all_runs(store)], store.list_jobs()) == before
+        assert store.list_jobs()[0].failures == 1
+        assert store.count_runs().by_phase[Phase.READY] == 2, "those who waited are let out"
+
+    def test_to_a_tick(self, store, proxy):
+        clock = ManualClock(NOON)
+        added(store)
+
+        losing(proxy, lambda: tick(store, clock))
+
+        assert tick(store, clock).runs == []
+        assert len(all_runs(store)) == 1
+
+    def test_to_a_cancel(self, store, proxy):
+        add(store, run := a_run())
+
+        losing(proxy, lambda: store.cancel(run.id, now=NOON))
+
+        assert store.cancel(run.id, now=NOON) is Canceling.FINISHED
+        assert the_run(store, run).status is RunStatus.CANCELED
+
+
+class TestALostConnection:
+    """Before COMMIT was asked for nothing has happened, and the store tries again by itself."""
+
+    def test_nobody_hears_of_it(self, store, proxy):
+        add(store, first := a_run())
+        proxy.cut(reset=True)
+        proxy.heal()
+
+        add(store, second := a_run())
+        claims = store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
+
+        assert ids(claims) == [first.id, second.id]
+
+    def test_in_the_middle_of_a_transaction(self, store, proxy):
+        add(store, run := a_run(limit_keys=(KEY,)))
+        sprung = proxy.cut_after(b"tickwork_slot")
+
+        [claim] = store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
+
+        assert sprung.is_set()
+        assert (claim.run_id, claim.token) == (run.id, 1)
+
+    def test_with_nobody_there_it_is_said(self, store, proxy):
+        proxy.cut()
+
+        with pytest.raises(StoreUnavailable):
+            store.enqueue([a_run()])
+
+        proxy.heal()
+        add(store, a_run())
+
+
+class TestAStalledConnection:
+    """A server that does not answer does not hold us for ever."""
+
+    def test_the_deadline_fires(self, postgres_server, database, proxy, monkeypatch):
+        monkeypatch.setattr(connection, "_ANSWER_GRACE", timedelta(seconds=0.5))
+        store = PostgresStore(
+            postgres_server.url(database, port=proxy.port), statement_timeout=timedelta(seconds=1)
+        )
+        store.install()
+        run = a_run()
+        proxy.stall()
+        begun = time.monotonic()
+
+        with pytest.raises(StoreUnavailable):
+            store.enqueue([run])
+
+        assert 1.0 < time.monotonic() - begun < 15.0
+        proxy.heal()  # what was held back is delivered, late
+        assert insist(lambda _: store.enqueue([run], is_repeat=True)[0].run_id) == run.id
+        assert ids(all_runs(store)) == [run.id]
+        store.close()

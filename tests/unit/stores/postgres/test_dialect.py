@@ -1,0 +1,86 @@
+"""The SQL of PostgreSQL beside that of SQLite: the same names, used the same way."""
+
+import re
+
+import pytest
+
+from tickwork._domain.status import FINAL, PHASES, RunStatus
+from tickwork.errors import DriverMissing
+from tickwork.stores._sql.migrate import migrations
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores.postgres import connection
+from tickwork.stores.postgres.store import PostgresStore
+
+POSTGRES = Queries("tickwork.stores.postgres")
+SQLITE = Queries("tickwork.stores.sqlite")
+OWN = {"notify", "create_meta", "lock_meta", "server_time"}
+
+BATCHES = sorted(name for name in SQLITE.names if any("?" in part for part in SQLITE(name).parts))
+
+PLACES = re.compile(r"\?(\d*)")
+COLUMNS = re.compile(r":[cv](\d+)\b")
+
+
+class TestNames:
+    """Every query of one dialect is there in the other."""
+
+    def test_they_are_the_same(self):
+        assert POSTGRES.names - OWN == SQLITE.names
+
+    def test_nobody_is_named_who_is_not_there(self):
+        assert POSTGRES.names >= connection._UNASKED | connection._PREPARED
+
+    @pytest.mark.parametrize("name", BATCHES)
+    def test_they_take_the_same_values(self, name):
+        theirs = [part for part in SQLITE(name).parts if "?" in part]
+        places = PLACES.findall(" ".join(theirs))
+        numbered = {int(place) for place in places if place}
+        wanted = max(numbered) if numbered else max(part.count("?") for part in theirs)
+        ours = {int(place) for part in POSTGRES(name).parts for place in COLUMNS.findall(part)}
+
+        # What is said twice over there may be known here from another column.
+        assert ours <= set(range(1, wanted + 1))
+        assert max(ours) >= wanted - 1
+
+    def test_every_batch_says_so(self):
+        ours = {name for name in POSTGRES.names if any(":c1" in p for p in POSTGRES(name).parts)}
+
+        assert sorted(ours - OWN) == BATCHES
+
+
+class TestTables:
+    """The constraints say what the tables of the domain say."""
+
+    @pytest.fixture
+    def script(self) -> str:
+        [first] = migrations("tickwork.stores.postgres")
+        return "\n".join(first.statements)
+
+    def test_every_status_and_phase_has_its_place(self, script):
+        for status, phases in PHASES.items():
+            assert f"'{status.value}'" in script
+            for phase in phases:
+                assert f"'{phase.value}'" in script
+
+    def test_history_takes_what_is_final(self, script):
+        [listed] = re.findall(r"CHECK \(status IN \(([^)]*)\)\)", script)
+
+        assert {RunStatus(word.strip(" '")) for word in listed.split(",")} == FINAL
+
+    def test_another_prefix_goes_everywhere(self):
+        [step] = migrations("tickwork.stores.postgres", prefix="other_")
+
+        assert "tickwork_" not in "\n".join(step.statements)
+
+
+class TestDriver:
+    def test_without_it_the_error_says_what_to_install(self, monkeypatch):
+        import sys
+
+        monkeypatch.setitem(sys.modules, "psycopg", None)
+        for name in ("connection", "pool"):
+            monkeypatch.delitem(sys.modules, f"tickwork.stores.postgres.{name}", raising=False)
+            monkeypatch.delattr(f"tickwork.stores.postgres.{name}", raising=False)
+
+        with pytest.raises(DriverMissing, match=r"pip install 'tickwork\[postgres\]'"):
+            PostgresStore("postgresql://host/db")
