@@ -36,7 +36,8 @@ check: lint ## the fast loop: format, lint, types, imports, tests without server
 	$(BIN)/python -m pytest -q -x -m "not servers and not long" $(PYTEST_ARGS)
 
 test: lint ## everything that must pass before a change lands
-	$(BIN)/python -m pytest -m "not long" --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest src tests/unit tests/contract -m "not long" --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests --ignore=tests/unit --ignore=tests/contract -m "not long" $(PYTEST_ARGS)
 
 test-long: $(READY) ## the variants that take minutes to hours
 	$(BIN)/python -m pytest -m long --timeout=7200 $(PYTEST_ARGS)

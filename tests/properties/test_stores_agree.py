@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import Phase as Stage
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -758,13 +759,18 @@ class TestStoresAgree:
     """A store on SQL answers, and shows, what the store in memory does."""
 
     def test_whatever_is_done(self, kind, request):
-        self.compare(kind, request, examples=EXAMPLES[kind])
+        # A failure is shown as it was found: making it small may take longer than a test may.
+        stages = [Stage.reuse, Stage.generate]
+        self.compare(kind, request, examples=EXAMPLES[kind], stages=stages)
 
     @pytest.mark.long
     def test_for_longer(self, kind, request):
-        self.compare(kind, request, examples=20 * EXAMPLES[kind])
+        stages = [Stage.reuse, Stage.generate, Stage.shrink]
+        self.compare(kind, request, examples=20 * EXAMPLES[kind], stages=stages)
 
-    def compare(self, kind: str, request: pytest.FixtureRequest, *, examples: int) -> None:
+    def compare(
+        self, kind: str, request: pytest.FixtureRequest, *, examples: int, stages: list[Stage]
+    ) -> None:
         url = url_of(kind, request)
         store = open_store(url)
         store.install()
@@ -778,6 +784,7 @@ class TestStoresAgree:
             machine,  # type: ignore[arg-type]  # whatever makes one will do
             settings=settings(
                 max_examples=examples,
+                phases=stages,
                 stateful_step_count=50,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

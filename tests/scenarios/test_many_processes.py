@@ -91,11 +91,12 @@ class Crew:
             seed=self.random.getrandbits(32),
             stalls=stalls,
         )
+        paths = [str(TESTS_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
         with (self.folder / f"{serial}.stderr").open("wb") as stderr:
             self.processes[seat] = subprocess.Popen(
                 [sys.executable, store_worker.__file__, orders.to_text()],
                 stderr=stderr,
-                env={**os.environ, "PYTHONPATH": str(TESTS_FOLDER)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             )
         self.serials[seat] = serial
 

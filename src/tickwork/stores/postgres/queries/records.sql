@@ -184,10 +184,14 @@ SELECT id, tenant, job, queue, priority, 'canceled', due_at, expires_at, args, t
 FROM gone;
 
 -- name: runs_of_schedule
+WITH found AS MATERIALIZED (
+    SELECT id FROM tickwork_run
+    WHERE schedule = :schedule::text AND tenant = :tenant::text
+    LIMIT :limit::bigint
+)
 SELECT id, status, limit_keys FROM tickwork_run
-WHERE schedule = :schedule::text AND tenant = :tenant::text
+WHERE id = ANY (ARRAY(SELECT id FROM found))
 ORDER BY id
-LIMIT :limit::bigint
 FOR UPDATE;
 
 -- name: request_cancel_of_schedules
