@@ -20,6 +20,7 @@
     ├── StoreError                   the database, or the way to it
     │   ├── InvalidStoreUrl          (ValueError) a URL that names no store
     │   ├── StoreUnavailable         (ConnectionError) it does not answer
+    │   │   └── OutcomeUnknown       it went after COMMIT was sent
     │   ├── StoreBusy                (TimeoutError) it answers, but others hold the lock
     │   ├── DriverMissing            (ImportError) an extra is not installed
     │   ├── ServerTooOld             it lacks what tickwork needs
@@ -350,6 +351,25 @@ class StoreUnavailable(StoreError, ConnectionError):
             f"The store at {masked(url)} cannot be reached.",
             why=reason,
             fix="See that the server is up and the URL is right; `tickwork doctor` looks closer.",
+        )
+        self.url = masked(url)
+        self.reason = reason
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection went after COMMIT was sent: it may have been carried out, or not.
+
+    Whoever repeats it must say so: ``is_repeat=True``.
+    """
+
+    code = "outcome-unknown"
+
+    def __init__(self, url: str, reason: str) -> None:
+        StoreError.__init__(
+            self,
+            f"The connection to {masked(url)} went while a change was being committed.",
+            why=reason,
+            fix="Repeat it with is_repeat=True: what has landed is not done again.",
         )
         self.url = masked(url)
         self.reason = reason

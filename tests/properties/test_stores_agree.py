@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 import pytest
@@ -20,13 +20,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import Phase as Stage
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
-    consumes,
     initialize,
     invariant,
-    multiple,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -163,22 +159,99 @@ outcomes: Final[st.SearchStrategy[Outcome]] = st.sampled_from(
 )
 
 workers: Final = st.sampled_from([ANN, BOB, CAT])
-limits: Final = st.sampled_from(LIMITS)
+
+Deeds: TypeAlias = dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]]
+
+ALWAYS: Final[Deeds] = {
+    "time_passes": (
+        9,
+        {
+            "length": st.sampled_from([SECOND, SECOND * 30, MINUTE, MINUTE * 3, MINUTE * 5, HOUR]),
+            "upkeep": st.sampled_from([("stage",), ("stage", "reap"), ("sweep",), ()]),
+        },
+    ),
+    "enqueue": (
+        9,
+        {
+            "plans": st.lists(run_plans, min_size=1, max_size=6),
+            "is_doubted": st.booleans(),
+        },
+    ),
+    "claim": (
+        14,
+        {
+            "worker": workers,
+            "limit": st.sampled_from([1, 2, 3, ALL, ALL]),
+            "queues": st.sampled_from([None, None, None, ("default",), ("slow", "unheard of")]),
+            "jobs": st.sampled_from([None, None, None, ("mail", "plain"), ("resize",)]),
+            "is_ahead": st.sampled_from([False, False, False, False, True]),
+            "lease": st.sampled_from([SECOND * 30, MINUTE * 2]),
+            "looks_short": st.booleans(),
+        },
+    ),
+    "worker_died": (1, {"worker": workers}),
+    "prune": (
+        2,
+        {
+            "age": st.sampled_from([timedelta(0), MINUTE, HOUR]),
+            "with_definitions": st.booleans(),
+        },
+    ),
+    "park": (
+        2,
+        {
+            "pairs": st.sets(st.sampled_from(PAIRS), min_size=1, max_size=3),
+            "is_parking": st.sampled_from([False, False, True]),
+        },
+    ),
+    "pause": (
+        2,
+        {
+            "kind": st.sampled_from(PauseKind),
+            "name": st.sampled_from(["default", "slow", "mail", "resize"]),
+            "length": st.sampled_from([None, MINUTE]),
+            "is_pausing": st.sampled_from([False, False, True]),
+        },
+    ),
+    "change_limit": (
+        4,
+        {
+            "name": st.sampled_from(LIMITS),
+            "slots": st.sampled_from([None, 0, 1, 1, 2, 3]),
+            "by_code": st.booleans(),
+        },
+    ),
+    "add_schedule": (
+        2,
+        {
+            "job": st.sampled_from(sorted(JOBS)),
+            "overlap": st.sampled_from(Overlap),
+            "misfire": st.sampled_from(Misfire),
+            "tenant": st.sampled_from(["", "", "", "acme"]),
+            "origin": st.sampled_from(Origin),
+            "lives": st.sampled_from([None, None, MINUTE * 10]),
+        },
+    ),
+}
+FIRE: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "jobs": st.sampled_from([None, tuple(JOBS), ("mail",), ("resize", "plain")]),
+    "wait": st.sampled_from([timedelta(0), MINUTE, MINUTE, MINUTE * 4]),
+}
+TENDING: Final = ("pause", "pause for a while", "resume", "resume", "cancel", "stamp")
 
 
 class StoresAgree(RuleBasedStateMachine):
     """Every rule does the same to both stores, and compares what they say."""
-
-    runs = Bundle("runs")  # ids
-    claims = Bundle("claims")  # of now and of long ago
-    schedules = Bundle("schedules")  # rows, of now and of long ago
-    records = Bundle("records")  # steps that were recorded
 
     def __init__(self, opened: Callable[[], Store]) -> None:
         super().__init__()
         self.clock = ManualClock(NOON)
         self.memory = MemoryStore(self.clock)
         self.sql = opened()
+        self.runs: list[RunId] = []
+        self.claims: list[Claim] = []  # of now and of long ago
+        self.schedules: list[ScheduleRow] = []  # of now and of long ago
+        self.records: list[list[Transition]] = []
         self.numbers = 0
         self.tokens: dict[RunId, int] = {}
         self.finished: dict[RunId, Run] = {}
@@ -186,6 +259,62 @@ class StoresAgree(RuleBasedStateMachine):
         self.doubted: list[list[NewRun]] = []
         self.told: dict[RunId, Run] = {}
         self.closed: set[str] = set()  # schedules whose skips are no longer counted together
+
+    # ------------------------------------------------------------ what comes next
+
+    @initialize(slots=st.lists(st.integers(0, 2), min_size=3, max_size=3))
+    def begin(self, slots: list[int]) -> None:
+        self.both(lambda store: store.set_limits(dict(zip(LIMITS, slots, strict=True))))
+
+    @rule(data=st.data())
+    def something_happens(self, data: st.DataObject) -> None:
+        """One deed of those that mean something now; by weight, so that most of them do.
+
+        One rule rather than one for each deed: left to itself, Hypothesis leaves out half of
+        the rules of each example, and then hardly a run is ever claimed and recorded.
+        """
+        possible = self.deeds()
+        names = [name for name, (weight, _) in possible.items() for _ in range(weight)]
+        name = data.draw(st.sampled_from(names), label="what")
+        said = data.draw(st.fixed_dictionaries(possible[name][1]), label="how")
+        getattr(self, name)(**said)
+
+    def deeds(self) -> Deeds:
+        """What can be done now: how often, and with what."""
+        found = dict(ALWAYS)
+        if self.doubted:
+            found["enqueue_again"] = (2, {})
+        if self.runs:
+            runs = st.sampled_from(self.runs[-20:])
+            found["cancel"] = (2, {"run_id": runs})
+            found["reschedule"] = (2, {"run_id": runs, "delay": delays(-MINUTE)})
+        if self.claims:
+            claims = self.some_claims()
+            ended = st.lists(st.tuples(claims, outcomes, st.booleans()), min_size=1, max_size=5)
+            is_told = st.sampled_from([False, False, False, False, True])
+            found["record"] = (16, {"ended": ended, "is_cancel_requested": is_told})
+            lengths = st.sampled_from([SECOND, MINUTE * 2])
+            found["extend"] = (
+                4,
+                {"claim": claims, "length": lengths, "has_started": st.booleans()},
+            )
+            found["say"] = (1, {"claim": claims, "progress": st.sampled_from([None, "half"])})
+            found["complete"] = (2, {"claim": claims})
+        if self.records:
+            found["record_again"] = (3, {"steps": st.sampled_from(self.records[-5:])})
+        if self.schedules:
+            rows = st.sampled_from(self.schedules[-6:])
+            found["fire"] = (8, FIRE)
+            found["change_schedule"] = (1, {"row": rows, "overlap": st.sampled_from(Overlap)})
+            found["tend_schedule"] = (2, {"row": rows, "deed": st.sampled_from(TENDING)})
+        return found
+
+    def some_claims(self) -> st.SearchStrategy[Claim]:
+        """Those that hold, more often than others."""
+        token_by_run = {run.id: run.token for run in self.in_phases(Phase.RUNNING)}
+        holding = [claim for claim in self.claims if token_by_run.get(claim.run_id) == claim.token]
+        recent = st.sampled_from(self.claims[-12:])
+        return st.one_of(st.sampled_from(holding), recent) if holding else recent
 
     # ------------------------------------------------------------ hands
 
@@ -213,48 +342,20 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ time
 
-    @rule(
-        length=st.sampled_from([SECOND, SECOND * 30, MINUTE, MINUTE * 5, HOUR]),
-        upkeep=st.sets(st.sampled_from(["stage", "reap", "sweep"])),
-    )
-    def time_passes(self, length: timedelta, upkeep: set[str]) -> None:
+    def time_passes(self, length: timedelta, upkeep: tuple[str, ...]) -> None:
         self.clock.advance(length)
-        for deed in sorted(upkeep):
+        for deed in upkeep:
             getattr(self, deed)()
 
     # ------------------------------------------------------------ runs in
 
-    @initialize(target=schedules, slots=st.lists(st.integers(0, 2), min_size=3, max_size=3))
-    def begin(self, slots: list[int]) -> Any:
-        self.both(lambda store: store.set_limits(dict(zip(LIMITS, slots, strict=True))))
-        said: dict[str, Any] = {"tenant": "", "lives": None}
-        return multiple(
-            self.add_schedule(
-                job="plain",
-                overlap=Overlap.SKIP,
-                misfire=Misfire.ALL,
-                origin=Origin.CODE,
-                **said,
-            ),
-            self.add_schedule(
-                job="mail",
-                overlap=Overlap.QUEUE_ONE,
-                misfire=Misfire.ONE,
-                origin=Origin.API,
-                **said,
-            ),
-        )
-
-    @rule(target=runs, plans=st.lists(run_plans, min_size=1, max_size=5), is_doubted=st.booleans())
-    def enqueue(self, plans: list[RunPlan], is_doubted: bool) -> Any:
+    def enqueue(self, plans: list[RunPlan], is_doubted: bool) -> None:
         batch = [self.new_run(plan) for plan in plans]
         self.both(lambda store: store.enqueue(batch))
+        self.runs += [run.id for run in batch]
         if is_doubted:
             self.doubted.append(batch)
-        return multiple(*(run.id for run in batch))
 
-    @precondition(lambda self: self.doubted)
-    @rule()
     def enqueue_again(self) -> None:
         # What was pruned is unknown, and would be added anew.
         kept = [run for run in self.doubted.pop() if run.id not in self.pruned]
@@ -280,16 +381,6 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ claims
 
-    @rule(
-        target=claims,
-        worker=workers,
-        limit=st.sampled_from([1, 2, 3, ALL]),
-        queues=st.sampled_from([None, None, None, ("default",), ("slow", "unheard of")]),
-        jobs=st.sampled_from([None, None, ("mail", "plain"), ("resize",)]),
-        is_ahead=st.sampled_from([False, False, False, True]),
-        lease=st.sampled_from([SECOND * 30, MINUTE * 2]),
-        looks_short=st.booleans(),
-    )
     def claim(
         self,
         *,
@@ -300,12 +391,12 @@ class StoresAgree(RuleBasedStateMachine):
         is_ahead: bool,
         lease: timedelta,
         looks_short: bool,
-    ) -> Any:
+    ) -> None:
         waiting = self.in_phases(Phase.READY, Phase.BLOCKED)
         crashed = [run for run in waiting if run.crashes]
         is_tangled = any(len(run.limit_keys) > 1 for run in waiting)
         if is_tangled and len(crashed) > 1 and any(run.limit_keys for run in crashed):
-            return multiple()  # which of those that crashed comes first is free
+            return  # which of those that crashed comes first is free
         if is_tangled or len(crashed) > 1:
             limit = ALL
         wanted = Wanted(limit, queues, jobs, is_ahead)
@@ -333,7 +424,7 @@ class StoresAgree(RuleBasedStateMachine):
         assert len(claims) <= limit
         self.both(lambda store: store.find_claims(worker=worker, tag=tag))
         self.check_limits(claims)
-        return multiple(*claims)
+        self.claims += claims
 
     def check_limits(self, claims: list[Claim]) -> None:
         """Nobody was let into a limit that is full now."""
@@ -344,16 +435,13 @@ class StoresAgree(RuleBasedStateMachine):
                 slots = 1 if is_kept_between_attempts(key) else slots_by_limit.get(limit_of(key), 0)
                 assert slots == 0 or taken[key] <= slots, (key, taken, slots)
 
-    @rule(claim=claims, length=st.sampled_from([SECOND, MINUTE * 2]), has_started=st.booleans())
     def extend(self, claim: Claim, length: timedelta, has_started: bool) -> None:
         held = [Held(claim.run_id, claim.token, self.now if has_started else None)]
         self.both(lambda store: store.extend_leases(held, until=self.now + length))
 
-    @rule(worker=workers)
     def worker_died(self, worker: WorkerId) -> None:
         self.both(lambda store: store.release_worker(worker, now=self.now))
 
-    @rule(claim=claims, progress=st.sampled_from([None, "half"]))
     def say(self, claim: Claim, progress: str | None) -> None:
         self.both(lambda store: store.save_progress(claim, progress=progress, checkpoint="7"))
         if self.run_of(claim.run_id) is not None:
@@ -362,24 +450,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ ends
 
-    @rule(
-        target=records,
-        ended=st.lists(st.tuples(consumes(claims), outcomes, st.booleans()), max_size=4),
-        is_cancel_requested=st.sampled_from([False, False, False, True]),
-    )
-    def record_once(
-        self, ended: list[tuple[Claim, Outcome, bool]], is_cancel_requested: bool
-    ) -> Any:
-        return self.record(ended, is_cancel_requested)
-
-    @rule(
-        target=records,
-        ended=st.lists(st.tuples(claims, outcomes, st.booleans()), max_size=4),
-        is_cancel_requested=st.sampled_from([False, False, False, True]),
-    )
-    def record(
-        self, ended: list[tuple[Claim, Outcome, bool]], is_cancel_requested: bool
-    ) -> list[Transition]:
+    def record(self, ended: list[tuple[Claim, Outcome, bool]], is_cancel_requested: bool) -> None:
         steps: dict[RunId, Transition] = {}
         for claim, outcome, has_started in ended:
             run = self.run_of(claim.run_id)
@@ -400,7 +471,7 @@ class StoresAgree(RuleBasedStateMachine):
                 is_cancel_requested=is_cancel_requested,
             )
         self.both(lambda store: store.record(list(steps.values())))
-        return list(steps.values())
+        self.records.append(list(steps.values()))
 
     def may_skip(self, claim: Claim) -> bool:
         """Whether the newest firing is skipped: which row counts an older one is free."""
@@ -425,12 +496,10 @@ class StoresAgree(RuleBasedStateMachine):
         if row is not None:
             self.both(lambda store: store.remove_schedule(row.id))
 
-    @rule(steps=records)
     def record_again(self, steps: list[Transition]) -> None:
         kept = [step for step in steps if step.claim.run_id not in self.pruned]
         self.both(lambda store: store.record(kept, is_repeat=True))
 
-    @rule(claim=claims)
     def complete(self, claim: Claim) -> None:
         self.close_schedule(self.run_of(claim.run_id))
         self.both(lambda store: store.complete(claim, now=self.now, result='"done"'))
@@ -449,12 +518,10 @@ class StoresAgree(RuleBasedStateMachine):
 
         self.both(lambda store: sorted(store.reap(now=self.now, limit=ALL, verdict=verdict)))
 
-    @rule(run_id=runs)
     def cancel(self, run_id: RunId) -> None:
         self.close_schedule(self.run_of(run_id))
         self.both(lambda store: store.cancel(run_id, now=self.now, reason="not needed"))
 
-    @rule(run_id=runs, delay=delays(-MINUTE))
     def reschedule(self, run_id: RunId, delay: timedelta) -> None:
         due_at = self.now + delay
         self.both(lambda store: store.reschedule(run_id, due_at=due_at, now=self.now))
@@ -462,7 +529,6 @@ class StoresAgree(RuleBasedStateMachine):
     def sweep(self) -> None:
         self.both(lambda store: store.sweep(now=self.now, limit=ALL))
 
-    @rule(age=st.sampled_from([MINUTE, HOUR, timedelta(0)]), with_definitions=st.booleans())
     def prune(self, age: timedelta, with_definitions: bool) -> None:
         before = {run.id for run in every_run(self.memory)}
         tenants = {run.tenant for run in every_run(self.memory)}
@@ -480,19 +546,12 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what people do
 
-    @rule(pairs=st.sets(st.sampled_from(PAIRS), min_size=1, max_size=3), is_parking=st.booleans())
     def park(self, pairs: set[tuple[str, str]], is_parking: bool) -> None:
         if is_parking:
             self.both(lambda store: store.park(pairs, limit=ALL))
         else:
             self.both(lambda store: store.unpark(pairs, limit=ALL))
 
-    @rule(
-        kind=st.sampled_from(PauseKind),
-        name=st.sampled_from(["default", "slow", "mail", "resize"]),
-        length=st.sampled_from([None, MINUTE]),
-        is_pausing=st.booleans(),
-    )
     def pause(self, kind: PauseKind, name: str, length: timedelta | None, is_pausing: bool) -> None:
         until = None if length is None else self.now + length
         if is_pausing:
@@ -500,7 +559,6 @@ class StoresAgree(RuleBasedStateMachine):
         else:
             self.both(lambda store: store.resume(kind, name))
 
-    @rule(name=limits, slots=st.none() | st.integers(0, 3), by_code=st.booleans())
     def change_limit(self, name: str, slots: int | None, by_code: bool) -> None:
         if by_code and slots is not None:
             self.both(lambda store: store.set_limits({name: slots}))
@@ -509,15 +567,6 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ schedules
 
-    @rule(
-        target=schedules,
-        job=st.sampled_from(sorted(JOBS)),
-        overlap=st.sampled_from(Overlap),
-        misfire=st.sampled_from(Misfire),
-        tenant=st.sampled_from(["", "", "acme"]),
-        origin=st.sampled_from(Origin),
-        lives=st.sampled_from([None, None, MINUTE * 10]),
-    )
     def add_schedule(
         self,
         *,
@@ -527,7 +576,7 @@ class StoresAgree(RuleBasedStateMachine):
         tenant: str,
         origin: Origin,
         lives: timedelta | None,
-    ) -> ScheduleRow:
+    ) -> None:
         number = self.a_number()
         spec = a_schedule(
             f"schedule {number}",
@@ -540,19 +589,19 @@ class StoresAgree(RuleBasedStateMachine):
             until=None if lives is None else self.now + lives,
         )
         schedule_id = ScheduleId(self.an_id())
-        return self.both(
+        row = self.both(
             lambda store: store.add_schedule(
                 schedule_id, spec, now=self.now, next_due_at=self.next_instant()
             )
         )
+        self.schedules.append(row)
 
     def next_instant(self) -> datetime:
         found = RULE.next_after(self.now)
         assert found is not None
         return found
 
-    @rule(target=schedules, row=schedules, overlap=st.sampled_from(Overlap))
-    def change_schedule(self, row: ScheduleRow, overlap: Overlap) -> Any:
+    def change_schedule(self, row: ScheduleRow, overlap: Overlap) -> None:
         """By whoever read it a moment ago, or long ago: then it is not changed."""
         said = {name: getattr(row.spec, name) for name in ("name", "job", "rule", "tenant", "args")}
         # Never twice the same: whether that is a change is free.
@@ -562,12 +611,9 @@ class StoresAgree(RuleBasedStateMachine):
                 row, spec, now=self.now, next_due_at=self.next_instant()
             )
         )
-        return multiple() if changed is None else changed
+        if changed is not None:
+            self.schedules.append(changed)
 
-    @rule(
-        row=schedules,
-        deed=st.sampled_from(["pause", "pause for a while", "resume", "cancel", "stamp"]),
-    )
     def tend_schedule(self, row: ScheduleRow, deed: str) -> None:
         def act(store: Store) -> Any:
             match deed:
@@ -591,12 +637,7 @@ class StoresAgree(RuleBasedStateMachine):
             self.closed.add(row.spec.name)
         self.both(act)
 
-    @rule(
-        target=runs,
-        jobs=st.sampled_from([None, tuple(JOBS), ("mail",), ("resize", "plain")]),
-        wait=st.sampled_from([timedelta(0), MINUTE, MINUTE, MINUTE * 4]),
-    )
-    def fire(self, jobs: tuple[str, ...] | None, wait: timedelta) -> Any:
+    def fire(self, jobs: tuple[str, ...] | None, wait: timedelta) -> None:
         self.clock.advance(wait)
         known = JOBS if jobs is None else {name: JOBS[name] for name in jobs}
 
@@ -611,7 +652,7 @@ class StoresAgree(RuleBasedStateMachine):
                 ),
             )
 
-        return multiple(*(run.id for run in self.both(act).runs))
+        self.runs += [run.id for run in self.both(act).runs]
 
     # ------------------------------------------------------------ what must be so
 

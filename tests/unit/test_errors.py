@@ -33,6 +33,7 @@ EXAMPLES = [
     errors.StoreError("What."),
     errors.InvalidStoreUrl("oracle://app:s3cret@db", "there is no such store."),
     errors.StoreUnavailable(URL, "connection refused"),
+    errors.OutcomeUnknown(URL, "connection refused"),
     errors.StoreBusy("sqlite:///jobs.db", waited=timedelta(seconds=5)),
     errors.DriverMissing("psycopg", extra="postgres"),
     errors.ServerTooOld("PostgreSQL", found="9.4", needed="13"),

@@ -18,6 +18,7 @@ from servers.proxy import TcpProxy
 from tickwork._domain.status import RunStatus
 from tickwork.errors import (
     InvalidStoreUrl,
+    OutcomeUnknown,
     SchemaMissing,
     ServerTooOld,
     StoreBusy,
@@ -26,7 +27,7 @@ from tickwork.errors import (
 )
 from tickwork.stores.contract import Enqueued, Wanted
 from tickwork.stores.postgres import connection as connection_module
-from tickwork.stores.postgres.store import OutcomeUnknown, PostgresStore
+from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.postgres.values import Message
 
 SECOND = timedelta(seconds=1)

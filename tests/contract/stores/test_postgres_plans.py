@@ -56,6 +56,14 @@ SELECT gen_random_uuid(), '', 'schedule' || n, 'job' || n %% 20, '', '', '{}', '
 FROM generate_series(1, 10000) AS n;
 """
 
+ALL_OF_A_KIND = """
+INSERT INTO tickwork_run (
+    id, tenant, job, queue, priority, status, phase, due_at, args, attempts_max, created_at
+)
+SELECT gen_random_uuid(), '', 'job1', 'queue1', 1, 'pending', 'ready', n, '{}', 1, n
+FROM generate_series(1, 5000) AS n
+"""
+
 WANTED: dict[str, Any] = {
     "queues": None,
     "jobs": ["job1", "job2"],
@@ -133,7 +141,10 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.fixture(scope="class", params=["never looked at", "looked at when empty", "up to date"])
+STATISTICS = ("never looked at", "looked at when empty", "when all was of a kind", "up to date")
+
+
+@pytest.fixture(scope="class", params=STATISTICS)
 def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[PostgresStore]:
     """A store with thousands of rows of every kind, and statistics that fit or do not."""
     database = postgres_databases.create_database()
@@ -146,6 +157,10 @@ def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[P
             )
         if request.param == "looked at when empty":
             connection.execute("ANALYZE")
+        if request.param == "when all was of a kind":
+            connection.execute(ALL_OF_A_KIND)
+            connection.execute("ANALYZE")
+            connection.execute("TRUNCATE tickwork_run")
         with psycopg.ClientCursor(connection) as cursor:
             cursor.execute(FILL, {"worker": ANN})
         if request.param == "up to date":
@@ -193,6 +208,11 @@ class TestPlans:
         [values] = [values for other, values, _ in HOT if other == "pick_ready"]
 
         assert "Bitmap" not in plans(store, store.query("pick_ready", **values))
+
+    def test_a_claim_by_pairs_does_not_walk_through_those_of_others(self, store):
+        [values] = [values for other, values, _ in HOT if other == "pick_by_pairs"]
+
+        assert "tickwork_run_ready" not in plans(store, store.query("pick_by_pairs", **values))
 
 
 PREPARED = tuple(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tickwork.errors import (
     DriverMissing,
     InvalidStoreUrl,
+    OutcomeUnknown,
     SchemaMissing,
     ServerTooOld,
     StoreBusy,
     StoreError,
     StoreUnavailable,
-    masked,
 )
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.migrate import (
@@ -66,25 +66,6 @@ _CONFLICTS: Final = frozenset(
     }
 )
 """What may be over when it is tried again."""
-
-
-class OutcomeUnknown(StoreUnavailable):
-    """The connection went after COMMIT was sent: it may have been carried out, or not.
-
-    Whoever repeats it must say so: ``is_repeat=True``.
-    """
-
-    code = "outcome-unknown"
-
-    def __init__(self, url: str, reason: str) -> None:
-        StoreError.__init__(
-            self,
-            f"The connection to {masked(url)} went while a change was being committed.",
-            why=reason,
-            fix="Repeat it with is_repeat=True: what has landed is not done again.",
-        )
-        self.url = masked(url)
-        self.reason = reason
 
 
 class PostgresStore(SqlStore):

@@ -184,9 +184,9 @@ SELECT queue, job FROM pairs;
 
 -- name: pick_by_pairs
 -- The best of each pair, then the best of those, locked as in pick_ready. Each pair gives twice
--- as many as are wanted: half of them may be in another's hands. A pair is asked for as a range,
--- in the order of the index of pairs: with equality, the index of what is ready would
--- have the right order too, and a planner that takes the pair for a common one would walk all of it.
+-- as many as are wanted: half of them may be in another's hands. The job is asked for as a range,
+-- and comes first in the order: were it an equality, the index of what is ready would be in the
+-- right order too, and a planner that takes the pair for a common one would walk through all of it.
 SELECT run.*
 FROM (
     SELECT best.place
@@ -195,9 +195,9 @@ FROM (
         SELECT ctid AS place, queue, job, limit_keys, crashes, priority, due_at, id
         FROM tickwork_run
         WHERE phase = 'ready'
-          AND (queue, job) >= (pair ->> 0, pair ->> 1)
-          AND (queue, job) <= (pair ->> 0, pair ->> 1)
-        ORDER BY queue, job, priority, due_at, id
+          AND queue = pair ->> 0
+          AND job BETWEEN pair ->> 1 AND pair ->> 1
+        ORDER BY job, priority, due_at, id
         LIMIT 2 * :limit::bigint
     ) AS best
     WHERE {is_wanted}
@@ -335,10 +335,7 @@ WITH chosen AS MATERIALIZED (
     FROM unnest(:c1::text[], :c2::text[], :c3::bigint[]) AS pair (queue, job, most)
     CROSS JOIN LATERAL (
         SELECT id FROM tickwork_run
-        WHERE phase = 'ready'
-          AND (queue, job) >= (pair.queue, pair.job)
-          AND (queue, job) <= (pair.queue, pair.job)
-        ORDER BY queue, job
+        WHERE phase = 'ready' AND queue = pair.queue AND job = pair.job
         LIMIT pair.most
         FOR UPDATE SKIP LOCKED
     ) AS run
@@ -353,10 +350,7 @@ WITH chosen AS MATERIALIZED (
     FROM unnest(:c1::text[], :c2::text[], :c3::bigint[]) AS pair (queue, job, most)
     CROSS JOIN LATERAL (
         SELECT id FROM tickwork_run
-        WHERE phase = 'parked'
-          AND (queue, job) >= (pair.queue, pair.job)
-          AND (queue, job) <= (pair.queue, pair.job)
-        ORDER BY queue, job
+        WHERE phase = 'parked' AND queue = pair.queue AND job = pair.job
         LIMIT pair.most
         FOR UPDATE SKIP LOCKED
     ) AS run
