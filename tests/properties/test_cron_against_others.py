@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
+from apscheduler.triggers.cron import CronTrigger
 from croniter import CroniterBadCronError, CroniterBadDateError, croniter
 from cronsim import CronSim, CronSimError
 
@@ -773,8 +774,7 @@ class TestAgainstApscheduler:
 
     @staticmethod
     def theirs(expr: str, zone: ZoneInfo, after: datetime) -> datetime:
-        cron = pytest.importorskip("apscheduler.triggers.cron")
-        trigger = cron.CronTrigger.from_crontab(expr, timezone=zone)
+        trigger = CronTrigger.from_crontab(expr, timezone=zone)
         fires: datetime = trigger.get_next_fire_time(after, after + timedelta(seconds=1))
         return fires
 

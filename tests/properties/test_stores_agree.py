@@ -540,6 +540,8 @@ class StoresAgree(RuleBasedStateMachine):
             return store.prune(before=self.now - age, limit=ALL, with_definitions=is_thorough)
 
         self.both(act)
+        # A repeat that comes after its key's window was pruned: who holds the key is free.
+        self.doubted.clear()
         left = {row.spec.name for row in self.memory.list_schedules()}
         self.closed |= {run.schedule for run in every_run(self.memory) if run.schedule} - left
         self.pruned |= before - {run.id for run in every_run(self.memory)}
@@ -560,8 +562,11 @@ class StoresAgree(RuleBasedStateMachine):
             self.both(lambda store: store.resume(kind, name))
 
     def change_limit(self, name: str, slots: int | None, by_code: bool) -> None:
+        before = {row.name: row.slots for row in self.memory.list_limits()}
         if by_code and slots is not None:
-            self.both(lambda store: store.set_limits({name: slots}))
+            # Said once more, it is no change: whether anybody is let out then is free.
+            other = slots + 1 if before.get(name) == slots else slots
+            self.both(lambda store: store.set_limits({name: other}))
         else:
             self.both(lambda store: store.change_limit(name, slots, now=self.now))
 

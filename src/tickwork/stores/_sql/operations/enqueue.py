@@ -27,6 +27,10 @@ def enqueue(
         fresh = [run for run in fresh if run.id not in holder_by_id]
     if fresh:
         yield from insert_runs(query, fresh)
+        # The first try may have committed, and even finished, since we looked. It left the
+        # table of the living, so nothing kept us from adding it again: look once more.
+        if is_repeat and (yield query("find_finished", ids=[run.id for run in fresh])):
+            raise Overtaken
     return [Enqueued(holder_by_id.get(run.id, run.id), run.id not in holder_by_id) for run in runs]
 
 
