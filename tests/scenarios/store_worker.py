@@ -53,7 +53,12 @@ ATTEMPTS_MAX: Final = 3
 BATCH: Final = 40
 RETRY: Final = Fixed(attempts_max=ATTEMPTS_MAX, delay=timedelta(milliseconds=80))
 LEASES: Final = (timedelta(seconds=2), timedelta(seconds=3), timedelta(seconds=5))
-STALL_SECONDS: Final = 2.4  # longer than the shortest lease
+SLOW_OF: Final = 250
+"""Of so many runs one is slow, among the first 1,000: its worker stalls past its lease, and
+finds when it wakes that another holds the run."""
+
+STALL_SECONDS: Final = 2.8
+SLOW_SECONDS: Final = 1.5
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 JOBS: Final = {"ticked": JobSpec(name="ticked", retry=RETRY)}
@@ -84,6 +89,8 @@ def numbered_run(number: int, *, now: datetime) -> NewRun:
         job, queue, keys = "mail", "mail", ("queue:mail",)
     elif kind == 4:
         job, queue, keys = "both", "mail", ("job:both", "queue:mail", f"account:both={value % 12}")
+    if is_slow(number):
+        job, queue, keys = "slow", "default", ()
     delay = MILLISECOND * (value % 2500) if value % 4 == 0 else MILLISECOND * 0
     return NewRun(
         id=run_id_of(number),
@@ -97,6 +104,10 @@ def numbered_run(number: int, *, now: datetime) -> NewRun:
     )
 
 
+def is_slow(number: int) -> bool:
+    return number % SLOW_OF == 0 and number < 1000
+
+
 def all_limit_keys() -> list[str]:
     charged = [f"account:charge={value}" for value in range(40)]
     both = [f"account:both={value}" for value in range(12)]
@@ -105,6 +116,8 @@ def all_limit_keys() -> list[str]:
 
 def outcome_of(claim: Claim) -> Outcome:
     """What the "handler" does with this attempt: the same whoever makes it."""
+    if claim.job == "slow":
+        return Succeeded()
     dice = (number_of(claim.run_id) * 7919 + claim.attempt * 104_729) % 100
     if dice < 8:
         return Failed("it does, now and then")
@@ -159,7 +172,6 @@ class Orders:
     runs: int  # that the test adds, numbered from 0
     uniques: int  # runs with unique keys that it shall add
     seed: int
-    stalls: bool = False
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -206,7 +218,6 @@ class StoreWorker:
         self.random = random.Random(orders.seed)
         self.number = orders.serial * 1_000_000_000
         self.uniques_left = orders.uniques
-        self.has_stalled = not orders.stalls
         self.upkeep_at = 0.0
         self.slowest = 0
 
@@ -238,7 +249,7 @@ class StoreWorker:
             tag=tag,
             now=moment.now,
             lease=lease,
-            lease_by_job={"resize": LEASES[0]},
+            lease_by_job={"resize": LEASES[0], "slow": LEASES[0]},
         )
         started = stamp()
         self.slowest = max(self.slowest, started - begun)
@@ -265,14 +276,14 @@ class StoreWorker:
         if dice < 0.1:
             return Wanted(BATCH, queues=("mail",))
         if dice < 0.2:
-            return Wanted(BATCH, jobs=("plain", "charge", "ticked"))
+            return Wanted(BATCH, jobs=("plain", "slow", "charge", "ticked"))
         if dice < 0.3:
             return Wanted(BATCH, is_ahead=True)
         return Wanted(self.random.randint(1, BATCH))
 
     def work(self, claims: list[Claim], tag: str) -> None:
         to_cancel: set[RunId] = set()
-        if self.random.random() < 0.2:
+        if self.random.random() < 0.2 and not any(claim.job == "slow" for claim in claims):
             to_cancel = self.beat(claims)
         if self.random.random() < 0.02:
             found = {
@@ -280,9 +291,9 @@ class StoreWorker:
             }
             assert found == {claim.run_id for claim in claims}, "its own claims, by their tag"
         time.sleep(self.random.uniform(0, 0.004))
-        if not self.has_stalled and any(claim.limit_keys for claim in claims):
-            self.has_stalled = True
-            time.sleep(STALL_SECONDS)
+        slow = [claim.token for claim in claims if claim.job == "slow"]
+        if slow:
+            time.sleep(STALL_SECONDS if min(slow) == 1 else SLOW_SECONDS)
         self.finish(claims, to_cancel)
 
     def beat(self, claims: Iterable[Claim]) -> set[RunId]:

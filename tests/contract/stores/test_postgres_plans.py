@@ -106,6 +106,8 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("taken_keys", {"keys": ["held:1", "held:2"], "now": NOW}, "tickwork_run_overlap"),
     ("finish_runs", {"many": many(*FINISHED)}, "tickwork_run_pkey"),
     ("finish_runs", {"many": many(*FINISHED, count=1)}, "tickwork_run_pkey"),
+    ("finish_plain", {"many": many(1, None, NOW, None)}, "tickwork_run_pkey"),
+    ("finish_plain", {"many": many(1, None, NOW, None, count=1)}, "tickwork_run_pkey"),
     ("return_runs", {"many": many(*RETURNED)}, "tickwork_run_pkey"),
     ("return_runs", {"many": many(*RETURNED, count=1)}, "tickwork_run_pkey"),
     ("insert_attempts", {"many": many(1, 1, "failed", None, NOW, "", "")}, "tickwork_run_pkey"),

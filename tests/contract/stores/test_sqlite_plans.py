@@ -51,6 +51,8 @@ PLANS = {
         ["tickwork_run_waiting", "tickwork_run_parked", "tickwork_run_blocked"],
     ),
     "slot_holders": ({"key": "k", "limit": 10}, ["tickwork_slot_key"]),
+    "finish_plain": ({"rows": "[]"}, ["SEARCH run USING PRIMARY KEY"]),
+    "drop_finished": ({"ids": IDS}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
 }
 # Batches: run once for each row, so one row's plan is the plan.
 BATCHES = {

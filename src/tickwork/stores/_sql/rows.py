@@ -221,22 +221,30 @@ def shown_run_of(row: Row) -> Run:
 
 def finished_row(step: Transition) -> Row:
     """For ``finish_runs``."""
-    claim, to_status, outcome, ended_at, started_at, _, refund, crash, _, _, result, reason, _ = (
-        step
+    return (
+        step.claim.run_id,
+        step.claim.token,
+        step.to_status.value,
+        step.refund,
+        step.crash,
+        micros_or_none(step.started_at),
+        micros(step.ended_at),
+        step.outcome.value,
+        step.result,
+        step.reason,
     )
+
+
+def plain_row(step: Transition) -> Row:
+    """For ``finish_plain``."""
+    claim, _, _, ended_at, started_at, _, _, _, _, _, result, _, _ = step
     since = ended_at - EPOCH
-    # An enum's ``value`` is computed each time; ``_value_`` is what it is computed from.
     return (
         claim[0],
         claim[8],
-        to_status._value_,
-        refund,
-        crash,
         None if started_at is None else micros(started_at),
         (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds,
-        outcome._value_,
         result,
-        reason,
     )
 
 

@@ -98,6 +98,7 @@ _PREPARED: Final = frozenset(
     {
         "count_look",
         "extend_leases",
+        "finish_plain",
         "finish_runs",
         "free_keys",
         "held_rows",

@@ -90,10 +90,13 @@ class SqliteConnection:
     ) -> int:
         first = 0
         for place, part in enumerate(parts):
-            width = _width(part)
-            cursor = connection.executemany(
-                part, rows if len(rows[0]) == width else [row[:width] for row in rows]
-            )
+            if ":rows" in part:
+                cursor = connection.execute(part, {"rows": json.dumps(rows)})
+            else:
+                width = _width(part)
+                cursor = connection.executemany(
+                    part, rows if len(rows[0]) == width else [row[:width] for row in rows]
+                )
             if place == 0:
                 first = cursor.rowcount
         return first

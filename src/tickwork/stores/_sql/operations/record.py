@@ -26,6 +26,7 @@ from tickwork.stores._sql.rows import (
     finished_row,
     micros,
     micros_or_none,
+    plain_row,
     returned_row,
     standing_claim_of,
 )
@@ -54,7 +55,7 @@ def record(
     lost: set[RunId] = set()
     landed: list[Transition] = []
     if plain:
-        written = yield from _finish(query, plain)
+        written = yield from _finish_plain(query, plain)
         landed += written.landed
         lost |= written.lost
     if others:
@@ -71,7 +72,7 @@ def record(
     touched = fold_jobs(landed)
     if touched:
         yield query("touch_jobs", many=touched)
-    return [step.claim.run_id for step in steps if step.claim.run_id in lost]
+    return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
 
 
 def _is_plain(step: Transition) -> bool:
@@ -79,29 +80,47 @@ def _is_plain(step: Transition) -> bool:
     claim = step.claim
     return (
         step.outcome is OutcomeKind.SUCCEEDED
-        and step.due_at is None
+        and not step.reason
         and claim.attempt == 1
         and not claim.limit_keys
         and not claim.crashes
     )
 
 
+def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written]:
+    """Move runs that succeeded at once to history, each under its token."""
+    count = (yield query("finish_plain", many=list(map(plain_row, steps))))[0][0]
+    written = yield from _landed(query, steps, count)
+    ids = [step.claim.run_id for step in written.landed]
+    if ids and "drop_finished" in query:
+        yield query("drop_finished", ids=ids)
+    yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
+    return written
+
+
 def _finish(query: Queries, steps: list[Transition]) -> Operation[_Written]:
     """Move finished runs to history, each under its token."""
-    count = (yield query("finish_runs", many=[finished_row(step) for step in steps]))[0][0]
-    written = _Written(steps, set())
-    if count != len(steps):
-        ids = [step.claim.run_id for step in steps]
-        found = {(row[0], row[1]) for row in (yield query("find_finished", ids=ids))}
-        landed = [step for step in steps if (step.claim.run_id, step.claim.token) in found]
-        written = _Written(landed, set(ids) - {step.claim.run_id for step in landed})
-    if written.landed:
-        yield query(
-            "free_keys",
-            ids=[step.claim.run_id for step in written.landed],
-            now=micros(max(step.ended_at for step in written.landed)),
-        )
+    count = (yield query("finish_runs", many=list(map(finished_row, steps))))[0][0]
+    written = yield from _landed(query, steps, count)
+    ids = [step.claim.run_id for step in written.landed]
+    yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
     return written
+
+
+def _landed(query: Queries, steps: list[Transition], count: int) -> Operation[_Written]:
+    """Which steps were written, when so many were."""
+    if count == len(steps):
+        return _Written(steps, set())
+    ids = [step.claim.run_id for step in steps]
+    found = {(row[0], row[1]) for row in (yield query("find_finished", ids=ids))}
+    landed = [step for step in steps if (step.claim.run_id, step.claim.token) in found]
+    return _Written(landed, set(ids) - {step.claim.run_id for step in landed})
+
+
+def _free_keys(query: Queries, ids: list[RunId], *, now: datetime) -> Operation[None]:
+    """Free the unique keys of finished runs, unless a window protects them for longer."""
+    if ids:
+        yield query("free_keys", ids=ids, now=micros(now))
 
 
 def _write_locked(

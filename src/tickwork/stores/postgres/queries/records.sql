@@ -69,6 +69,28 @@ JOIN unnest(
 )
     ON step.id = gone.id;
 
+-- name: finish_plain
+-- The same for most runs: succeeded at the first attempt.
+WITH gone AS (
+    DELETE FROM tickwork_run
+    WHERE id = ANY (:c1::uuid[])
+      AND status = 'running'
+      AND ((id, token) IN (
+          SELECT claim.id, claim.token
+          FROM unnest(:c1::uuid[], :c2::integer[]) AS claim (id, token)
+      )) IS TRUE
+    RETURNING *
+)
+INSERT INTO tickwork_history ({history_columns})
+SELECT gone.id, tenant, job, queue, priority, 'completed', due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, gone.token, worker, limit_keys, schedule, nominal_at,
+       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       coalesce(step.started_at, gone.started_at), step.ended_at, 'succeeded', step.result, ''
+FROM gone
+JOIN unnest(:c1::uuid[], :c3::bigint[], :c4::bigint[], :c5::text[])
+    AS step (id, started_at, ended_at, result)
+    ON step.id = gone.id;
+
 -- name: free_keys
 -- Passing over keys that somebody is taking over at this moment: those are none of ours any more.
 -- Most databases have no such key at all: then not a single run is looked up.

@@ -35,11 +35,28 @@ FROM tickwork_run
 WHERE id = ?1 AND token = ?2 AND status = 'running';
 DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';
 
+-- name: finish_plain
+-- The same for most runs: succeeded at the first attempt. As one statement, which takes two thirds
+-- of the time; so those that moved are dropped by their ids, once the count has told which.
+INSERT INTO tickwork_history ({history_columns})
+SELECT run.id, tenant, job, queue, priority, 'completed', due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
+       external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       coalesce(step.value ->> 2, started_at), step.value ->> 3, 'succeeded', step.value ->> 4, ''
+FROM json_each(:rows) AS step
+CROSS JOIN tickwork_run AS run
+WHERE run.id = step.value ->> 0 AND token = step.value ->> 1 AND status = 'running';
+
+-- name: drop_finished
+DELETE FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids));
+
 -- name: free_keys
--- Most databases have no such key at all: then not a single run is looked up.
+-- Most databases have no such key at all: then not a single id is read.
 DELETE FROM tickwork_unique
-WHERE EXISTS (SELECT 1 FROM tickwork_unique)
-  AND run IN (SELECT value FROM json_each(:ids))
+WHERE run IN (
+    SELECT value
+    FROM json_each(CASE WHEN EXISTS (SELECT 1 FROM tickwork_unique) THEN :ids ELSE '[]' END)
+)
   AND (until IS NULL OR until <= :now);
 
 -- name: find_finished
