@@ -116,6 +116,7 @@ def tick(
     *jobs: JobSpec,
     limit: int = 100,
     every: timedelta = MINUTE,
+    seen_after: datetime | None = None,
 ) -> TickPlan:
     """One tick, planned as the ticker does; every schedule fires each minute from noon on."""
     known = {job.name: job for job in jobs or (a_job(),)}
@@ -129,6 +130,7 @@ def tick(
         plan=lambda rows, taken: plan_tick(
             rows, now=now, jobs=known, rule_of=lambda _: rule, taken=taken
         ),
+        seen_after=seen_after,
     )
 
 

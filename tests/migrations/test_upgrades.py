@@ -1,24 +1,44 @@
 """From one version of the tables to the next, with rows in them.
 
-There is one version so far. What is tested is the way there: a step is applied once, rows
-stay, and code that was left behind is told so.
+A step is applied once, rows stay, an upgraded database is as a fresh one, and code that was
+left behind is told so.
 """
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
-from contract.builders import a_run, add
+from contract.builders import (
+    HOUR,
+    NOON,
+    Hands,
+    a_run,
+    add,
+    added,
+    all_runs,
+    tick,
+)
+from tickwork._domain.limits import UniqueKey
+from tickwork._domain.outcome import Failed
 from tickwork.errors import SchemaOutdated, SchemaTooNew
 from tickwork.stores import Store, open_store
 from tickwork.stores._sql import migrate
 from tickwork.stores._sql.migrate import Migration, check_version
+from tickwork.stores.contract import LogLine
 from tickwork.stores.postgres import store as postgres_store
+from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite import store as sqlite_store
+from tickwork.stores.sqlite.store import SqliteStore
+from tickwork.testing import ManualClock
 
 MODULES: dict[str, Any] = {"sqlite": sqlite_store, "postgres": postgres_store}
-STEP = Migration(2, ["ALTER TABLE tickwork_job ADD COLUMN colour TEXT"])
+NOW = migrate.SCHEMA_VERSION
+NEXT = NOW + 1
+STEP = Migration(NEXT, ["ALTER TABLE tickwork_job ADD COLUMN colour TEXT"])
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
@@ -27,59 +47,142 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def store(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+def empty(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """A store with nothing in its database."""
     if kind == "sqlite":
         url = f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db"
     else:
         url = request.getfixturevalue("postgres_url")
     opened = open_store(url)
-    opened.install()
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def next_release(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This code, one version on."""
+def store(empty: Store) -> Store:
+    empty.install()
+    return empty
+
+
+@pytest.fixture
+def install_as(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Store, int], None]:
+    """Install as the release did that brought this version."""
     module, steps = MODULES[kind], migrate.migrations
 
-    def more(package: str, *, prefix: str) -> list[Migration]:
-        return [*steps(package, prefix=prefix), STEP]
+    def install(store: Store, version: int) -> None:
+        def known(package: str, *, prefix: str) -> list[Migration]:
+            return [*steps(package, prefix=prefix), STEP][:version]
 
-    monkeypatch.setattr(module, "migrations", more)
-    monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "migrations", known)
+            patch.setattr(module, "SCHEMA_VERSION", version)
+            assert store.install() == version
+
+    return install
 
 
-@pytest.mark.usefixtures("kind")
 class TestUpgrading:
     """A step is applied once, and rows stay as they were."""
 
-    def test_rows_stay(self, store, request):
+    def test_rows_stay(self, store, install_as):
         add(store, run := a_run())
         before = store.get_run(run.id)
-        request.getfixturevalue("next_release")
 
-        assert store.install() == 2
+        install_as(store, NEXT)
 
-        assert store.schema_version() == 2
+        assert store.schema_version() == NEXT
         assert store.get_run(run.id) == before
 
-    def test_a_second_time_nothing_happens(self, store, request):
-        request.getfixturevalue("next_release")
-        store.install()
+    def test_a_second_time_nothing_happens(self, store, install_as):
+        install_as(store, NEXT)
 
         # The step would fail if it were applied again: the column is there.
-        assert store.install() == 2
+        install_as(store, NEXT)
 
-    def test_the_release_before_goes_on_working(self, store, request, monkeypatch):
-        with monkeypatch.context():
-            request.getfixturevalue("next_release")
-            store.install()
-        monkeypatch.undo()
+    def test_the_release_before_goes_on_working(self, store, install_as):
+        install_as(store, NEXT)
 
+        assert store.install() == NEXT
         store.check_schema()
         add(store, run := a_run())
         assert store.get_run(run.id) is not None
+
+
+COLUMNS = """
+SELECT table_name, column_name, data_type, collation_name, is_nullable, column_default
+FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2
+"""
+INDEXES = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"
+CONSTRAINTS = """
+SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2
+"""
+
+
+def shape_of(store: Store) -> list[Any]:
+    """Every table, column and index, as the database tells."""
+    if isinstance(store, SqliteStore):
+        with closing(sqlite3.connect(store.path)) as connection:
+            return sorted(connection.execute("SELECT type, name, sql FROM sqlite_master"), key=str)
+    assert isinstance(store, PostgresStore)
+    with psycopg.connect(store.url) as connection:
+        return [
+            row
+            for text in (COLUMNS, INDEXES, CONSTRAINTS)
+            for row in connection.execute(text.encode()).fetchall()
+        ]
+
+
+def seen(store: Store) -> list[Any]:
+    """What people see of it."""
+    runs = all_runs(store)
+    stories = [store.story(run.id) for run in runs]
+    return [runs, stories, store.list_schedules(), store.list_jobs(), store.list_limits()]
+
+
+@pytest.mark.parametrize("version", range(1, NOW))
+class TestSteps:
+    """From each version that was released to this one, with rows of many kinds."""
+
+    def test_rows_stay_and_go_on(self, empty, install_as, version):
+        install_as(store := empty, version)
+        clock = ManualClock(NOON)
+        hands = Hands(store, clock)
+        store.set_limits({"job:send_email": 1})
+        limited = [a_run(limit_keys=("job:send_email",), attempts_max=2) for _ in range(3)]
+        add(store, *limited, a_run(due_at=NOON + HOUR), a_run(unique=UniqueKey("key", None)))
+        added(store, "digest", job="sweep")
+        added(store, "report", next_due_at=NOON + HOUR)
+        for claim in hands.claim(2):
+            hands.record(claim, Failed("no", retry=False))
+        store.append_logs({limited[0].id: [LogLine(NOON, "INFO", "x", "y")]}, lines_max=9)
+        before = seen(store)
+
+        assert store.install() == NOW
+
+        store.check_schema()
+        assert seen(store) == before
+        assert store.scheduled_jobs() == ["send_email", "sweep"]
+        assert len(hands.claim()) == 1  # whoever was let out
+        clock.advance(hours=1)
+        assert len(tick(store, clock).runs) == 1
+
+    def test_the_tables_are_as_if_they_were_fresh(self, empty, install_as, version, kind):
+        install_as(empty, version)
+        empty.install()
+        upgraded = shape_of(empty)
+
+        if isinstance(empty, SqliteStore):
+            fresh: Store = SqliteStore(empty.path + "-fresh")
+        else:
+            with psycopg.connect(empty.url, autocommit=True) as connection:
+                connection.execute("DROP SCHEMA public CASCADE")
+                connection.execute("CREATE SCHEMA public")
+            fresh = open_store(empty.url)
+        fresh.install()
+
+        assert shape_of(fresh) == upgraded
+        fresh.close()
 
 
 class TestVersions:
@@ -87,9 +190,7 @@ class TestVersions:
 
     def test_tables_that_are_older_than_the_code(self):
         with pytest.raises(SchemaOutdated, match="tickwork install"):
-            check_version(
-                "sqlite://", installed=migrate.SCHEMA_VERSION - 1 or -1, compatible_from=0
-            )
+            check_version("sqlite://", installed=NOW - 1, compatible_from=0)
 
     def test_code_that_was_left_behind(self):
         with pytest.raises(SchemaTooNew, match="Upgrade tickwork"):

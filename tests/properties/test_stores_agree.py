@@ -236,6 +236,7 @@ ALWAYS: Final[Deeds] = {
 FIRE: Final[dict[str, st.SearchStrategy[Any]]] = {
     "jobs": st.sampled_from([None, tuple(JOBS), ("mail",), ("resize", "plain")]),
     "wait": st.sampled_from([timedelta(0), MINUTE, MINUTE, MINUTE * 4]),
+    "retire_after": st.sampled_from([None, None, MINUTE * 5]),
 }
 TENDING: Final = ("pause", "pause for a while", "resume", "resume", "cancel", "stamp")
 
@@ -444,9 +445,10 @@ class StoresAgree(RuleBasedStateMachine):
 
     def say(self, claim: Claim, progress: str | None) -> None:
         self.both(lambda store: store.save_progress(claim, progress=progress, checkpoint="7"))
-        if self.run_of(claim.run_id) is not None:
+        if progress is not None:
             lines = [LogLine(self.now, "INFO", "mail", f"line {self.a_number()}")] * 2
-            self.both(lambda store: store.append_log(claim.run_id, lines, lines_max=3))
+            logs = dict.fromkeys([claim.run_id, *self.runs[-2:]], lines)
+            self.both(lambda store: store.append_logs(logs, lines_max=3))
 
     # ------------------------------------------------------------ ends
 
@@ -642,8 +644,12 @@ class StoresAgree(RuleBasedStateMachine):
             self.closed.add(row.spec.name)
         self.both(act)
 
-    def fire(self, jobs: tuple[str, ...] | None, wait: timedelta) -> None:
+    def fire(
+        self, jobs: tuple[str, ...] | None, wait: timedelta, retire_after: timedelta | None
+    ) -> None:
         self.clock.advance(wait)
+        seen_after = None if retire_after is None else self.now - retire_after
+        self.both(lambda store: store.next_firing_at(jobs=jobs, seen_after=seen_after))
         known = JOBS if jobs is None else {name: JOBS[name] for name in jobs}
 
         def act(store: Store) -> TickPlan:
@@ -655,6 +661,7 @@ class StoresAgree(RuleBasedStateMachine):
                 plan=lambda rows, taken: plan_tick(
                     rows, now=self.now, jobs=known, rule_of=lambda _: RULE, taken=taken
                 ),
+                seen_after=seen_after,
             )
 
         self.runs += [run.id for run in self.both(act).runs]
@@ -672,6 +679,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.count_taken(self.keys()))
         self.both(lambda store: store.next_due_at())
         self.both(lambda store: store.next_firing_at())
+        self.both(lambda store: store.scheduled_jobs())
         self.both(lambda store: store.ready_pairs())
 
     def keys(self) -> list[str]:

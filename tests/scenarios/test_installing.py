@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tickwork.stores import open_store
+from tickwork.stores._sql.migrate import SCHEMA_VERSION
 
 INSTALL = "import sys; from tickwork.stores import open_store; open_store(sys.argv[1]).install()"
 
@@ -26,7 +27,7 @@ def install_by_ten_processes(url: str) -> None:
 def check_installed(url: str) -> None:
     store = open_store(url)
     try:
-        assert store.schema_version() == 1
+        assert store.schema_version() == SCHEMA_VERSION
         store.check_schema()
         assert store.list_jobs() == []
         assert store.count_taken(["job:a"]) == {"job:a": 0}

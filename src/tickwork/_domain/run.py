@@ -118,6 +118,7 @@ class Run:
     ``attempt`` counts the attempts that were begun and not given back. ``reason`` says why
     it ended as it did, why it was held back, or what went wrong last. Skips in a row are
     one run: ``instants`` says of how many, and ``last_nominal_at`` which was the last.
+    ``outcome`` is the word for what came of the last attempt, once there is no other.
     """
 
     id: RunId
@@ -157,6 +158,7 @@ class Run:
     reason: str = ""
     instants: int = 1
     last_nominal_at: datetime | None = None
+    outcome: str | None = None
 
     def __post_init__(self) -> None:
         if self.phase is None:

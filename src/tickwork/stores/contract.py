@@ -196,8 +196,10 @@ class RunStore(Protocol):
         """Keep a handler's progress or checkpoint; False when the claim was lost."""
         ...
 
-    def append_log(self, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int) -> None:
-        """Keep log lines of a run, the first ``lines_max`` of them."""
+    def append_logs(
+        self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
+    ) -> None:
+        """Keep log lines of runs that are known, the first ``lines_max`` of each."""
         ...
 
     def next_due_at(self) -> datetime | None:
@@ -208,8 +210,23 @@ class RunStore(Protocol):
 # ---------------------------------------------------------------- schedules
 
 
+class NewSchedule(NamedTuple):
+    """A schedule on its way into a store, and the first instant to be looked at."""
+
+    id: ScheduleId
+    spec: ScheduleSpec
+    next_due_at: datetime | None
+
+
 class ScheduleStore(Protocol):
     """Schedules: registered, fired, paused."""
+
+    def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
+        """Add schedules, all or none; answer with the row of each, in order.
+
+        When (tenant, name) is there already, that row is the answer, unchanged.
+        """
+        ...
 
     def add_schedule(
         self,
@@ -219,7 +236,7 @@ class ScheduleStore(Protocol):
         now: datetime,
         next_due_at: datetime | None,
     ) -> ScheduleRow:
-        """Add a schedule; when (tenant, name) is there already, return that row unchanged."""
+        """Add one, as :meth:`add_schedules` does."""
         ...
 
     def change_schedule(
@@ -266,6 +283,14 @@ class ScheduleStore(Protocol):
         """One schedule, by name."""
         ...
 
+    def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
+        """Several by (tenant, name), in no particular order; what is unknown is left out."""
+        ...
+
+    def scheduled_jobs(self) -> list[str]:
+        """The jobs that schedules name, each once, sorted: cheap when many name the same."""
+        ...
+
     def list_schedules(
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
     ) -> list[ScheduleRow]:
@@ -280,16 +305,20 @@ class ScheduleStore(Protocol):
         jobs: Collection[str] | None,
         keys_of: KeysOf,
         plan: Planner,
+        seen_after: datetime | None = None,
     ) -> TickPlan:
         """One tick, in one transaction: lock what is due, plan, and write the plan.
 
-        Only schedules of ``jobs`` are locked (None: of any). A schedule that another
-        ticker holds is left to it.
+        Only schedules of ``jobs`` are locked (None: of any), and of those that code defines
+        only what a live program has stamped since ``seen_after``: the others are retired.
+        A schedule that another ticker holds is left to it.
         """
         ...
 
-    def next_firing_at(self, *, jobs: Collection[str] | None = None) -> datetime | None:
-        """When the next schedule of these jobs falls due."""
+    def next_firing_at(
+        self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
+    ) -> datetime | None:
+        """When the next schedule of these jobs, and not retired, falls due."""
         ...
 
 

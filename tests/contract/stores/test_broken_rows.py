@@ -78,6 +78,7 @@ class TestRuns:
         found = store.get_run(bad.id)
         assert found.status is RunStatus.FAILED_PERMANENT
         assert "cannot be read" in found.reason
+        assert found.outcome == "failed"
 
     def test_args_that_are_no_json_are_left_to_the_handler(self, store, worker, by_hand):
         add(store, bad := a_run())

@@ -21,7 +21,7 @@ from contract.builders import (
     tick,
 )
 from tickwork._domain.identity import firing_id
-from tickwork._domain.job import Misfire, Overlap, ScheduleRow
+from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow
 from tickwork._domain.limits import Unique, UniqueKey, held_key
 from tickwork._domain.outcome import Failed, Interrupted, Skipped, Succeeded
 from tickwork._domain.run import Run
@@ -36,7 +36,7 @@ from tickwork._domain.tick import (
     TickPlan,
     plan_tick,
 )
-from tickwork.stores.contract import Planner, Store
+from tickwork.stores.contract import LogLine, Planner, Store
 from tickwork.testing import ManualClock
 
 MINUTELY = Interval(length=MINUTE, anchor=NOON)
@@ -51,9 +51,17 @@ def fire(
     keys: Collection[str] = (),
     limit: int = 100,
     jobs: Collection[str] | None = None,
+    seen_after: datetime | None = None,
 ) -> TickPlan:
     """One tick with a plan of the test's own."""
-    return store.fire(now=clock.now(), limit=limit, jobs=jobs, keys_of=lambda _: keys, plan=plan)
+    return store.fire(
+        now=clock.now(),
+        limit=limit,
+        jobs=jobs,
+        keys_of=lambda _: keys,
+        plan=plan,
+        seen_after=seen_after,
+    )
 
 
 def due_rows(store: Store, clock: ManualClock, **said: object) -> list[str]:
@@ -213,6 +221,33 @@ class TestWhatIsDue:
         assert [run.nominal_at for run in plan.runs] == [minute(61)]
         assert [run.nominal_at for run in all_runs(store)] == [minute(61)]
         assert store.get_schedule("", "digest").is_paused is False
+
+    def test_one_that_nobody_defines_any_more_is_not(self, store, clock):
+        added(store, "retired", now=minute(-10))
+        seen = added(store, "seen", now=minute(-10))
+        store.stamp_seen(jobs=[], schedules=[seen.id], now=minute(-5))
+        added(store, "api", now=minute(-10), origin=Origin.API)
+
+        assert sorted(due_rows(store, clock, seen_after=minute(-5))) == ["api", "seen"]
+        assert due_rows(store, clock, seen_after=minute(-4)) == ["api"]
+        assert len(due_rows(store, clock, seen_after=minute(-10))) == 3
+        assert len(due_rows(store, clock)) == 3
+
+    def test_one_that_was_retired_goes_on_when_it_is_seen_again(self, store, clock):
+        row = added(store, now=minute(-10))
+        assert tick(store, clock, seen_after=minute(-5)) == NOTHING
+        assert store.get_schedule("", "digest") == row
+
+        store.stamp_seen(jobs=[], schedules=[row.id], now=clock.now())
+
+        assert len(tick(store, clock, seen_after=minute(-5)).runs) == 1
+
+    def test_those_that_are_retired_leave_their_places_to_others(self, store, clock):
+        for number in range(3):
+            added(store, f"retired {number}", now=minute(-10), next_due_at=minute(-9))
+        added(store, "seen")
+
+        assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["seen"]
 
     def test_a_pause_holds_until_its_end_and_no_longer(self, store, clock):
         row = added(store)
@@ -545,6 +580,21 @@ class TestSkipsInARow:
             self.skip_next(store, clock, worker)
 
         assert self.skips(store) == [("closed", NOON, minute(2), 3)]
+
+    def test_what_a_skipped_run_logged_goes_with_it(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        tick(store, clock)
+        claim = worker.claim_one()
+        lines = {claim.run_id: [LogLine(NOON, "INFO", "shop", "closed today")]}
+        store.append_logs(lines, lines_max=10)
+        worker.record(claim, Skipped("closed"))
+        store.append_logs(lines, lines_max=10)
+
+        assert store.story(claim.run_id) is None
+
+        add(store, a_run(id=claim.run_id))  # nothing is left under its id
+        assert store.story(claim.run_id).log == []
 
     def test_skips_by_the_overlap_rule(self, store, clock, worker):
         added(store)

@@ -25,6 +25,7 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
+from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores.contract import Enqueued, Wanted
 from tickwork.stores.postgres import connection as connection_module
 from tickwork.stores.postgres.store import PostgresStore
@@ -291,7 +292,7 @@ class TestSharing:
         store.close()
 
         assert sessions(store) == []
-        assert store.schema_version() == 1
+        assert store.schema_version() == SCHEMA_VERSION
 
     def test_an_error_leaves_the_connection_as_it_was(self, store):
         [run] = [a_run()]
@@ -410,7 +411,7 @@ class TestInstalling:
             return store.install()
 
         with ThreadPoolExecutor(10) as threads:
-            assert list(threads.map(install, stores)) == [1] * 10
+            assert list(threads.map(install, stores)) == [SCHEMA_VERSION] * 10
 
         with psycopg.connect(postgres_url) as connection:
             assert connection.execute("SELECT count(*) FROM tickwork_meta").fetchone() == (1,)
@@ -432,7 +433,7 @@ class TestInstalling:
         other = PostgresStore(store.url, prefix="other_")
 
         assert other.schema_version() == 0
-        assert other.install() == 1
+        assert other.install() == SCHEMA_VERSION
         add(other, run := a_run())
         assert other.get_run(run.id) is not None
         assert store.get_run(run.id) is None
@@ -452,7 +453,7 @@ class TestInstalling:
     def test_a_url_with_a_driver_in_it(self, store):
         named = PostgresStore(store.url.replace("postgresql://", "postgresql+psycopg://"))
 
-        assert named.schema_version() == 1
+        assert named.schema_version() == SCHEMA_VERSION
         named.close()
 
     def test_the_time_of_the_server(self, store):

@@ -51,7 +51,7 @@ class TestPruningRuns:
 
     def test_attempts_and_logs_go_with_their_run(self, store, clock, worker):
         add(store, run := a_run())
-        store.append_log(run.id, [LogLine(NOON, "INFO", "shop", "hello")], lines_max=10)
+        store.append_logs({run.id: [LogLine(NOON, "INFO", "shop", "hello")]}, lines_max=10)
         worker.record(worker.claim_one(), Failed("no"))
         store.prune(before=NOON + MINUTE, limit=10)
         assert store.story(run.id) is None
@@ -65,7 +65,7 @@ class TestPruningRuns:
         first, second = worker.claim()
         worker.record(first)
         worker.record(second, Failed("no"))
-        store.append_log(kept.id, [LogLine(NOON, "INFO", "shop", "hello")], lines_max=10)
+        store.append_logs({kept.id: [LogLine(NOON, "INFO", "shop", "hello")]}, lines_max=10)
 
         store.prune(before=NOON + DAY, limit=10)
 

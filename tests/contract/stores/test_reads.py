@@ -1,3 +1,5 @@
+from datetime import datetime
+
 import pytest
 
 from contract.builders import (
@@ -8,15 +10,24 @@ from contract.builders import (
     a_fired_run,
     a_run,
     add,
+    added,
     ids,
     the_run,
+    tick,
 )
+from tickwork._domain.job import Misfire
 from tickwork._domain.outcome import Failed, Succeeded
-from tickwork._domain.run import NewRun
+from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.contract import LogLine, RunFilter
+from tickwork._domain.transitions import Transition, reap
+from tickwork.stores.contract import Canceling, LogLine, RunFilter
 
 EVERYTHING = RunFilter()
+
+
+def reaped(claim: Claim, now: datetime) -> Transition:
+    """Its worker is gone, for the last time."""
+    return reap(claim, has_started=True, now=now, crashes_max=1)
 
 
 class TestOneRun:
@@ -33,6 +44,16 @@ class TestOneRun:
     def test_there_is_none(self, store):
         assert store.get_run(NOBODY) is None
 
+    @pytest.mark.parametrize("text", ["", "zzz", "42", NOBODY + "0", "{" + NOBODY + "}", "\x00"])
+    def test_what_can_be_no_id_is_unknown(self, store, clock, text):
+        add(store, run := a_run())
+
+        assert store.get_run(text) is None
+        assert ids(store.get_runs([text, run.id])) == [run.id]
+        assert store.story(text) is None
+        assert store.cancel(text, now=clock.now()) is Canceling.UNKNOWN
+        assert store.reschedule(text, due_at=NOON, now=clock.now()) is Canceling.UNKNOWN
+
     def test_several_at_once(self, store, worker):
         add(store, finished := a_run())
         worker.run()
@@ -47,6 +68,43 @@ class TestOneRun:
 
     def test_none_at_all(self, store):
         assert store.get_runs([]) == []
+
+
+class TestOutcomes:
+    """A finished run says in a word what came of it; an unfinished one has none yet."""
+
+    def test_while_it_is_unfinished(self, store, worker):
+        add(store, waiting := a_run(attempts_max=2), running := a_run())
+        worker.record(worker.claim_one(), Failed("no"))
+        worker.claim_one()
+
+        assert the_run(store, waiting).outcome is None
+        assert the_run(store, running).outcome is None
+
+    def test_by_whatever_way_it_ended(self, store, clock, worker):
+        add(store, *(runs := [a_run() for _ in range(4)]), a_run(due_at=NOON + HOUR))
+        recorded, failed, completed, expired = worker.claim()
+        worker.record(recorded)
+        worker.record(failed, Failed("no"))
+        store.complete(completed, now=clock.now())
+        worker.start(expired)
+        clock.advance(minutes=2)
+        store.reap(now=clock.now(), limit=1, verdict=lambda one: reaped(one.claim, clock.now()))
+        [waiting] = [run for run in store.list_runs(EVERYTHING).runs if not run.is_finished]
+        store.cancel(waiting.id, now=clock.now())
+
+        words = ["succeeded", "failed", "succeeded", "crashed", "canceled"]
+        found = [*(run.id for run in runs), waiting.id]
+        assert [the_run(store, run_id).outcome for run_id in found] == words
+        assert [run.outcome for run in store.list_runs(EVERYTHING).runs[::-1]] == words
+        assert [store.story(run_id).run.outcome for run_id in found] == words
+
+    def test_a_firing_that_gave_no_run(self, store, clock):
+        added(store, misfire=Misfire.SKIP, next_due_at=NOON - HOUR)
+        tick(store, clock)
+
+        skip, *_ = [run for run in store.list_runs(EVERYTHING).runs if run.is_finished]
+        assert skip.outcome == "skipped"
 
 
 class TestFindingIds:
@@ -240,37 +298,62 @@ class TestLogs:
 
     def test_lines_are_kept_in_order(self, store):
         add(store, run := a_run())
-        store.append_log(run.id, self.lines("b", "a"), lines_max=10)
-        store.append_log(run.id, self.lines("c 🦀"), lines_max=10)
+        store.append_logs({run.id: self.lines("b", "a")}, lines_max=10)
+        store.append_logs({run.id: self.lines("c 🦀")}, lines_max=10)
 
         assert store.story(run.id).log == self.lines("b", "a", "c 🦀")
 
     def test_the_first_ones_are_kept(self, store):
         add(store, run := a_run())
-        store.append_log(run.id, self.lines("1", "2"), lines_max=3)
-        store.append_log(run.id, self.lines("3", "4"), lines_max=3)
-        store.append_log(run.id, self.lines("5"), lines_max=3)
+        store.append_logs({run.id: self.lines("1", "2")}, lines_max=3)
+        store.append_logs({run.id: self.lines("3", "4")}, lines_max=3)
+        store.append_logs({run.id: self.lines("5")}, lines_max=3)
 
         assert store.story(run.id).log == self.lines("1", "2", "3")
 
     def test_they_stay_when_the_run_has_ended(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
-        store.append_log(run.id, self.lines("before"), lines_max=10)
+        store.append_logs({run.id: self.lines("before")}, lines_max=10)
         worker.record(claim)
-        store.append_log(run.id, self.lines("after"), lines_max=10)
+        store.append_logs({run.id: self.lines("after")}, lines_max=10)
 
         assert store.story(run.id).log == self.lines("before", "after")
 
     def test_each_run_has_its_own(self, store):
         add(store, run := a_run(), other := a_run())
-        store.append_log(run.id, self.lines("mine"), lines_max=10)
+        store.append_logs({run.id: self.lines("mine")}, lines_max=10)
 
         assert store.story(other.id).log == []
 
+    def test_many_runs_at_once(self, store):
+        add(store, run := a_run(), other := a_run())
+        store.append_logs({other.id: self.lines("1", "2")}, lines_max=3)
+
+        store.append_logs(
+            {other.id: self.lines("3", "4"), run.id: self.lines("a", "b", "c", "d")}, lines_max=3
+        )
+
+        assert store.story(run.id).log == self.lines("a", "b", "c")
+        assert store.story(other.id).log == self.lines("1", "2", "3")
+
+    def test_a_smaller_limit_takes_nothing_back(self, store):
+        add(store, run := a_run())
+        store.append_logs({run.id: self.lines("1", "2")}, lines_max=2)
+        store.append_logs({run.id: self.lines("3")}, lines_max=1)
+
+        assert store.story(run.id).log == self.lines("1", "2")
+
+    def test_those_of_a_run_that_is_unknown_are_dropped(self, store):
+        store.append_logs({NOBODY: self.lines("too late")}, lines_max=10)
+        add(store, run := a_run(id=NOBODY))
+
+        assert store.story(run.id).log == []
+
     def test_nothing_to_keep(self, store):
         add(store, run := a_run())
-        store.append_log(run.id, [], lines_max=10)
+        store.append_logs({run.id: []}, lines_max=10)
+        store.append_logs({}, lines_max=10)
 
         assert store.story(run.id).log == []
 

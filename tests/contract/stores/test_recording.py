@@ -65,12 +65,14 @@ class TestEnds:
     )
     def test_a_run_that_ended_otherwise_says_why(self, store, worker, outcome, status, attempt):
         add(store, new := a_run())
+        claim = worker.claim_one()
 
-        worker.record(worker.claim_one(), outcome)
+        worker.record(claim, outcome)
 
         run = the_run(store, new)
         assert (run.status, run.reason) == (status, "KeyError: 'to'")
         assert (run.attempt, run.result, run.ended_at) == (attempt, None, NOON)
+        assert run.outcome == settled(claim, outcome).outcome
 
     def test_a_run_that_has_ended_is_not_claimed_again(self, store, worker, other_worker):
         add(store, a_run())

@@ -18,6 +18,7 @@ from contract.builders import (
 )
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow
+from tickwork.stores.contract import NewSchedule
 
 UNKNOWN = ScheduleId("019cb0d2-0000-7000-8000-ffffffffffff")
 
@@ -91,6 +92,83 @@ class TestAdding:
 
         assert store.get_schedule("", "report") is None
         assert store.get_schedule("acme", "digest") is None
+
+
+class TestAddingMany:
+    """Whatever a program defines goes in as one batch."""
+
+    def test_each_is_answered_in_the_order_asked(self, store, clock):
+        there = added(store, "b")
+        new = [NewSchedule(ScheduleId(an_id()), a_schedule(name), NOON + HOUR) for name in "cba"]
+
+        rows = store.add_schedules(new, now=clock.now() + MINUTE)
+
+        assert [row.spec.name for row in rows] == ["c", "b", "a"]
+        assert [row.id for row in rows] == [new[0].id, there.id, new[2].id]
+        assert rows[1] == there
+        assert (rows[0].next_due_at, rows[0].created_at) == (NOON + HOUR, NOON + MINUTE)
+        assert store.list_schedules() == sorted(rows, key=lambda row: row.spec.name)
+
+    def test_the_first_of_a_name_counts(self, store, clock):
+        rules = [a_schedule(rule="first"), a_schedule(rule="second")]
+        new = [NewSchedule(ScheduleId(an_id()), spec, NOON) for spec in rules]
+
+        first, second = store.add_schedules(new, now=clock.now())
+
+        assert first == second
+        assert (first.id, first.spec.rule) == (new[0].id, "first")
+
+    def test_tenants_have_names_of_their_own(self, store, clock):
+        specs = [a_schedule(), a_schedule(tenant="acme")]
+        new = [NewSchedule(ScheduleId(an_id()), spec, None) for spec in specs]
+
+        rows = store.add_schedules(new, now=clock.now())
+
+        assert [row.spec for row in rows] == specs
+
+    def test_none_at_all(self, store, clock):
+        assert store.add_schedules([], now=clock.now()) == []
+
+
+class TestGettingMany:
+    """Several are found by tenant and name at once."""
+
+    def test_what_is_unknown_is_left_out(self, store):
+        rows = [added(store), added(store, tenant="acme"), added(store, "report")]
+        added(store, "report", tenant="acme")
+        names = [("", "report"), ("acme", "digest"), ("", "digest"), ("", "digest"), ("", "none")]
+
+        found = store.get_schedules(names)
+
+        assert sorted(found, key=lambda row: row.id) == rows
+
+    def test_none_at_all(self, store):
+        added(store)
+
+        assert store.get_schedules([]) == []
+
+
+class TestScheduledJobs:
+    """Whoever starts can ask which jobs have schedules, however many there are."""
+
+    def test_each_once(self, store):
+        for name, job in [("a", "sweep"), ("b", "resize"), ("c", "sweep"), ("d", "Resize")]:
+            added(store, name, job=job)
+
+        assert store.scheduled_jobs() == ["Resize", "resize", "sweep"]
+
+    def test_of_every_tenant_whether_they_fire_or_not(self, store, clock):
+        added(store, next_due_at=None, tenant="acme")
+        paused = added(store, "paused", job="sweep")
+        store.pause_schedule(paused.id, now=clock.now())
+
+        assert store.scheduled_jobs() == ["send_email", "sweep"]
+
+    def test_there_are_none(self, store):
+        row = added(store)
+        store.remove_schedule(row.id)
+
+        assert store.scheduled_jobs() == []
 
 
 class TestChanging:
@@ -330,3 +408,14 @@ class TestNextFiring:
         )
 
         assert store.next_firing_at() == NOON + HOUR + MINUTE
+
+    def test_one_that_nobody_defines_any_more_does_not(self, store, clock):
+        added(store, "retired", next_due_at=NOON)
+        added(store, "api", next_due_at=NOON + HOUR, origin=Origin.API)
+        later = added(store, "seen", next_due_at=NOON + MINUTE)
+        store.stamp_seen(jobs=[], schedules=[later.id], now=clock.now() + DAY)
+
+        assert store.next_firing_at() == NOON
+        assert store.next_firing_at(seen_after=NOON) == NOON
+        assert store.next_firing_at(seen_after=NOON + DAY) == NOON + MINUTE
+        assert store.next_firing_at(seen_after=NOON + 2 * DAY) == NOON + HOUR

@@ -43,7 +43,17 @@ PLANS = {
         ["tickwork_run_schedule"],
     ),
     "skip_marks": ({"names": '["s"]'}, ["tickwork_run_schedule"]),
-    "due_schedules": ({"now": NOW, "jobs": None, "limit": 10}, ["tickwork_schedule_due"]),
+    "due_schedules": (
+        {"now": NOW, "jobs": None, "seen_after": NOW, "limit": 10},
+        ["tickwork_schedule_due"],
+    ),
+    "next_firing": ({"jobs": None, "seen_after": NOW}, ["tickwork_schedule_due"]),
+    "scheduled_jobs": ({}, ["SEARCH tickwork_schedule USING COVERING INDEX"]),
+    "get_schedules": ({"names": '[["", "s"]]'}, ["(tenant=? AND name=?)"]),
+    "count_logs": (
+        {"ids": IDS},
+        ["tickwork_run USING PRIMARY", "tickwork_history USING PRIMARY", "tickwork_log USING"],
+    ),
     "old_runs": ({"before": NOW, "limit": 10}, ["tickwork_history_ended"]),
     "get_runs": ({"ids": IDS}, ["tickwork_run USING PRIMARY", "tickwork_history USING PRIMARY"]),
     "count_phases": (

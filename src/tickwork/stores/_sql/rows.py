@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow, ScheduleSpec
+from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import Move, Skip
@@ -18,6 +19,7 @@ from tickwork.stores.contract import (
     LimitRow,
     LockRow,
     LogLine,
+    NewSchedule,
     Pause,
     PauseKind,
     WorkerRow,
@@ -192,6 +194,7 @@ def run_of(row: Row) -> Run:
         reason=row[34],
         instants=row[35],
         last_nominal_at=moment_or_none(row[36]),
+        outcome=row[37],
     )
 
 
@@ -213,6 +216,7 @@ def shown_run_of(row: Row) -> Run:
             queue=str(row[3]),
             args=str(row[9]),
             reason=f"{UNREADABLE}: {error!r}",
+            outcome=OutcomeKind.FAILED.value,
         )
 
 
@@ -290,7 +294,7 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def spec_params(spec: ScheduleSpec) -> dict[str, Any]:
-    """For ``insert_schedule`` and ``update_schedule``."""
+    """For ``update_schedule``, and in this order a part of ``insert_schedules``."""
     return {
         "tenant": spec.tenant,
         "name": spec.name,
@@ -310,6 +314,11 @@ def spec_params(spec: ScheduleSpec) -> dict[str, Any]:
         "tags": _texts_column(spec.tags),
         "origin": spec.origin.value,
     }
+
+
+def new_schedule_row(new: NewSchedule, *, now: int) -> Row:
+    """For ``insert_schedules``."""
+    return (new.id, *spec_params(new.spec).values(), now, micros_or_none(new.next_due_at))
 
 
 def schedule_of(row: Row, *, now: int | None = None) -> ScheduleRow:

@@ -34,6 +34,7 @@ from tickwork.stores.contract import (
     LimitRow,
     LockRow,
     LogLine,
+    NewSchedule,
     Page,
     Pause,
     PauseKind,
@@ -152,13 +153,21 @@ class SqlStore(ABC):
             )
         )
 
-    def append_log(self, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int) -> None:
-        self._write(lambda: leases.append_log(self.query, run_id, lines, lines_max=lines_max))
+    def append_logs(
+        self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
+    ) -> None:
+        if any(lines_by_run.values()):
+            self._write(lambda: leases.append_logs(self.query, lines_by_run, lines_max=lines_max))
 
     def next_due_at(self) -> datetime | None:
         return self._read(lambda: claim.next_due_at(self.query))
 
     # ------------------------------------------------------------ schedules
+
+    def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
+        if not new:
+            return []
+        return self._write(lambda: schedules.add_schedules(self.query, new, now=now))
 
     def add_schedule(
         self,
@@ -168,11 +177,8 @@ class SqlStore(ABC):
         now: datetime,
         next_due_at: datetime | None,
     ) -> ScheduleRow:
-        return self._write(
-            lambda: schedules.add_schedule(
-                self.query, schedule_id, spec, now=now, next_due_at=next_due_at
-            )
-        )
+        [row] = self.add_schedules([NewSchedule(schedule_id, spec, next_due_at)], now=now)
+        return row
 
     def change_schedule(
         self,
@@ -222,7 +228,15 @@ class SqlStore(ABC):
         )
 
     def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
-        return self._read(lambda: schedules.get_schedule(self.query, tenant, name))
+        return next(iter(self.get_schedules([(tenant, name)])), None)
+
+    def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
+        if not names:
+            return []
+        return self._read(lambda: schedules.get_schedules(self.query, names))
+
+    def scheduled_jobs(self) -> list[str]:
+        return self._read(lambda: schedules.scheduled_jobs(self.query))
 
     def list_schedules(
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
@@ -239,15 +253,26 @@ class SqlStore(ABC):
         jobs: Collection[str] | None,
         keys_of: KeysOf,
         plan: Planner,
+        seen_after: datetime | None = None,
     ) -> TickPlan:
         return self._write(
             lambda: schedules.fire(
-                self.query, now=now, limit=limit, jobs=jobs, keys_of=keys_of, plan=plan
+                self.query,
+                now=now,
+                limit=limit,
+                jobs=jobs,
+                keys_of=keys_of,
+                plan=plan,
+                seen_after=seen_after,
             )
         )
 
-    def next_firing_at(self, *, jobs: Collection[str] | None = None) -> datetime | None:
-        return self._read(lambda: schedules.next_firing_at(self.query, jobs=jobs))
+    def next_firing_at(
+        self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
+    ) -> datetime | None:
+        return self._read(
+            lambda: schedules.next_firing_at(self.query, jobs=jobs, seen_after=seen_after)
+        )
 
     # ------------------------------------------------------------ control
 

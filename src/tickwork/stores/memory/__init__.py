@@ -6,15 +6,13 @@ them, and one lock lets one verb happen at a time.
 """
 
 from datetime import datetime
-from typing import Final
 
 from tickwork._kernel.clock import Clock, SystemClock
+from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores.memory.control import MemoryControl
 from tickwork.stores.memory.reads import MemoryReads
 from tickwork.stores.memory.runs import MemoryRuns
 from tickwork.stores.memory.schedules import MemorySchedules
-
-SCHEMA_VERSION: Final = 1
 
 
 class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):

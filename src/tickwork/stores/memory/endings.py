@@ -60,6 +60,7 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
                 tables,
                 run,
                 status=step.to_status,
+                outcome=step.outcome,
                 attempt=run.attempt - step.refund,
                 crashes=run.crashes + step.crash,
                 put_offs=run.put_offs + step.put_off,
@@ -77,7 +78,9 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
     _touch_jobs(tables, steps)
 
 
-def finish(tables: Tables, run: Run, *, ended_at: datetime, **facts: Any) -> frozenset[str]:
+def finish(
+    tables: Tables, run: Run, *, outcome: OutcomeKind, ended_at: datetime, **facts: Any
+) -> frozenset[str]:
     """Move a run to history, as these facts say; return the keys of the slots it had."""
     del tables.runs[run.id]
     tables.claim_tags.pop(run.id, None)
@@ -88,6 +91,7 @@ def finish(tables: Tables, run: Run, *, ended_at: datetime, **facts: Any) -> fro
         overlap_key=None,
         blocked_on=None,
         ended_at=ended_at,
+        outcome=outcome.value,
         **facts,
     )
     free_unique_keys(tables, run.id, now=ended_at)

@@ -8,6 +8,7 @@ from heapq import nsmallest
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.lease import has_expired
 from tickwork._domain.limits import Candidate, decide_grants, is_released_by_claim
+from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim, NewRun, Run, checked_claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
@@ -171,7 +172,15 @@ class MemoryRuns(TableHolder):
                 ended = tables.history.get(claim.run_id)
                 return ended is not None and ended.token == claim.token
             run = tables.runs[claim.run_id]
-            finish(tables, run, status=RunStatus.COMPLETED, ended_at=now, result=result, reason="")
+            finish(
+                tables,
+                run,
+                status=RunStatus.COMPLETED,
+                outcome=OutcomeKind.SUCCEEDED,
+                ended_at=now,
+                result=result,
+                reason="",
+            )
             return True
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
@@ -254,12 +263,16 @@ class MemoryRuns(TableHolder):
             )
             return True
 
-    def append_log(self, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int) -> None:
-        """Keep log lines of a run that is known, the first ``lines_max`` of them."""
+    def append_logs(
+        self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
+    ) -> None:
+        """Keep log lines of runs that are known, the first ``lines_max`` of each."""
         with self._writing() as tables:
-            if run_id in tables.runs or run_id in tables.history:
-                kept = (*tables.logs.get(run_id, ()), *lines)
-                tables.logs[run_id] = kept[:lines_max]
+            for run_id, lines in lines_by_run.items():
+                if run_id in tables.runs or run_id in tables.history:
+                    kept = tables.logs.get(run_id, ())
+                    room = max(0, lines_max - len(kept))
+                    tables.logs[run_id] = (*kept, *lines[:room])
 
 
 # ---------------------------------------------------------------- claiming
@@ -343,7 +356,14 @@ def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> Cancelin
     if run.status is RunStatus.RUNNING:
         tables.runs[run.id] = run
         return Canceling.REQUESTED
-    freed = finish(tables, run, status=RunStatus.CANCELED, ended_at=now, reason=reason)
+    freed = finish(
+        tables,
+        run,
+        status=RunStatus.CANCELED,
+        outcome=OutcomeKind.CANCELED,
+        ended_at=now,
+        reason=reason,
+    )
     let_out(tables, freed)
     return Canceling.DONE
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from tickwork._domain.identity import ScheduleId
-from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.job import Origin, ScheduleRow, ScheduleSpec
+from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import Move, Skip, TickPlan
-from tickwork.stores.contract import JobRow, KeysOf, Planner
+from tickwork.stores.contract import JobRow, KeysOf, NewSchedule, Planner
 from tickwork.stores.memory.endings import keep_skip
 from tickwork.stores.memory.keys import add_runs, overlap_holders, unique_holder
 from tickwork.stores.memory.tables import TableHolder, Tables
@@ -17,6 +18,24 @@ from tickwork.stores.memory.tables import TableHolder, Tables
 
 class MemorySchedules(TableHolder):
     """The verbs of ScheduleStore."""
+
+    def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
+        """Add schedules; where (tenant, name) is there already, return that row unchanged."""
+        rows = []
+        with self._writing() as tables:
+            for schedule_id, spec, next_due_at in new:
+                row = _named(tables, spec.tenant, spec.name)
+                if row is None:
+                    assert schedule_id not in tables.schedules, spec
+                    row = tables.schedules[schedule_id] = ScheduleRow(
+                        id=schedule_id,
+                        spec=spec,
+                        created_at=now,
+                        next_due_at=next_due_at,
+                        seen_at=now,
+                    )
+                rows.append(row)
+        return rows
 
     def add_schedule(
         self,
@@ -26,17 +45,9 @@ class MemorySchedules(TableHolder):
         now: datetime,
         next_due_at: datetime | None,
     ) -> ScheduleRow:
-        """Add a schedule; when (tenant, name) is there already, return that row unchanged."""
-        with self._writing() as tables:
-            there = _named(tables, spec.tenant, spec.name)
-            if there is not None:
-                return there
-            assert schedule_id not in tables.schedules, spec
-            row = ScheduleRow(
-                id=schedule_id, spec=spec, created_at=now, next_due_at=next_due_at, seen_at=now
-            )
-            tables.schedules[schedule_id] = row
-            return row
+        """Add one."""
+        [row] = self.add_schedules([NewSchedule(schedule_id, spec, next_due_at)], now=now)
+        return row
 
     def change_schedule(
         self,
@@ -114,6 +125,16 @@ class MemorySchedules(TableHolder):
         with self._reading() as tables:
             return _named(tables, tenant, name)
 
+    def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
+        """Several, by (tenant, name)."""
+        with self._reading() as tables:
+            return [row for row in tables.schedules.values() if _name(row) in names]
+
+    def scheduled_jobs(self) -> list[str]:
+        """The jobs that schedules name."""
+        with self._reading() as tables:
+            return sorted({row.spec.job for row in tables.schedules.values()})
+
     def list_schedules(
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
     ) -> list[ScheduleRow]:
@@ -136,10 +157,11 @@ class MemorySchedules(TableHolder):
         jobs: Collection[str] | None,
         keys_of: KeysOf,
         plan: Planner,
+        seen_after: datetime | None = None,
     ) -> TickPlan:
         """One tick: what is due, a plan for it, and the plan written down."""
         with self._writing() as tables:
-            due = _due(tables, now=now, limit=limit, jobs=jobs)
+            due = _due(tables, now=now, limit=limit, jobs=jobs, seen_after=seen_after)
             if not due:
                 return TickPlan([], [], [], [], [])
             wanted = keys_of(due)
@@ -153,7 +175,9 @@ class MemorySchedules(TableHolder):
             _write(tables, planned, now=now)
             return planned
 
-    def next_firing_at(self, *, jobs: Collection[str] | None = None) -> datetime | None:
+    def next_firing_at(
+        self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
+    ) -> datetime | None:
         """When the next schedule of these jobs falls due, if it will without a person."""
         with self._reading() as tables:
             instants = [
@@ -162,12 +186,18 @@ class MemorySchedules(TableHolder):
                 if row.next_due_at is not None
                 and (jobs is None or row.spec.job in jobs)
                 and (not row.is_paused or row.paused_until is not None)
+                and not _is_retired(row, seen_after)
             ]
             return min(instants, default=None)
 
 
 def _due(
-    tables: Tables, *, now: datetime, limit: int, jobs: Collection[str] | None
+    tables: Tables,
+    *,
+    now: datetime,
+    limit: int,
+    jobs: Collection[str] | None,
+    seen_after: datetime | None,
 ) -> list[ScheduleRow]:
     due = []
     for row in tables.schedules.values():
@@ -177,8 +207,16 @@ def _due(
             continue
         if row.is_paused and (row.paused_until is None or row.paused_until > now):
             continue
+        if _is_retired(row, seen_after):
+            continue
         due.append((row.next_due_at, row.id, _unpaused(row)))
     return [row for _, _, row in sorted(due, key=lambda found: found[:2])[:limit]]
+
+
+def _is_retired(row: ScheduleRow, seen_after: datetime | None) -> bool:
+    if seen_after is None or row.spec.origin is not Origin.CODE:
+        return False
+    return row.seen_at is None or row.seen_at < seen_after
 
 
 def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
@@ -231,6 +269,7 @@ def _skipped(skip: Skip, *, now: datetime) -> Run:
         reason=skip.reason,
         instants=skip.instants,
         last_nominal_at=skip.last_at,
+        outcome=OutcomeKind.SKIPPED.value,
     )
 
 

@@ -71,7 +71,7 @@ _UNASKED: Final = frozenset(
         "insert_log",
         "insert_pause",
         "insert_runs",
-        "insert_schedule",
+        "insert_schedules",
         "insert_skips",
         "insert_slots",
         "lock_gates",

@@ -1,11 +1,14 @@
 """PostgreSQL: many machines, every promise."""
 
 import random
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Run
 from tickwork.errors import (
     DriverMissing,
     InvalidStoreUrl,
@@ -27,6 +30,7 @@ from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.rows import moment
 from tickwork.stores._sql.statement import Operation, Overtaken, Rows
 from tickwork.stores._sql.store import SqlStore
+from tickwork.stores.contract import Canceling, Story
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.connection import PostgresConnection, Refused
@@ -35,6 +39,7 @@ T = TypeVar("T")
 
 _PACKAGE: Final = "tickwork.stores.postgres"
 _VERSION_MIN: Final = 13
+_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 POOL_MAX: Final = 8
 """Connections of one store in one process. Whoever needs one more waits for it."""
@@ -194,6 +199,28 @@ class PostgresStore(SqlStore):
             return StoreUnavailable(self.url, error.message)
         return StoreError(f"PostgreSQL refused a statement ({error.state}).", why=error.message)
 
+    # ------------------------------------------------------------ ids that people type
+
+    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
+        """Several runs; what is unknown is left out."""
+        return super().get_runs([run_id for run_id in run_ids if _can_be_an_id(run_id)])
+
+    def story(self, run_id: RunId) -> Story | None:
+        """A run with its attempts and its log."""
+        return super().story(run_id) if _can_be_an_id(run_id) else None
+
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+        """Cancel a waiting run at once; ask a running one's worker to stop it."""
+        if not _can_be_an_id(run_id):
+            return Canceling.UNKNOWN
+        return super().cancel(run_id, now=now, reason=reason)
+
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+        """Change when a run is due, while it was never claimed."""
+        if not _can_be_an_id(run_id):
+            return Canceling.UNKNOWN
+        return super().reschedule(run_id, due_at=due_at, now=now)
+
     # ------------------------------------------------------------ schema
 
     def install(self) -> int:
@@ -242,6 +269,11 @@ class PostgresStore(SqlStore):
     def close(self) -> None:
         """Let go of all connections. Idempotent."""
         self._pool.clear()
+
+
+def _can_be_an_id(text: str) -> bool:
+    """Whether the server can compare it with its ids. Whatever else there is, is unknown."""
+    return _ID.fullmatch(text) is not None
 
 
 def _installed(rows: Rows) -> tuple[int, int]:

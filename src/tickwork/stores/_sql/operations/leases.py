@@ -1,6 +1,6 @@
 """Leases: extended while work goes on, ended when a worker is known to be dead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from tickwork._domain.identity import RunId, WorkerId
@@ -50,14 +50,16 @@ def save_progress(
     return bool(rows[0][0])
 
 
-def append_log(
-    query: Queries, run_id: RunId, lines: Sequence[LogLine], *, lines_max: int
+def append_logs(
+    query: Queries, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
 ) -> Operation[None]:
-    """Keep log lines of a run, the first ``lines_max`` of them."""
-    count = (yield query("count_log", id=run_id))[0][0]
+    """Keep log lines of runs that are known, the first ``lines_max`` of each."""
+    counts = yield query("count_logs", ids=sorted(lines_by_run))
+    # In one order everywhere: two that write to the same runs must not wait in a circle.
     rows = [
         (run_id, count + place, micros(line.at), line.level, line.logger, line.message)
-        for place, line in enumerate(lines[: max(0, lines_max - count)])
+        for run_id, count in sorted(counts)
+        for place, line in enumerate(lines_by_run[run_id][: max(0, lines_max - count)])
     ]
     if rows:
         yield query("insert_log", many=rows)

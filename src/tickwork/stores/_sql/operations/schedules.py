@@ -16,33 +16,32 @@ from tickwork.stores._sql.rows import (
     micros_or_none,
     moment_or_none,
     move_row,
+    new_schedule_row,
     schedule_of,
     shown_schedule_of,
     skip_row,
     spec_params,
 )
 from tickwork.stores._sql.statement import Operation, Overtaken, Row
-from tickwork.stores.contract import KeysOf, Planner
+from tickwork.stores.contract import KeysOf, NewSchedule, Planner
 
 
-def add_schedule(
-    query: Queries,
-    schedule_id: ScheduleId,
-    spec: ScheduleSpec,
-    *,
-    now: datetime,
-    next_due_at: datetime | None,
-) -> Operation[ScheduleRow]:
-    """Add a schedule, or return the one of this name."""
+def add_schedules(
+    query: Queries, new: Sequence[NewSchedule], *, now: datetime
+) -> Operation[list[ScheduleRow]]:
+    """Add schedules, or return those of the same names."""
+    first_by_name: dict[tuple[str, str], NewSchedule] = {}
+    for one in new:
+        first_by_name.setdefault((one.spec.tenant, one.spec.name), one)
+    # In one order everywhere: programs that start together add the same ones.
+    names = sorted(first_by_name)
     yield query(
-        "insert_schedule",
-        id=schedule_id,
-        now=micros(now),
-        next_due_at=micros_or_none(next_due_at),
-        **spec_params(spec),
+        "insert_schedules",
+        many=[new_schedule_row(first_by_name[name], now=micros(now)) for name in names],
     )
-    rows = yield query("get_schedule", tenant=spec.tenant, name=spec.name)
-    return schedule_of(rows[0])
+    rows = yield from get_schedules(query, names)
+    row_by_name = {(row.spec.tenant, row.spec.name): row for row in rows}
+    return [row_by_name[one.spec.tenant, one.spec.name] for one in new]
 
 
 def change_schedule(
@@ -104,10 +103,15 @@ def resume_schedule(
     return bool(rows[0][0])
 
 
-def get_schedule(query: Queries, tenant: str, name: str) -> Operation[ScheduleRow | None]:
-    """One schedule, by name."""
-    rows = yield query("get_schedule", tenant=tenant, name=name)
-    return shown_schedule_of(rows[0]) if rows else None
+def get_schedules(query: Queries, names: Sequence[tuple[str, str]]) -> Operation[list[ScheduleRow]]:
+    """Schedules by (tenant, name)."""
+    rows = yield query("get_schedules", names=[list(name) for name in sorted(set(names))])
+    return [shown_schedule_of(row) for row in rows]
+
+
+def scheduled_jobs(query: Queries) -> Operation[list[str]]:
+    """The jobs that schedules name, each once."""
+    return [row[0] for row in (yield query("scheduled_jobs"))]
 
 
 def list_schedules(
@@ -125,9 +129,15 @@ def list_schedules(
     return [shown_schedule_of(row) for row in rows]
 
 
-def next_firing_at(query: Queries, *, jobs: Collection[str] | None) -> Operation[datetime | None]:
+def next_firing_at(
+    query: Queries, *, jobs: Collection[str] | None, seen_after: datetime | None
+) -> Operation[datetime | None]:
     """When the next schedule of these jobs falls due."""
-    rows = yield query("next_firing", jobs=None if jobs is None else sorted(jobs))
+    rows = yield query(
+        "next_firing",
+        jobs=None if jobs is None else sorted(jobs),
+        seen_after=micros_or_none(seen_after),
+    )
     return moment_or_none(rows[0][0])
 
 
@@ -139,12 +149,14 @@ def fire(
     jobs: Collection[str] | None,
     keys_of: KeysOf,
     plan: Planner,
+    seen_after: datetime | None = None,
 ) -> Operation[TickPlan]:
     """One tick: lock what is due, plan, and write the plan."""
     rows = yield query(
         "due_schedules",
         now=micros(now),
         jobs=None if jobs is None else sorted(jobs),
+        seen_after=micros_or_none(seen_after),
         limit=limit,
     )
     due, broken = _readable(rows, now=micros(now))

@@ -3,7 +3,8 @@ SELECT id, tenant, job, queue, priority, status, phase, due_at, expires_at, args
        attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys,
        blocked_on, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
        cancel_requested_at, created_at, started_at, NULL::bigint AS ended_at,
-       NULL::text AS result, reason, 1 AS instants, NULL::bigint AS last_nominal_at
+       NULL::text AS result, reason, 1 AS instants, NULL::bigint AS last_nominal_at,
+       NULL::text AS outcome
 FROM tickwork_run
 
 -- fragment: history_as_run
@@ -11,7 +12,7 @@ SELECT id, tenant, job, queue, priority, status, NULL::text AS phase, due_at, ex
        tags, attempt, attempts_max, crashes, put_offs, token, NULL::bigint AS lease_until, worker,
        NULL::text AS overlap_key, limit_keys, NULL::text AS blocked_on, schedule, nominal_at,
        target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
-       started_at, ended_at, result, reason, instants, last_nominal_at
+       started_at, ended_at, result, reason, instants, last_nominal_at, outcome
 FROM tickwork_history
 
 -- name: get_runs

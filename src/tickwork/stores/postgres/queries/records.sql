@@ -236,8 +236,14 @@ SET progress = coalesce(:progress::text, progress),
     checkpoint = coalesce(:checkpoint::text, checkpoint)
 WHERE id = :id::uuid AND token = :token::integer AND status = 'running';
 
--- name: count_log
-SELECT count(*) FROM tickwork_log WHERE run = :id::uuid;
+-- name: count_logs
+-- Of those that are known: lines of a run that is gone would stay for good.
+SELECT id, (SELECT count(*) FROM tickwork_log WHERE run = known.id)
+FROM (
+    SELECT id FROM tickwork_run WHERE id = ANY (:ids::uuid[])
+    UNION ALL
+    SELECT id FROM tickwork_history WHERE id = ANY (:ids::uuid[])
+) AS known;
 
 -- name: insert_log
 INSERT INTO tickwork_log (run, line, at, level, logger, message)
@@ -310,6 +316,7 @@ WHERE history.id = folded.id AND history.id = ANY (ARRAY(SELECT id FROM mine));
 
 -- name: drop_history
 DELETE FROM tickwork_history WHERE id = ANY (:c1::uuid[]);
+DELETE FROM tickwork_log WHERE run = ANY (:c1::uuid[]);
 
 -- name: insert_skips
 INSERT INTO tickwork_history (

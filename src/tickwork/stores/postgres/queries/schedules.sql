@@ -3,17 +3,22 @@ id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misf
 until, target, tags, origin, created_at, next_due_at, last_fired_at, revision, paused_at,
 paused_until, pause_note, seen_at
 
--- name: insert_schedule
+-- name: insert_schedules
 -- One that is there already is locked, not changed: it must not vanish before it is read.
 INSERT INTO tickwork_schedule (
     id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
     jitter, until, target, tags, origin, created_at, next_due_at, seen_at
 )
-VALUES (
-    :id::uuid, :tenant::text, :name::text, :job::text, :rule::text, :zone::text, :args::text,
-    :queue::text, :priority::integer, :expires::bigint, :overlap::text, :misfire::text,
-    :grace::bigint, :jitter::bigint, :until::bigint, :target::text, :tags::text, :origin::text,
-    :now::bigint, :next_due_at::bigint, :now::bigint
+SELECT id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
+       jitter, until, target, tags, origin, created_at, next_due_at, created_at
+FROM unnest(
+    :c1::uuid[], :c2::text[], :c3::text[], :c4::text[], :c5::text[], :c6::text[], :c7::text[],
+    :c8::text[], :c9::integer[], :c10::bigint[], :c11::text[], :c12::text[], :c13::bigint[],
+    :c14::bigint[], :c15::bigint[], :c16::text[], :c17::text[], :c18::text[], :c19::bigint[],
+    :c20::bigint[]
+) AS new (
+    id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
+    jitter, until, target, tags, origin, created_at, next_due_at
 )
 ON CONFLICT (tenant, name) DO UPDATE SET name = excluded.name WHERE false;
 
@@ -39,9 +44,27 @@ SET job = :job::text,
     revision = revision + 1
 WHERE id = :id::uuid AND revision = :revision::integer;
 
--- name: get_schedule
-SELECT {schedule_columns} FROM tickwork_schedule
-WHERE tenant = :tenant::text AND name = :name::text;
+-- name: get_schedules
+SELECT schedule.*
+FROM jsonb_array_elements(:names::jsonb) AS wanted
+CROSS JOIN LATERAL (
+    SELECT {schedule_columns} FROM tickwork_schedule
+    WHERE tenant = wanted ->> 0 AND name = wanted ->> 1
+    OFFSET 0
+) AS schedule;
+
+-- name: scheduled_jobs
+-- By skipping from one job to the next: a million schedules may be of the same.
+WITH RECURSIVE jobs AS (
+    (SELECT job FROM tickwork_schedule ORDER BY job LIMIT 1)
+    UNION ALL
+    SELECT next.job
+    FROM jobs
+    CROSS JOIN LATERAL (
+        SELECT job FROM tickwork_schedule WHERE job > jobs.job ORDER BY job LIMIT 1
+    ) AS next
+)
+SELECT job FROM jobs;
 
 -- name: get_schedule_by_id
 SELECT {schedule_columns} FROM tickwork_schedule WHERE id = :id::uuid;
@@ -102,7 +125,8 @@ WHERE id = :id::uuid;
 SELECT {schedule_columns} FROM tickwork_schedule
 WHERE next_due_at <= :now::bigint
   AND (paused_at IS NULL OR paused_until <= :now::bigint)
-  AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]))
+  AND {is_of_these_jobs}
+  AND {is_not_retired}
 ORDER BY next_due_at, id
 LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED;
@@ -129,4 +153,12 @@ WHERE schedule.id = move.id
 SELECT min(next_due_at) FROM tickwork_schedule
 WHERE next_due_at IS NOT NULL
   AND (paused_at IS NULL OR paused_until IS NOT NULL)
-  AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]));
+  AND {is_of_these_jobs}
+  AND {is_not_retired};
+
+-- fragment: is_of_these_jobs
+-- IS TRUE keeps it from going by the index of jobs, through every schedule of a job.
+(:jobs::text[] IS NULL OR (job = ANY (:jobs::text[])) IS TRUE)
+
+-- fragment: is_not_retired
+(:seen_after::bigint IS NULL OR origin <> 'code' OR seen_at >= :seen_after::bigint)

@@ -3,7 +3,7 @@ SELECT id, tenant, job, queue, priority, status, phase, due_at, expires_at, args
        attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys,
        blocked_on, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
        cancel_requested_at, created_at, started_at, NULL AS ended_at, NULL AS result, reason,
-       1 AS instants, NULL AS last_nominal_at
+       1 AS instants, NULL AS last_nominal_at, NULL AS outcome
 FROM tickwork_run
 
 -- fragment: history_as_run
@@ -11,7 +11,7 @@ SELECT id, tenant, job, queue, priority, status, NULL AS phase, due_at, expires_
        attempt, attempts_max, crashes, put_offs, token, NULL AS lease_until, worker,
        NULL AS overlap_key, limit_keys, NULL AS blocked_on, schedule, nominal_at, target,
        external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
-       started_at, ended_at, result, reason, instants, last_nominal_at
+       started_at, ended_at, result, reason, instants, last_nominal_at, outcome
 FROM tickwork_history
 
 -- name: get_runs

@@ -140,8 +140,14 @@ SET progress = coalesce(:progress, progress), checkpoint = coalesce(:checkpoint,
 WHERE id = :id AND token = :token AND status = 'running';
 SELECT changes();
 
--- name: count_log
-SELECT count(*) FROM tickwork_log WHERE run = :id;
+-- name: count_logs
+-- Of those that are known: lines of a run that is gone would stay for good.
+SELECT id, (SELECT count(*) FROM tickwork_log WHERE run = known.id)
+FROM (
+    SELECT id FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids))
+    UNION ALL
+    SELECT id FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids))
+) AS known;
 
 -- name: insert_log
 INSERT INTO tickwork_log (run, line, at, level, logger, message) VALUES (?, ?, ?, ?, ?, ?);
@@ -173,6 +179,7 @@ WHERE id = ?4;
 
 -- name: drop_history
 DELETE FROM tickwork_history WHERE id = ?;
+DELETE FROM tickwork_log WHERE run = ?;
 
 -- name: insert_skips
 INSERT INTO tickwork_history (

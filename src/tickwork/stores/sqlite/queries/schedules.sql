@@ -3,14 +3,13 @@ id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misf
 until, target, tags, origin, created_at, next_due_at, last_fired_at, revision, paused_at,
 paused_until, pause_note, seen_at
 
--- name: insert_schedule
+-- name: insert_schedules
 INSERT INTO tickwork_schedule (
     id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
     jitter, until, target, tags, origin, created_at, next_due_at, seen_at
 )
 VALUES (
-    :id, :tenant, :name, :job, :rule, :zone, :args, :queue, :priority, :expires, :overlap, :misfire,
-    :grace, :jitter, :until, :target, :tags, :origin, :now, :next_due_at, :now
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?19
 )
 ON CONFLICT (tenant, name) DO NOTHING;
 
@@ -22,8 +21,20 @@ SET job = :job, rule = :rule, zone = :zone, args = :args, queue = :queue, priori
     seen_at = :now, revision = revision + 1
 WHERE id = :id AND revision = :revision;
 
--- name: get_schedule
-SELECT {schedule_columns} FROM tickwork_schedule WHERE tenant = :tenant AND name = :name;
+-- name: get_schedules
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE (tenant, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:names));
+
+-- name: scheduled_jobs
+-- By skipping from one job to the next: a million schedules may be of the same.
+WITH RECURSIVE jobs (job) AS (
+    SELECT min(job) FROM tickwork_schedule
+    UNION ALL
+    SELECT (SELECT min(job) FROM tickwork_schedule WHERE tickwork_schedule.job > jobs.job)
+    FROM jobs
+    WHERE jobs.job IS NOT NULL
+)
+SELECT job FROM jobs WHERE job IS NOT NULL;
 
 -- name: get_schedule_by_id
 SELECT {schedule_columns} FROM tickwork_schedule WHERE id = :id;
@@ -67,6 +78,7 @@ SELECT {schedule_columns} FROM tickwork_schedule
 WHERE next_due_at <= :now
   AND (paused_at IS NULL OR paused_until <= :now)
   AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+  AND {is_not_retired}
 ORDER BY next_due_at, id
 LIMIT :limit;
 
@@ -87,4 +99,8 @@ WHERE id = ?1 AND next_due_at = ?2;
 SELECT min(next_due_at) FROM tickwork_schedule
 WHERE next_due_at IS NOT NULL
   AND (paused_at IS NULL OR paused_until IS NOT NULL)
-  AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)));
+  AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+  AND {is_not_retired};
+
+-- fragment: is_not_retired
+(:seen_after IS NULL OR origin <> 'code' OR seen_at >= :seen_after)
