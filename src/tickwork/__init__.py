@@ -8,8 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tickwork._define.arguments import Secret
+    from tickwork._define.context import RunContext, current_run
+    from tickwork._define.resolve import ScheduledJob
     from tickwork._domain.outcome import JobResult
     from tickwork._domain.status import RunStatus
+    from tickwork.app import Tickwork
     from tickwork.errors import Discard, RetryLater, Snooze, TickworkError
     from tickwork.schedules import Cron
 
@@ -20,10 +24,15 @@ __all__ = [
     "Discard",
     "JobResult",
     "RetryLater",
+    "RunContext",
     "RunStatus",
+    "ScheduledJob",
+    "Secret",
     "Snooze",
+    "Tickwork",
     "TickworkError",
     "__version__",
+    "current_run",
 ]
 
 _HOMES = {
@@ -31,9 +40,14 @@ _HOMES = {
     "Discard": "tickwork.errors",
     "JobResult": "tickwork._domain.outcome",
     "RetryLater": "tickwork.errors",
+    "RunContext": "tickwork._define.context",
     "RunStatus": "tickwork._domain.status",
+    "ScheduledJob": "tickwork._define.resolve",
+    "Secret": "tickwork._define.arguments",
     "Snooze": "tickwork.errors",
+    "Tickwork": "tickwork.app",
     "TickworkError": "tickwork.errors",
+    "current_run": "tickwork._define.context",
 }
 
 

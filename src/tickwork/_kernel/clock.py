@@ -1,7 +1,8 @@
 """The one door for time. Nothing else in tickwork asks the system what time it is."""
 
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
@@ -12,8 +13,8 @@ class Clock(Protocol):
     among those of other machines; it may jump. ``monotonic`` measures how long something
     took on this machine; it never goes back.
 
-    Three kinds implement it: :class:`SystemClock`, ``testing.ManualClock``, and the clock
-    of a store, which shows the database's time by its measured offset to ``monotonic``.
+    Three kinds implement it: :class:`SystemClock`, :class:`StoreClock` and
+    ``testing.ManualClock``.
     """
 
     def now(self) -> datetime:
@@ -42,3 +43,48 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds since this machine started, those it slept through included."""
         return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+
+
+class StoreClock:
+    """The time of a database, by its measured offset to this machine's monotonic clock.
+
+    Workers whose wall clocks are an hour apart then agree all the same. It is measured at the
+    first look and again every ``every`` seconds; when the database is away, the last
+    measurement holds.
+    """
+
+    def __init__(
+        self, measure: Callable[[], datetime], *, base: Clock, every: float = 30.0
+    ) -> None:
+        self._measure = measure
+        self._base = base
+        self._every = every
+        self._origin: tuple[datetime, float] | None = None
+
+    def now(self) -> datetime:
+        """This moment, as the database would say."""
+        origin = self._origin
+        monotonic = self._base.monotonic()
+        if origin is None or monotonic - origin[1] >= self._every:
+            origin = self._origin = self._measured(origin)
+            monotonic = self._base.monotonic()
+        return origin[0] + timedelta(seconds=monotonic - origin[1])
+
+    def monotonic(self) -> float:
+        """As the machine's."""
+        return self._base.monotonic()
+
+    def forget(self) -> None:
+        """Measure anew at the next look: after a reconnect it may be another server."""
+        self._origin = None
+
+    def _measured(self, before: tuple[datetime, float] | None) -> tuple[datetime, float]:
+        sent = self._base.monotonic()
+        try:
+            told = self._measure()
+        except ConnectionError:
+            if before is None:
+                raise
+            return before[0] + timedelta(seconds=sent - before[1]), sent
+        # The answer was true at some moment between the two; the middle errs least.
+        return told, (sent + self._base.monotonic()) / 2

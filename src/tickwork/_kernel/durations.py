@@ -99,6 +99,18 @@ def as_duration(length: timedelta | float | str) -> timedelta:
             raise InvalidDuration(length, f"it is a {type(length).__name__}.")
 
 
+def as_delay(length: timedelta | float | str) -> timedelta:
+    """The same for how long something shall wait.
+
+    Raises:
+        InvalidDuration: It is negative, or no length of time.
+    """
+    delay = as_duration(length)
+    if delay < timedelta(0):
+        raise InvalidDuration(length, "nothing can wait for less than no time.")
+    return delay
+
+
 def format_duration(length: timedelta) -> str:
     """Write a length in the exact form that :func:`parse_duration` reads back.
 

@@ -1,0 +1,132 @@
+"""The fluent builder: ``app.schedule("digest", send).weekdays().hours(9)``.
+
+A chain is one thing under one name, so the builder changes what it stands for and returns
+itself: whatever was said last in the chain is what the application knows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, Self
+
+from tickwork._client.jobs import Draft, Job
+from tickwork._client.runs import RunHandle
+from tickwork._define.definition import Entry
+from tickwork._define.options import JobOptions, JobWords, Length, ScheduleWords
+from tickwork._define.registry import Registry
+from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.frequencies import Frequencies
+from tickwork._domain.schedules.pattern import Values
+from tickwork._domain.schedules.timing import Timing
+from tickwork._kernel.clock import Clock
+from tickwork._kernel.instants import When
+
+P = ParamSpec("P")
+
+
+class Bench:
+    """What builders share: where their entries go, and what the application has settled."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        clock: Clock,
+        timezone: str,
+        symbols: Mapping[str, Mapping[str, Values]],
+    ) -> None:
+        self.registry = registry
+        self.clock = clock
+        self.timezone = timezone
+        self.symbols = symbols
+
+
+class ScheduleBuilder(ScheduleWords, Frequencies, Generic[P]):
+    """One more schedule of a job: when, with which arguments, and how it is timed."""
+
+    def __init__(self, bench: Bench, entry: Entry, job: Job[P, Any]) -> None:
+        self._bench = bench
+        self._entry = entry
+        self.job = job
+
+    def __repr__(self) -> str:
+        return f"<schedule {self._entry.name}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the schedule."""
+        return self._entry.name
+
+    # ------------------------------------------------------------ saying
+
+    @property
+    def _options(self) -> JobOptions:
+        return self._entry.options
+
+    def _say(self, options: JobOptions) -> Self:
+        self._entry.options = options
+        self._bench.registry.touch()
+        return self
+
+    @property
+    def _timing(self) -> Timing:
+        return self._entry.timing
+
+    def _timed(self, timing: Timing) -> Self:
+        self._entry.timing = timing
+        self._bench.registry.touch()
+        return self
+
+    @property
+    def _symbols(self) -> Mapping[str, Mapping[str, Values]]:
+        return self._bench.symbols
+
+    # ------------------------------------------------------------ looking
+
+    def rule(self) -> Schedule:
+        """The rule that was said. An interval without a beginning counts from now."""
+        return self._entry.timing.rule(
+            key=self._entry.name, tz=self._bench.timezone, anchor=self._bench.clock.now()
+        )
+
+    def preview(self, count: int = 10, *, after: datetime | None = None) -> Sequence[datetime]:
+        """The next instants at which it would fire."""
+        return self.rule().preview(count, after=after or self._bench.clock.now())
+
+    def describe(self) -> str:
+        """When it fires, in plain English."""
+        return self.rule().describe()
+
+
+class JobBuilder(JobWords, ScheduleBuilder[P]):
+    """A job, and when it is due. Without a rule it is a job that is only dispatched."""
+
+    # ------------------------------------------------------------ dispatching
+
+    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Add a run with these arguments of the handler.
+
+        Raises:
+            ArgumentError: They do not fit the handler. Nothing was stored.
+            PayloadError: They cannot be stored.
+        """
+        return self.job.dispatch(*args, **kwargs)
+
+    def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
+        """Add a run for each of these sets of arguments, in one transaction."""
+        return self.job.dispatch_many(calls)
+
+    def at(self, when: When) -> Draft[P]:
+        """A dispatch that is due at this instant."""
+        return self.job.at(when)
+
+    def delay(self, length: Length) -> Draft[P]:
+        """A dispatch that is due that long from now."""
+        return self.job.delay(length)
+
+    def tenant(self, tenant: str) -> Draft[P]:
+        """A dispatch on behalf of this tenant."""
+        return self.job.tenant(tenant)
+
+    def using(self, connection: object) -> Draft[P]:
+        """A dispatch in the transaction of this connection of yours."""
+        return self.job.using(connection)

@@ -1,0 +1,89 @@
+"""Named locks: one holder across all processes, for as long as it lives."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Final
+
+from tickwork._domain.names import checked_name
+from tickwork._kernel.clock import Clock
+from tickwork._kernel.ids import new_id
+from tickwork.errors import InvalidOption, LockHeld, StoreError
+from tickwork.stores.contract import ControlStore, LockRow
+
+TTL_MIN: Final = timedelta(seconds=1)
+
+
+class Lock:
+    """A lock that is held: renewed in the background, lost when the database says so."""
+
+    def __init__(self, row: LockRow) -> None:
+        self.name = row.name
+        self.owner = row.owner
+        self._lost = threading.Event()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else may hold it by now: stop what it protects."""
+        return self._lost.is_set()
+
+    def lose(self) -> None:
+        """Note that it is no longer ours."""
+        self._lost.set()
+
+
+class Locks:
+    """Takes and releases named locks."""
+
+    def __init__(self, *, store: ControlStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    @contextmanager
+    def hold(self, name: str, ttl: timedelta) -> Iterator[Lock]:
+        """Hold a lock for as long as the block runs.
+
+        Raises:
+            LockHeld: Another process has it; the error names host and pid.
+        """
+        checked_name("lock", name)
+        if ttl < TTL_MIN:
+            raise InvalidOption("ttl", ttl, f"it is at least {TTL_MIN.total_seconds():g} s.")
+        now = self._clock.now()
+        row = LockRow(name, new_id(now), socket.gethostname(), os.getpid(), now, now + ttl)
+        holder = self._store.acquire_lock(row, now=now)
+        if holder is not None:
+            raise LockHeld(name, host=holder.host, pid=holder.pid, until=holder.until)
+        lock, done = Lock(row), threading.Event()
+        keeper = threading.Thread(
+            target=self._renew, args=(lock, ttl, done), name=f"tickwork-lock-{name}", daemon=True
+        )
+        keeper.start()
+        try:
+            yield lock
+        finally:
+            done.set()
+            keeper.join()
+            self._store.release_lock(name, row.owner)
+
+    def release(self, name: str) -> bool:
+        """Take a lock from whoever holds it; False when nobody does."""
+        return self._store.release_lock(name)
+
+    def _renew(self, lock: Lock, ttl: timedelta, done: threading.Event) -> None:
+        pace, renewed = ttl.total_seconds() / 3, self._clock.monotonic()
+        # It ends when the lock is given up or lost.
+        while not done.wait(pace):
+            asked = self._clock.monotonic()
+            with suppress(StoreError):  # the next one may get through
+                now = self._clock.now()
+                if not self._store.renew_lock(lock.name, lock.owner, until=now + ttl, now=now):
+                    lock.lose()
+                    return
+                renewed = asked
+            if self._clock.monotonic() - renewed >= ttl.total_seconds():
+                lock.lose()
+                return

@@ -1,0 +1,187 @@
+"""What a handler takes, and whether a call fits: checked where the call is made."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from tickwork._kernel.codec import encode
+from tickwork.errors import ArgumentError, DefinitionError
+
+T = TypeVar("T")
+
+
+class _Mark:
+    """Marks a parameter whose value nobody shall see."""
+
+    def __repr__(self) -> str:
+        return "Secret"
+
+
+SECRET: Final = _Mark()
+
+# For type checkers ``Secret[str]`` is ``str``: it is passed as any other argument.
+Secret: TypeAlias = Annotated[T, SECRET]
+"""An argument that is masked wherever people look: ``def charge(card: Secret[str])``."""
+
+MASK: Final = "***"
+
+_REFUSED: Final = {
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only",
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of positional arguments",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameters of a handler: arguments are stored by their names.
+
+    ``context`` names the parameter that gets the :class:`RunContext`; it is not an argument.
+    """
+
+    signature: inspect.Signature
+    names: tuple[str, ...]
+    required: frozenset[str]
+    takes_any: bool = False
+    context: str | None = None
+    secrets: frozenset[str] = frozenset()
+
+    def bind(self, job: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name; what is missing may still come from the definition."""
+        if len(args) > len(self.names):
+            raise self._wrong(job, f"{len(args)} positional arguments are too many.")
+        given = dict(zip(self.names, args, strict=False))
+        twice = given.keys() & kwargs.keys()
+        if twice:
+            raise self._wrong(job, f"{min(twice)!r} is given twice.")
+        given.update(kwargs)
+        return given
+
+    def check(self, job: str, given: Mapping[str, Any]) -> None:
+        """See that these are exactly the arguments of a call.
+
+        Raises:
+            ArgumentError: One is missing, or there is one that the handler does not take.
+        """
+        if not self.takes_any:
+            unknown = given.keys() - set(self.names)
+            if unknown:
+                raise self._wrong(job, f"it takes no argument {min(unknown)!r}.")
+        missing = self.required - given.keys()
+        if missing:
+            names = ", ".join(repr(name) for name in self.names if name in missing)
+            raise self._wrong(job, f"{names} {'is' if len(missing) == 1 else 'are'} missing.")
+
+    def _wrong(self, job: str, reason: str) -> ArgumentError:
+        return ArgumentError(job, reason, signature=self.shown)
+
+    @property
+    def shown(self) -> str:
+        """The signature for people, without what is injected."""
+        shown = [
+            parameter.replace(annotation=_bare(parameter.annotation))
+            for name, parameter in self.signature.parameters.items()
+            if name != self.context
+        ]
+        return str(inspect.Signature(shown))
+
+
+def parameters_of(function: Callable[..., Any], *, context_type: type | None = None) -> Parameters:
+    """Read what a function takes.
+
+    Raises:
+        DefinitionError: Its arguments cannot be stored by name.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as fault:
+        raise DefinitionError(
+            f"The signature of {function!r} cannot be read: {fault}.",
+            fix="Wrap it in a function of your own.",
+        ) from None
+    hints = _hints(function)
+    names: list[str] = []
+    required: set[str] = set()
+    secrets: set[str] = set()
+    takes_any, context = False, None
+    for name, parameter in signature.parameters.items():
+        hint = hints.get(name, parameter.annotation)
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            takes_any = True
+            continue
+        if context_type is not None and context is None and _is_of(hint, context_type):
+            context = name
+            continue
+        if parameter.kind in _REFUSED:
+            raise DefinitionError(
+                f"{_named(function)} cannot be a handler: {name!r} {_REFUSED[parameter.kind]}.",
+                why="Arguments are stored by name, and passed as keywords.",
+                fix="Give the parameter a name that can be passed, or take a list.",
+            )
+        names.append(name)
+        if parameter.default is inspect.Parameter.empty:
+            required.add(name)
+        if get_origin(hint) is Annotated and SECRET in get_args(hint):
+            secrets.add(name)
+    return Parameters(
+        signature, tuple(names), frozenset(required), takes_any, context, frozenset(secrets)
+    )
+
+
+def encoded(given: Mapping[str, Any], *, size_max: int) -> str:
+    """Arguments as they are stored."""
+    return encode(dict(given), size_max=size_max) if given else "{}"
+
+
+def masked_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
+    """Arguments as people may see them."""
+    return {name: MASK if name in secrets else value for name, value in given.items()}
+
+
+@lru_cache(maxsize=2048)
+def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names of what a filter takes; None when it takes anything by name."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)
+
+
+@lru_cache(maxsize=2048)
+def positionals_taken(function: Callable[..., Any]) -> int | None:
+    """How many positional arguments a hook takes; None when it takes any number.
+
+    It may take less than it is given: ``on_after()`` is as good as ``on_after(ctx, outcome)``.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    bare = inspect.unwrap(function)
+    bare = getattr(bare, "__func__", bare)
+    if not inspect.isfunction(bare):
+        bare = type(function).__call__
+    try:
+        return get_type_hints(bare, include_extras=True)
+    except Exception:  # noqa: BLE001  # an annotation may name what exists for type checkers only
+        return {}
+
+
+def _is_of(hint: object, wanted: type) -> bool:
+    if hint is wanted or wanted in get_args(hint):
+        return True
+    # An annotation that could not be evaluated is still a name.
+    return isinstance(hint, str) and hint.split("[")[0].split(".")[-1] == wanted.__name__
+
+
+def _bare(annotation: object) -> object:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _named(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))

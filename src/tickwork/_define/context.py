@@ -1,0 +1,169 @@
+"""What a handler may ask for: its run, and ways to speak about it."""
+
+import logging
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Claim
+from tickwork._kernel.codec import SIZE_MAX, decode, encode
+from tickwork.errors import LeaseLost
+
+LOGGER: Final = "tickwork.run"
+
+_UNSAID: Final = object()
+
+
+class Desk(Protocol):
+    """What a context needs of whoever makes the attempt."""
+
+    def save(
+        self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
+    ) -> bool:
+        """Keep it with the run; False when the claim was lost."""
+        ...
+
+    def complete(self, claim: Claim, connection: object, *, result: str | None) -> bool:
+        """Finish the run inside the transaction of this connection; False when it was lost."""
+        ...
+
+    async def complete_async(self, claim: Claim, connection: object, *, result: str | None) -> bool:
+        """The same for an async connection."""
+        ...
+
+    def is_canceled(self, run_id: RunId) -> bool:
+        """Whether somebody asked that this run be stopped."""
+        ...
+
+
+class RunContext:
+    """One attempt at one run, for the handler, filter or hook that asks for it.
+
+    A parameter with this annotation gets it; it is not an argument of the job::
+
+        def report(account_id: int, ctx: RunContext) -> None:
+            ctx.progress(0.5, note="half way")
+
+    ``nominal_at`` is the instant of the schedule that this run stands for, None for a run
+    that was dispatched.
+    """
+
+    __slots__ = (
+        "_claim",
+        "_desk",
+        "_is_completed",
+        "args",
+        "attempt",
+        "attempts_max",
+        "deadline",
+        "has_seen_cancel",
+        "job",
+        "log",
+        "nominal_at",
+        "queue",
+        "run_id",
+        "schedule",
+        "target",
+        "tenant",
+    )
+
+    def __init__(
+        self,
+        claim: Claim,
+        *,
+        desk: Desk,
+        args: Mapping[str, Any],
+        deadline: datetime | None = None,
+    ) -> None:
+        self._claim = claim
+        self._desk = desk
+        self._is_completed = False
+        self.run_id = claim.run_id
+        self.job = claim.job
+        self.queue = claim.queue
+        self.tenant = claim.tenant
+        self.schedule = claim.schedule
+        self.nominal_at = claim.nominal_at
+        self.target = claim.target
+        self.attempt = claim.attempt
+        self.attempts_max = claim.attempts_max
+        self.args = args
+        self.deadline = deadline
+        self.has_seen_cancel = False
+        # Records of any logger are kept with the run; this one names it, too.
+        self.log = logging.getLogger(LOGGER)
+
+    def __repr__(self) -> str:
+        return f"RunContext({self.job!r}, run {self.run_id}, attempt {self.attempt})"
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether :meth:`complete` was called: the caller's transaction has the last word."""
+        return self._is_completed
+
+    def is_canceled(self) -> bool:
+        """Whether somebody asked that this run be stopped. A long handler looks now and then.
+
+        A handler that returns after this was True has stopped: its run is canceled.
+        """
+        self.has_seen_cancel = self.has_seen_cancel or self._desk.is_canceled(self.run_id)
+        return self.has_seen_cancel
+
+    def progress(self, share: float, *, note: str = "") -> None:
+        """Show how far it is: ``share`` from 0 to 1, and a few words.
+
+        Raises:
+            LeaseLost: Another worker has the run by now. Stop working on it.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"progress({share}) is not between 0 and 1.")
+        self._save(progress=encode({"share": share, "note": note}))
+
+    def checkpoint(self, value: Any = _UNSAID) -> Any:
+        """Keep a value for the next attempt; without one, return what was kept last.
+
+        Raises:
+            LeaseLost: Another worker has the run by now. Stop working on it.
+        """
+        if value is not _UNSAID:
+            kept = encode(value, size_max=SIZE_MAX)
+            self._save(checkpoint=kept)
+            self._claim = self._claim._replace(checkpoint=kept)
+        kept_before = self._claim.checkpoint
+        return None if kept_before is None else decode(kept_before)
+
+    def complete(self, *, connection: object, result: Any = None) -> None:
+        """Finish this run in a transaction of your own: your writes and it, or neither.
+
+        Commit before the handler returns. When it returns and the run is still there, you
+        have rolled back, and the attempt failed.
+
+        Raises:
+            LeaseLost: Another worker has the run by now. Roll back.
+        """
+        stored = None if result is None else encode(result)
+        if not self._desk.complete(self._claim, connection, result=stored):
+            raise LeaseLost(self.run_id, token=self._claim.token)
+        self._is_completed = True
+
+    async def complete_async(self, *, connection: object, result: Any = None) -> None:
+        """The same in a transaction of an async connection."""
+        stored = None if result is None else encode(result)
+        if not await self._desk.complete_async(self._claim, connection, result=stored):
+            raise LeaseLost(self.run_id, token=self._claim.token)
+        self._is_completed = True
+
+    def _save(self, *, progress: str | None = None, checkpoint: str | None = None) -> None:
+        if not self._desk.save(self._claim, progress=progress, checkpoint=checkpoint):
+            raise LeaseLost(self.run_id, token=self._claim.token)
+
+
+CURRENT: Final[ContextVar[RunContext | None]] = ContextVar("tickwork_run", default=None)
+"""The attempt that this thread or task is making."""
+
+
+def current_run() -> RunContext | None:
+    """The attempt that is being made here, for code that is called by a handler."""
+    return CURRENT.get()

@@ -1,0 +1,332 @@
+"""Everything that a definition can say about how a job runs: as a value, and as words."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, Final, Self, TypeAlias
+
+from tickwork._domain.job import JobSpec, Misfire, Overlap
+from tickwork._domain.lease import LEASE_DEFAULT, Lease
+from tickwork._domain.limits import Limit, Unique
+from tickwork._domain.names import checked_name
+from tickwork._domain.retry import NO_RETRY, Exponential, Fixed, Jitter, RetryPolicy
+from tickwork._domain.run import CRASHES_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
+from tickwork._kernel.durations import as_duration
+from tickwork.errors import InvalidOption
+
+Length: TypeAlias = timedelta | float | str
+"""A length of time: a timedelta, seconds, or a text such as ``"5m"``."""
+
+Hook: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What was said about a job, besides when it is due. None: nothing was said."""
+
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    limits: tuple[Limit, ...] = ()
+    lease: Lease = LEASE_DEFAULT
+    timeout: timedelta | None = None
+    retry: RetryPolicy = NO_RETRY
+    crashes_max: int = CRASHES_MAX
+    unique: Unique | None = None
+    expires: timedelta | None = None
+    overlap: Overlap = Overlap.SKIP
+    misfire: Misfire = Misfire.ONE
+    grace: timedelta = timedelta(seconds=60)
+    jitter: timedelta = timedelta(0)
+    args: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    when: tuple[Hook, ...] = ()
+    skip: tuple[Hook, ...] = ()
+    before: tuple[Hook, ...] = ()
+    success: tuple[Hook, ...] = ()
+    error: tuple[Hook, ...] = ()
+    after: tuple[Hook, ...] = ()
+    said: frozenset[str] = frozenset()  # the words that were used
+
+    def spec(self, name: str, *, args: str) -> JobSpec:
+        """The job as a value; ``args`` are its defaults as they are stored."""
+        return JobSpec(
+            name=name,
+            queue=self.queue,
+            priority=self.priority,
+            limits=self.limits,
+            lease=self.lease,
+            timeout=self.timeout,
+            retry=self.retry,
+            crashes_max=self.crashes_max,
+            unique=self.unique,
+            expires=self.expires,
+            overlap=self.overlap,
+            misfire=self.misfire,
+            grace=self.grace,
+            jitter=self.jitter,
+            args=args,
+            tags=self.tags,
+            aliases=self.aliases,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether neither filters nor hooks surround the handler."""
+        return not (
+            self.when or self.skip or self.before or self.success or self.error or self.after
+        )
+
+
+NOTHING_SAID: Final = JobOptions()
+
+
+class ScheduleWords(ABC):
+    """What may differ between two schedules of one job."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _options(self) -> JobOptions:
+        """What was said so far."""
+
+    @abstractmethod
+    def _say(self, options: JobOptions) -> Self:
+        """The same with something more said."""
+
+    def _said(self, word: str, **changes: Any) -> Self:
+        options = self._options
+        return self._say(replace(options, said=options.said | {word}, **changes))
+
+    def args(self, **args: Any) -> Self:
+        """Arguments for every run; those of a dispatch override them key by key."""
+        return self._said("args", args={**self._options.args, **args})
+
+    def queue(self, name: str) -> Self:
+        """The queue in which its runs wait: workers take all of them, or those they name."""
+        return self._said("queue", queue=checked_name("queue", name, forbidden="="))
+
+    def priority(self, priority: int) -> Self:
+        """Lower runs first. Ties go by due time, then by age."""
+        return self._said("priority", priority=_whole("priority", priority))
+
+    def overlap(self, policy: Overlap | str) -> Self:
+        """What happens when it is due again before its last run has finished."""
+        return self._said("overlap", overlap=_choice("overlap", policy, Overlap))
+
+    def misfire(self, policy: Misfire | str, *, grace: Length | None = None) -> Self:
+        """What happens to instants that passed unfired, by more than ``grace`` (60 s)."""
+        chosen = _choice("misfire", policy, Misfire)
+        length = self._options.grace if grace is None else as_duration(grace)
+        return self._said("misfire", misfire=chosen, grace=length)
+
+    def jitter(self, length: Length) -> Self:
+        """Spread the runs of each instant over this time, each schedule at its own place."""
+        return self._said("jitter", jitter=as_duration(length))
+
+    def expires(self, after: Length) -> Self:
+        """Skip a run that could not start within this time of when it was due."""
+        return self._said("expires", expires=as_duration(after))
+
+    def tags(self, *tags: str) -> Self:
+        """Words by which people find its runs."""
+        return self._said("tags", tags=(*self._options.tags, *tags))
+
+
+class JobWords(ScheduleWords):
+    """Everything that can be said about a job."""
+
+    __slots__ = ()
+
+    def concurrency(self, slots: int, *, per: str | Iterable[str] = "job") -> Self:
+        """At most so many at a time, across all workers: per job, queue, or argument's value.
+
+        Calls add up. ``concurrency(0)`` says that there is no limit.
+        """
+        parts = (per,) if isinstance(per, str) else tuple(per)
+        if slots == 0 and type(slots) is int:
+            kept = tuple(limit for limit in self._options.limits if limit.per != parts)
+            return self._said("concurrency", limits=kept)
+        limit = Limit(_whole("concurrency", slots), parts)
+        return self._said("concurrency", limits=(*self._options.limits, limit))
+
+    def lease(self, length: Length) -> Self:
+        """How long a claim holds when its worker falls silent; heartbeats extend it."""
+        return self._said("lease", lease=Lease(as_duration(length)))
+
+    def timeout(self, length: Length) -> Self:
+        """How long one attempt may take. Longer is a failed attempt."""
+        return self._said("timeout", timeout=as_duration(length))
+
+    def retries(
+        self,
+        max: int,  # noqa: A002  # what the mission calls it
+        *,
+        base: Length = 1,
+        cap: Length = 60,
+        jitter: Jitter | str | None = "full",
+        delay: Length | None = None,
+    ) -> Self:
+        """Try again after a failure: ``max`` counts all attempts, the first one included.
+
+        The wait doubles from ``base`` up to ``cap``, and full jitter takes a random part of
+        it. With ``delay`` it is always that.
+        """
+        policy: RetryPolicy
+        if delay is not None:
+            policy = Fixed(attempts_max=max, delay=as_duration(delay))
+        else:
+            policy = Exponential(
+                attempts_max=max,
+                base=as_duration(base),
+                cap=as_duration(cap),
+                jitter=_choice("jitter", jitter or "none", Jitter),
+            )
+        return self._said("retries", retry=policy)
+
+    def crashes(self, max: int) -> Self:  # noqa: A002  # as retries
+        """After so many workers died while running it, a run is given up as poison."""
+        return self._said("crashes", crashes_max=_whole("crashes", max))
+
+    def unique(
+        self,
+        key: str | None = None,
+        *,
+        by: str | Iterable[str] = (),
+        within: Length | None = None,
+    ) -> Self:
+        """At most one unfinished run of the same key: given, by arguments, or by all of them.
+
+        With ``within``, none for that long after the first one, finished or not.
+        """
+        made = Unique(
+            key=key,
+            by=(by,) if isinstance(by, str) else tuple(by),
+            within=None if within is None else as_duration(within),
+        )
+        return self._said("unique", unique=made)
+
+    def aliases(self, *names: str) -> Self:
+        """Names that this job had before: runs stored under them still find it."""
+        return self._said("aliases", aliases=(*self._options.aliases, *names))
+
+    def when(self, check: Hook) -> Self:
+        """Hold a run back unless this is true. Several must all be."""
+        return self._said("when", when=(*self._options.when, _called("when", check)))
+
+    def skip(self, check: Hook) -> Self:
+        """Skip a run if this is true. One of several is enough."""
+        return self._said("skip", skip=(*self._options.skip, _called("skip", check)))
+
+    def on_before(self, hook: Hook) -> Self:
+        """Called as ``hook(ctx)`` before each attempt; raising fails the attempt."""
+        return self._said("on_before", before=(*self._options.before, _called("on_before", hook)))
+
+    def on_success(self, hook: Hook) -> Self:
+        """Called as ``hook(ctx, result)`` after an attempt that succeeded."""
+        return self._said(
+            "on_success", success=(*self._options.success, _called("on_success", hook))
+        )
+
+    def on_error(self, hook: Hook) -> Self:
+        """Called as ``hook(ctx, exception)`` after an attempt that failed."""
+        return self._said("on_error", error=(*self._options.error, _called("on_error", hook)))
+
+    def on_after(self, hook: Hook) -> Self:
+        """Called as ``hook(ctx, outcome)`` after every attempt, whatever came of it."""
+        return self._said("on_after", after=(*self._options.after, _called("on_after", hook)))
+
+
+@dataclass(frozen=True, slots=True)
+class SaidOptions(JobWords):
+    """The words on their own, for whoever has options by name: the decorator, a file."""
+
+    options: JobOptions = NOTHING_SAID
+
+    @property
+    def _options(self) -> JobOptions:
+        return self.options
+
+    def _say(self, options: JobOptions) -> Self:
+        return type(self)(options)
+
+
+WORDS: Final = frozenset(
+    name for kind in (ScheduleWords, JobWords) for name in vars(kind) if not name.startswith("_")
+)
+
+
+def options_by_name(given: Mapping[str, Any]) -> JobOptions:
+    """What the builder's words of these names would say.
+
+    A mapping stands for a word's arguments (``retries={"max": 5, "base": 2}``), a list for
+    several calls of it (``concurrency=[3, {"slots": 1, "per": "account_id"}]``).
+
+    Raises:
+        InvalidOption: There is no such word, or it does not take that.
+    """
+    words = SaidOptions()
+    for name, value in given.items():
+        words = _applied(words, name, value)
+    return words.options
+
+
+def _applied(words: SaidOptions, name: str, value: Any) -> SaidOptions:
+    if name not in WORDS:
+        close = get_close_matches(name, WORDS, n=1)
+        raise InvalidOption(
+            name,
+            value,
+            "a job has no such option.",
+            fix=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(WORDS))}.",
+        )
+    word = getattr(words, name)
+    if name in {"tags", "aliases"}:
+        return _call(word, name, value, *((value,) if isinstance(value, str) else tuple(value)))
+    if name == "unique" and isinstance(value, bool):
+        return _call(word, name, value) if value else words
+    if isinstance(value, Mapping):
+        return _call(word, name, value, **value)
+    if isinstance(value, list | tuple):
+        for each in value:
+            words = _applied(words, name, each)
+        return words
+    return _call(word, name, value, value)
+
+
+def _call(
+    word: Callable[..., SaidOptions], name: str, value: Any, *a: Any, **k: Any
+) -> SaidOptions:
+    try:
+        return word(*a, **k)
+    except TypeError as fault:
+        raise InvalidOption(name, value, f"{fault}.") from None
+
+
+def _whole(option: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidOption(option, value, "it is a whole number.")
+    return value
+
+
+def _choice(option: str, value: Any, kind: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        known = [member.value for member in kind]
+        close = get_close_matches(str(value), known, n=1)
+        raise InvalidOption(
+            option,
+            value,
+            f"it is one of {', '.join(known)}.",
+            fix=f"Did you mean {close[0]!r}?" if close else "",
+        ) from None
+
+
+def _called(option: str, hook: object) -> Hook:
+    if not callable(hook):
+        raise InvalidOption(option, hook, "it cannot be called.")
+    return hook

@@ -1,0 +1,197 @@
+"""From what a program names as a handler to something that can be called."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from tickwork._define.arguments import Parameters, parameters_of
+from tickwork._define.context import RunContext
+from tickwork.errors import HandlerNotAllowed, HandlerNotFound
+
+Construct: TypeAlias = Callable[[type], Any]
+"""Makes an instance of a handler class: ``app.construct = container.get``."""
+
+METHODS: Final = ("handle", "execute")
+
+
+def construct_plainly(kind: type) -> Any:
+    """The default: without arguments."""
+    return kind()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """Something that can be called for a run.
+
+    ``call`` takes the arguments by name. For a class whose method needs an instance, one is
+    made for each attempt. ``is_verdict`` says that returning False means failure.
+    """
+
+    call: Callable[..., Any]
+    parameters: Parameters
+    path: str
+    is_async: bool = False
+    is_verdict: bool = False
+    kind: type | None = None  # the class of which an instance is needed
+    method: str = ""
+
+    def callable_for(self, construct: Construct) -> Callable[..., Any]:
+        """What to call this time."""
+        if self.kind is None:
+            return self.call
+        instance = construct(self.kind)
+        bound: Callable[..., Any] = getattr(instance, self.method)
+        return bound
+
+
+class ScheduledJob:
+    """An optional base for handler classes: ``execute`` does the work.
+
+    Returning ``False`` is a failure; anything else, and nothing, is a success.
+    """
+
+    def execute(self) -> bool | None:
+        """Do the work."""
+        raise NotImplementedError
+
+
+def handler_of(target: object) -> Handler:
+    """A callable, or a class or an instance with ``handle`` or ``execute``, as a handler.
+
+    Raises:
+        HandlerNotFound: It is none of these.
+    """
+    if inspect.isclass(target):
+        return _of_class(target)
+    for method in METHODS:
+        found = getattr(target, method, None)
+        if found is not None and not inspect.isroutine(target) and callable(found):
+            return _handler(found, path_of(type(target)), is_verdict=method == "execute")
+    if callable(target):
+        return _handler(target, path_of(target))
+    raise HandlerNotFound(repr(target), f"A {type(target).__name__} cannot be called.")
+
+
+def supporting(instance: Any) -> Handler:
+    """A handler that was registered for job types: ``handle(run)`` gets the context."""
+    method = instance.handle
+    found = _handler(method, path_of(type(instance)))
+    if found.parameters.context is None and len(found.parameters.names) == 1:
+        [name] = found.parameters.names
+        parameters = Parameters(
+            found.parameters.signature, (), frozenset(), takes_any=True, context=name
+        )
+        return Handler(method, parameters, found.path, is_async=found.is_async)
+    return found
+
+
+def import_handler(path: str) -> object:
+    """What ``package.module:Name`` names.
+
+    Raises:
+        HandlerNotFound: There is no such module, or nothing of that name in it.
+    """
+    module_name, mark, name = path.partition(":")
+    if not mark or not module_name or not name:
+        raise HandlerNotFound(path, "It has no ':' between the module and the name.")
+    try:
+        found: Any = import_module(module_name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and not module_name.startswith(missing.name):
+            raise  # the module is there, and one that it needs is not
+        raise HandlerNotFound(path, f"There is no module {missing.name!r}.") from None
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            close = get_close_matches(part, dir(found), n=1)
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            raise HandlerNotFound(
+                path, f"{module_name} has no {part!r} (of {name!r}).{guess}"
+            ) from None
+    return found
+
+
+def check_allowed(path: str, prefixes: Iterable[str]) -> None:
+    """See that a row may name this handler.
+
+    Raises:
+        HandlerNotAllowed: It lies below none of the prefixes.
+    """
+    prefixes = tuple(prefixes)
+    module = path.partition(":")[0]
+    if not any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes):
+        raise HandlerNotAllowed(path, allowed=prefixes)
+
+
+def is_path(name: str) -> bool:
+    """Whether a job's name is the path of its handler: ``shop.mail:Send``.
+
+    >>> is_path("shop.mail:Send"), is_path("mail:daily report"), is_path("mail")
+    (True, False, False)
+    """
+    module, mark, attribute = name.partition(":")
+    return bool(mark) and all(part.isidentifier() for part in f"{module}.{attribute}".split("."))
+
+
+def path_of(target: Any) -> str:
+    """How a handler is called in messages: ``package.module:Name``."""
+    target = inspect.unwrap(target) if callable(target) else target
+    name = getattr(target, "__qualname__", None)
+    if name is None:
+        target = getattr(target, "func", type(target))  # a partial, or an instance
+        name = getattr(target, "__qualname__", type(target).__qualname__)
+    return f"{getattr(target, '__module__', '?')}:{name}"
+
+
+def place_of_caller(depth: int = 2) -> str:
+    """The file and line outside of tickwork from which we were called."""
+    frame = sys._getframe(depth)  # noqa: SLF001  # inspect.stack reads every source file
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _of_class(kind: type) -> Handler:
+    for method in METHODS:
+        static = inspect.getattr_static(kind, method, None)
+        if static is None:
+            continue
+        is_verdict = method == "execute"
+        if isinstance(static, classmethod | staticmethod):
+            return _handler(getattr(kind, method), path_of(kind), is_verdict=is_verdict)
+        unbound = getattr(kind, method)
+        parameters = parameters_of(_without_self(unbound), context_type=RunContext)
+        return Handler(
+            unbound,
+            parameters,
+            path_of(kind),
+            is_async=inspect.iscoroutinefunction(unbound),
+            is_verdict=is_verdict,
+            kind=kind,
+            method=method,
+        )
+    raise HandlerNotFound(path_of(kind), "The class has neither handle() nor execute().")
+
+
+def _handler(call: Callable[..., Any], path: str, *, is_verdict: bool = False) -> Handler:
+    inner = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
+    while hasattr(inner, "func"):
+        inner = inner.func  # a partial of a coroutine function
+    return Handler(
+        call,
+        parameters_of(call, context_type=RunContext),
+        path,
+        is_async=inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(inner),
+        is_verdict=is_verdict,
+    )
+
+
+def _without_self(function: Callable[..., Any]) -> Callable[..., Any]:
+    bound: Callable[..., Any] = function.__get__(object(), object)
+    return bound

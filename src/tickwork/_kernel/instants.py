@@ -1,0 +1,33 @@
+"""Instants as callers say them."""
+
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from tickwork.errors import InvalidOption, NaiveDatetime
+
+When: TypeAlias = datetime | str
+"""An aware datetime, or ISO text with an offset."""
+
+
+def as_instant(when: When, *, option: str = "at") -> datetime:
+    """An instant in UTC, from an aware datetime or from ISO text with an offset.
+
+    >>> as_instant("2026-03-01T09:00:00+01:00").isoformat()
+    '2026-03-01T08:00:00+00:00'
+
+    Raises:
+        NaiveDatetime: It has no time zone.
+        InvalidOption: It is no time at all.
+    """
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError:
+            raise InvalidOption(
+                option, when, "it is no time.", fix="Write it as '2026-03-01T09:00:00+01:00'."
+            ) from None
+    if not isinstance(when, datetime):
+        raise InvalidOption(option, when, "it is neither a datetime nor a text.")
+    if when.utcoffset() is None:
+        raise NaiveDatetime(when)
+    return when.astimezone(UTC)

@@ -1,0 +1,95 @@
+"""Due schedules to runs: read, plan and write, in one transaction."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Final, Protocol
+
+from tickwork._domain.job import JobSpec, ScheduleRow
+from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.rules import from_text
+from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
+from tickwork._kernel.clock import Clock
+from tickwork.stores.contract import KeysOf, Planner
+
+SCHEDULES_MAX: Final = 2_000
+"""Schedules that one transaction fires; the rest stays due, for the next."""
+
+RETIRE_AFTER: Final = timedelta(days=7)
+"""How long after a code schedule was last seen in a program it still fires."""
+
+
+class FiringStore(Protocol):
+    """All that a ticker needs of a store."""
+
+    def fire(
+        self,
+        *,
+        now: datetime,
+        limit: int,
+        jobs: Collection[str] | None,
+        keys_of: KeysOf,
+        plan: Planner,
+        seen_after: datetime | None = None,
+    ) -> TickPlan:
+        """One tick, in one transaction."""
+        ...
+
+    def next_firing_at(
+        self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
+    ) -> datetime | None:
+        """When the next schedule of these jobs falls due."""
+        ...
+
+
+class Ticker:
+    """Fires what is due of the jobs that this process knows. Any number of them may run."""
+
+    def __init__(
+        self,
+        *,
+        store: FiringStore,
+        clock: Clock,
+        specs: Callable[[], Mapping[str, JobSpec]],
+        retire_after: timedelta = RETIRE_AFTER,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._specs = specs
+        self._retire_after = retire_after
+
+    def tick(self) -> TickPlan:
+        """Fire what is due now: one transaction, of a bounded number of schedules."""
+        jobs = self._specs()
+        now = self._clock.now()
+
+        def keys_of(due: Sequence[ScheduleRow]) -> Collection[str]:
+            return keys_wanted(due, now=now, jobs=jobs)
+
+        def plan(due: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            return plan_tick(due, now=now, jobs=jobs, rule_of=rule_of, taken=taken)
+
+        return self._store.fire(
+            now=now,
+            limit=SCHEDULES_MAX,
+            jobs=jobs.keys(),
+            keys_of=keys_of,
+            plan=plan,
+            seen_after=now - self._retire_after,
+        )
+
+    def next_at(self) -> datetime | None:
+        """When the next schedule of a job that we know falls due."""
+        return self._store.next_firing_at(
+            jobs=self._specs().keys(), seen_after=self._clock.now() - self._retire_after
+        )
+
+
+def rule_of(row: ScheduleRow) -> Schedule:
+    """The rule of a schedule."""
+    return _rule(row.spec.rule)
+
+
+@lru_cache(maxsize=20_000)
+def _rule(text: str) -> Schedule:
+    return from_text(text)

@@ -1,0 +1,37 @@
+"""What an attempt may ask of the worker while it runs."""
+
+from typing import Any
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Claim
+from tickwork._kernel.clock import Clock
+from tickwork.stores.contract import Store
+
+
+class StoreDesk:
+    """Carries a handler's words to the store."""
+
+    def __init__(self, *, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def save(
+        self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
+    ) -> bool:
+        """Keep it with the run; False when the claim was lost."""
+        return self._store.save_progress(claim, progress=progress, checkpoint=checkpoint)
+
+    def complete(self, claim: Claim, connection: object, *, result: str | None) -> bool:
+        """Finish the run inside the transaction of this connection; False when it was lost."""
+        borrowed = self._store.using(connection)
+        return borrowed.complete(claim, now=self._clock.now(), result=result)
+
+    async def complete_async(self, claim: Claim, connection: Any, *, result: str | None) -> bool:
+        """The same for an async connection."""
+        borrowed = self._store.using_async(connection)
+        return await borrowed.complete(claim, now=self._clock.now(), result=result)
+
+    def is_canceled(self, run_id: RunId) -> bool:
+        """Whether somebody asked that this run be stopped."""
+        run = self._store.get_run(run_id)
+        return run is not None and run.cancel_requested_at is not None

@@ -1,0 +1,58 @@
+"""Log records that are made during an attempt, kept with the run."""
+
+import logging
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Final
+
+from tickwork._define.context import CURRENT
+from tickwork._domain.identity import RunId
+from tickwork._domain.outcome import bounded
+from tickwork.stores.contract import LogLine
+
+LINES_MAX: Final = 500
+"""Log lines of one run that are kept: the first ones."""
+
+MESSAGE_MAX: Final = 2_000
+"""Characters of one line."""
+
+
+class LogKeeper(logging.Handler):
+    """Keeps what handlers log, by run, until it is taken.
+
+    It also gives every record the fields ``run_id``, ``job`` and ``attempt``, so that other
+    handlers can show them.
+    """
+
+    def __init__(self, *, lines_max: int = LINES_MAX) -> None:
+        super().__init__()
+        self._lines_max = lines_max
+        self._guard = Lock()
+        self._lines: dict[RunId, list[LogLine]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record, if an attempt is being made here."""
+        ctx = CURRENT.get()
+        if ctx is None:
+            return
+        record.run_id, record.job, record.attempt = ctx.run_id, ctx.job, ctx.attempt
+        try:
+            message = self.format(record)
+        except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
+            message = str(record.msg)
+        line = LogLine(
+            datetime.fromtimestamp(record.created, UTC),
+            record.levelname,
+            record.name,
+            bounded(message, MESSAGE_MAX),
+        )
+        with self._guard:
+            lines = self._lines.setdefault(ctx.run_id, [])
+            if len(lines) < self._lines_max:
+                lines.append(line)
+
+    def take(self) -> dict[RunId, list[LogLine]]:
+        """Everything that was kept since the last time."""
+        with self._guard:
+            taken, self._lines = self._lines, {}
+        return taken

@@ -1,0 +1,89 @@
+"""The jobs that this process can run: its own, and those that rows name by path or type."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Protocol
+
+from tickwork._define.definition import Definition
+from tickwork._define.registry import Registry
+from tickwork._domain.job import JobSpec
+from tickwork._domain.lease import LEASE_DEFAULT
+from tickwork._domain.run import CRASHES_MAX
+from tickwork._domain.status import Phase
+
+
+class NamesStore(Protocol):
+    """Where names of jobs can be found."""
+
+    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
+        """The (queue, job) pairs that have runs in this phase."""
+        ...
+
+    def scheduled_jobs(self) -> list[str]:
+        """The jobs that schedules name."""
+        ...
+
+
+class KnownJobs:
+    """What a worker may take. A job that only a row names is looked up once it is seen."""
+
+    def __init__(self, *, store: NamesStore, registry: Registry) -> None:
+        self._store = store
+        self._registry = registry
+        self._defined: Mapping[str, Definition] = {}
+        self._found: dict[str, Definition] = {}
+        self._strangers: set[str] = set()
+        self._specs: dict[str, JobSpec] = {}
+        self._names: tuple[str, ...] = ()
+        self._lease_by_job: dict[str, timedelta] = {}
+
+    def look(self) -> None:
+        """Look for jobs that rows name and this process could run."""
+        self._refresh()
+        named = {job for _, job in self._store.ready_pairs()} | set(self._store.scheduled_jobs())
+        for name in named - self._specs.keys() - self._strangers:
+            definition = self._registry.find(name)
+            if definition is None:
+                self._strangers.add(name)
+            else:
+                self._found[name] = definition
+                self._defined = {}
+        self._refresh()
+
+    def find(self, name: str) -> Definition | None:
+        """The definition of a job."""
+        return self._registry.definitions().get(name) or self._found.get(name)
+
+    def specs(self) -> Mapping[str, JobSpec]:
+        """Specs by name, old names included."""
+        self._refresh()
+        return self._specs
+
+    def names(self) -> tuple[str, ...]:
+        """The names of runs to take."""
+        self._refresh()
+        return self._names
+
+    def lease_by_job(self) -> Mapping[str, timedelta]:
+        """Leases that differ from the default."""
+        return self._lease_by_job
+
+    def crashes_max(self, name: str) -> int:
+        """How many crashes a run of this job may have."""
+        spec = self._specs.get(name)
+        return CRASHES_MAX if spec is None else spec.crashes_max
+
+    def _refresh(self) -> None:
+        defined = self._registry.definitions()
+        if defined is self._defined:
+            return
+        self._defined = defined
+        self._strangers.clear()
+        known = {**self._found, **defined}
+        self._specs = {name: definition.spec for name, definition in known.items()}
+        self._names = tuple(self._specs)
+        self._lease_by_job = {
+            name: spec.lease.length
+            for name, spec in self._specs.items()
+            if spec.lease != LEASE_DEFAULT
+        }

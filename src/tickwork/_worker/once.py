@@ -1,0 +1,123 @@
+"""One pass: what is due is fired, claimed, executed here, and recorded."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tickwork._domain.identity import WorkerId
+from tickwork._domain.lease import LEASE_DEFAULT
+from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.run import Claim
+from tickwork._domain.tick import TickPlan
+from tickwork._domain.transitions import Transition
+from tickwork._domain.transitions import reap as decide_reap
+from tickwork._kernel.clock import Clock
+from tickwork._kernel.ids import new_id
+from tickwork._worker.attempts import Attempts
+from tickwork._worker.keeping import LINES_MAX, LogKeeper
+from tickwork._worker.known import KnownJobs
+from tickwork._worker.reporting import Reporter
+from tickwork.stores.contract import Expired, Store, Wanted
+
+STAGE_MAX: Final = 5_000
+REAP_MAX: Final = 500
+SWEEP_MAX: Final = 500
+FLUSH_EVERY: Final = 0.05
+"""Seconds after which finished attempts of a pass are written, though others are left."""
+
+_ATTEMPTS: Final = frozenset(
+    {OutcomeKind.SUCCEEDED, OutcomeKind.FAILED, OutcomeKind.SNOOZED, OutcomeKind.CANCELED}
+)
+
+
+class OnePass:
+    """``run()``: one tick and one claim, executed inline."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        tick: Callable[[], TickPlan],
+        known: KnownJobs,
+        attempts: Attempts,
+        reporter: Reporter,
+        keeper: LogKeeper,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._tick = tick
+        self._known = known
+        self._attempts = attempts
+        self._reporter = reporter
+        self._keeper = keeper
+        self._worker = WorkerId(new_id(clock.now()))
+        self._passes = 0
+
+    def run(self, batch: int) -> list[Transition]:
+        """Fire, claim at most ``batch``, and make an attempt at each; return their steps."""
+        self._upkeep()
+        plan = self._tick()
+        self._reporter.fired(plan, at=self._clock.now())
+        claims = self._claim(Wanted(batch, jobs=self._known.names()))
+        return self._work(claims)
+
+    def run_claimed(self, wanted: Wanted) -> list[Transition]:
+        """Claim and execute, without a tick."""
+        return self._work(self._claim(wanted))
+
+    def _upkeep(self) -> None:
+        now = self._clock.now()
+        self._store.stage(now=now, limit=STAGE_MAX)
+        taken_back = self._store.reap(now=now, limit=REAP_MAX, verdict=self._verdict)
+        self._reporter.recorded(taken_back, lost=(), at=now)
+        self._store.sweep(now=now, limit=SWEEP_MAX)
+
+    def _verdict(self, expired: Expired) -> Transition:
+        return decide_reap(
+            expired.claim,
+            has_started=expired.has_started,
+            now=self._clock.now(),
+            crashes_max=self._known.crashes_max(expired.claim.job),
+            is_cancel_requested=expired.is_cancel_requested,
+        )
+
+    def _claim(self, wanted: Wanted) -> list[Claim]:
+        self._passes += 1
+        return self._store.claim(
+            wanted,
+            worker=self._worker,
+            tag=f"{self._passes}",
+            now=self._clock.now(),
+            lease=LEASE_DEFAULT.length,
+            lease_by_job=self._known.lease_by_job(),
+        )
+
+    def _work(self, claims: Sequence[Claim]) -> list[Transition]:
+        made: list[Transition] = []
+        unwritten: list[Transition] = []
+        written_at = self._clock.monotonic()
+        for claim in claims:
+            unwritten.append(self._attempts.make(claim))
+            if self._clock.monotonic() - written_at >= FLUSH_EVERY:
+                made += self._write(unwritten)
+                unwritten = []
+                written_at = self._clock.monotonic()
+        return made + self._write(unwritten)
+
+    def _write(self, steps: list[Transition]) -> list[Transition]:
+        lines = self._keeper.take()
+        if lines:
+            self._store.append_logs(lines, lines_max=LINES_MAX)
+        lost = self._store.record(steps)
+        self._reporter.recorded(steps, lost=lost, at=self._clock.now())
+        return steps
+
+
+def attempts_in(steps: Sequence[Transition]) -> int:
+    """How many of these were attempts: what a filter held back was none."""
+    return sum(step.outcome in _ATTEMPTS for step in steps)
+
+
+def has_failed(step: Transition) -> bool:
+    """Whether this attempt failed."""
+    return step.outcome is OutcomeKind.FAILED

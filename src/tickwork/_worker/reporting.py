@@ -1,0 +1,137 @@
+"""What happened, told to subscribers and to the log, after it was written."""
+
+import logging
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Final
+
+from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.status import RunStatus
+from tickwork._domain.tick import TickPlan
+from tickwork._domain.transitions import Transition
+from tickwork.events import (
+    Event,
+    RunCanceled,
+    RunFailed,
+    RunGaveUp,
+    RunLost,
+    RunPutOff,
+    RunSkipped,
+    RunSucceeded,
+    ScheduleFired,
+    ScheduleSetAside,
+)
+from tickwork.events.bus import EventBus
+
+_log: Final = logging.getLogger("tickwork.worker")
+
+
+class Reporter:
+    """Makes events of what was written, and logs what went wrong."""
+
+    def __init__(self, *, bus: EventBus) -> None:
+        self._bus = bus
+        self._set_aside: set[tuple[str, str]] = set()
+
+    def recorded(self, steps: Iterable[Transition], *, lost: Collection[str], at: datetime) -> None:
+        """Tell what became of runs."""
+        for step in steps:
+            if step.outcome is OutcomeKind.FAILED or lost or self._bus.is_listened_to:
+                self._tell(step, is_lost=step.claim.run_id in lost, at=at)
+
+    def fired(self, plan: TickPlan, *, at: datetime) -> None:
+        """Tell what a tick gave."""
+        for aside in plan.set_aside:
+            # Once for each reason: it is due at every tick.
+            if tuple(aside) not in self._set_aside:
+                self._set_aside.add((aside.schedule_id, aside.reason))
+                _log.warning("A schedule was set aside: %s", aside.reason)
+                self._bus.emit(
+                    ScheduleSetAside(at=at, schedule_id=aside.schedule_id, reason=aside.reason)
+                )
+        if not self._bus.is_listened_to:
+            return
+        for run in plan.runs:
+            assert run.schedule is not None, run
+            assert run.nominal_at is not None, run
+            self._bus.emit(
+                ScheduleFired(
+                    at=at,
+                    schedule=run.schedule,
+                    tenant=run.tenant,
+                    job=run.job,
+                    run_id=run.id,
+                    nominal_at=run.nominal_at,
+                )
+            )
+
+    def _tell(self, step: Transition, *, is_lost: bool, at: datetime) -> None:
+        claim = step.claim
+        if step.outcome is OutcomeKind.FAILED:
+            _log.warning(
+                "%s: attempt %d of run %s failed: %s",
+                claim.job,
+                claim.attempt,
+                claim.run_id,
+                step.reason,
+                extra={"run_id": claim.run_id, "job": claim.job, "attempt": claim.attempt},
+            )
+        if is_lost:
+            _log.warning("%s: run %s was lost to another worker.", claim.job, claim.run_id)
+        if self._bus.is_listened_to:
+            self._bus.emit(_event(step, is_lost=is_lost, at=at))
+
+
+def _event(step: Transition, *, is_lost: bool, at: datetime) -> Event:
+    claim = step.claim
+    run_id, job, tenant = claim.run_id, claim.job, claim.tenant
+    if is_lost:
+        return RunLost(at=at, run_id=run_id, job=job, tenant=tenant, token=claim.token)
+    match step.to_status:
+        case RunStatus.COMPLETED:
+            return RunSucceeded(
+                at=step.ended_at,
+                run_id=run_id,
+                job=job,
+                tenant=tenant,
+                attempt=claim.attempt,
+                started_at=step.started_at,
+            )
+        case RunStatus.FAILED_PERMANENT:
+            return RunGaveUp(
+                at=step.ended_at,
+                run_id=run_id,
+                job=job,
+                tenant=tenant,
+                attempt=claim.attempt,
+                error=step.reason,
+            )
+        case RunStatus.SKIPPED:
+            return RunSkipped(
+                at=step.ended_at, run_id=run_id, job=job, tenant=tenant, reason=step.reason
+            )
+        case RunStatus.CANCELED:
+            return RunCanceled(
+                at=step.ended_at, run_id=run_id, job=job, tenant=tenant, reason=step.reason
+            )
+        case RunStatus.FAILED:
+            assert step.due_at is not None, step
+            return RunFailed(
+                at=step.ended_at,
+                run_id=run_id,
+                job=job,
+                tenant=tenant,
+                attempt=claim.attempt,
+                error=step.reason,
+                retry_at=step.due_at,
+            )
+        case _:
+            assert step.due_at is not None, step
+            return RunPutOff(
+                at=step.ended_at,
+                run_id=run_id,
+                job=job,
+                tenant=tenant,
+                reason=step.reason,
+                due_at=step.due_at,
+            )

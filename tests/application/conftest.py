@@ -1,0 +1,99 @@
+"""Everything a program can say, through the public face, on each database.
+
+    app          an application on a fresh database, moved by ``clock``
+    clock        its clock: nothing here sleeps
+    make_app     another application on the same database: another program
+    passes       run what is due until nothing is, and return how many attempts that took
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tickwork import Tickwork
+from tickwork.testing import ManualClock
+
+DATABASES = ["sqlite", pytest.param("postgres", marks=[pytest.mark.servers("postgres")])]
+# All tables but those that an installation fills.
+EMPTIED = [
+    f"tickwork_{name}"
+    for name in (
+        *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
+        *("pause", "worker", "lock"),
+    )
+]
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest) -> str:
+    """The kind of database that this test runs on."""
+    return str(request.param)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Noon on a Monday."""
+    return ManualClock()
+
+
+@pytest.fixture
+def url(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty database."""
+    if database == "sqlite":
+        # Nothing here is about power cuts, and waiting for the disk is most of the time.
+        yield f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db?synchronous=NORMAL"
+        return
+    found = request.getfixturevalue("application_postgres")
+    yield found
+    with psycopg.connect(found, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {', '.join(EMPTIED)}".encode())
+
+
+@pytest.fixture(scope="session")
+def application_postgres(postgres_databases: Any) -> Iterator[str]:
+    """A database that these tests share, emptied after each."""
+    database = postgres_databases.create_database()
+    found = postgres_databases.url(database)
+    with Tickwork(found) as app:
+        app.install()
+    yield found
+    postgres_databases.drop_database(database)
+
+
+@pytest.fixture
+def make_app(url: str, clock: ManualClock) -> Iterator[Callable[..., Tickwork]]:
+    """Applications on this database."""
+    made: list[Tickwork] = []
+
+    def make(**said: Any) -> Tickwork:
+        app = Tickwork(url, **{"clock": clock, "install": True, **said})
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.close()
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Tickwork]) -> Tickwork:
+    """An application on a fresh database."""
+    return make_app()
+
+
+@pytest.fixture
+def passes() -> Callable[[Tickwork], int]:
+    """Run what is due until nothing is."""
+
+    def run(app: Tickwork, limit: int = 100) -> int:
+        total = 0
+        for _ in range(limit):
+            made = app.run()
+            if not made:
+                return total
+            total += made
+        raise AssertionError("It never ends.")
+
+    return run
