@@ -1,9 +1,9 @@
 """Everything a program can say, through the public face, on each database.
 
-    app          an application on a fresh database, moved by ``clock``
-    clock        its clock: nothing here sleeps
-    make_app     another application on the same database: another program
-    passes       run what is due until nothing is, and return how many attempts that took
+app          an application on a fresh database, moved by ``clock``
+clock        its clock: nothing here sleeps
+make_app     another application on the same database: another program
+passes       run what is due until nothing is, and return how many attempts that took
 """
 
 from collections.abc import Callable, Iterator

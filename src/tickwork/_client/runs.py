@@ -13,8 +13,9 @@ from tickwork._kernel.durations import as_delay, as_duration, later
 from tickwork._kernel.ids import new_id
 from tickwork._kernel.instants import When, as_instant
 from tickwork.errors import AlreadyClaimed, RunError, RunFailed, RunNotFound, WaitTimeout
-from tickwork.stores.contract import Attempt, Canceling, LogLine, Store
+from tickwork.stores.contract import Attempt, Canceling, LogLine, RunFilter, Store
 
+EVERYTHING: Final = RunFilter()
 POLL_FIRST: Final = 0.005
 POLL_MAX: Final = 0.25
 
@@ -42,6 +43,10 @@ class Runs:
         if found is None:
             raise RunNotFound(run_id)
         return found
+
+    def recent(self, where: RunFilter = EVERYTHING, *, limit: int = 100) -> list[Run]:
+        """Runs, unfinished and finished, the newest first."""
+        return self._store.list_runs(where, limit=limit).runs
 
     def story(self, run_id: RunId) -> tuple[list[Attempt], list[LogLine]]:
         """Its finished attempts and its log."""

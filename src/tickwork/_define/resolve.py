@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, TypeAlias
@@ -36,6 +36,7 @@ class Handler:
     path: str
     is_async: bool = False
     is_verdict: bool = False
+    takes_run: bool = False  # the context is all that it is given
     kind: type | None = None  # the class of which an instance is needed
     method: str = ""
 
@@ -78,15 +79,12 @@ def handler_of(target: object) -> Handler:
 
 def supporting(instance: Any) -> Handler:
     """A handler that was registered for job types: ``handle(run)`` gets the context."""
-    method = instance.handle
-    found = _handler(method, path_of(type(instance)))
-    if found.parameters.context is None and len(found.parameters.names) == 1:
-        [name] = found.parameters.names
-        parameters = Parameters(
-            found.parameters.signature, (), frozenset(), takes_any=True, context=name
-        )
-        return Handler(method, parameters, found.path, is_async=found.is_async)
-    return found
+    found = _handler(instance.handle, path_of(type(instance)))
+    given = (found.parameters.context, *found.parameters.names)
+    if len([name for name in given if name]) != 1:
+        return found  # it takes arguments as any other handler does
+    parameters = Parameters(found.parameters.signature, (), frozenset(), takes_any=True)
+    return replace(found, parameters=parameters, takes_run=True)
 
 
 def import_handler(path: str) -> object:

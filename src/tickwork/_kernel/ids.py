@@ -9,33 +9,71 @@ break ties between runs that are due together. Layout (RFC 9562, method 3)::
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from threading import Lock
+from typing import Final
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOW: Final = 48
+_LOW_MASK: Final = (1 << _LOW) - 1
+
+
+class _Tails:
+    """The last 60 bits of ids: random, and counting up while the time stands still.
+
+    Two ids of one process then sort by the order in which they were made, even when both
+    were made in the same microsecond, or on a clock that a test has stopped.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._head = ""
+        self._next = 0
+
+    def take(self, head: str, count: int) -> int:
+        """The first of so many in a row."""
+        with self._lock:
+            if head != self._head:
+                self._head = head
+                # os.urandom and not `random`, whose state a forked child shares with its
+                # parent. The top bit is left free, so that no count can run over.
+                self._next = int.from_bytes(os.urandom(8)) >> 5
+            first = self._next
+            self._next += count
+            return first
+
+    def forget(self) -> None:
+        """Begin anew: a forked child must not go on where its parent does."""
+        self._lock = Lock()
+        self._head = ""
+
+
+_tails = _Tails()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tails.forget)
 
 
 def new_id(now: datetime) -> str:
-    """Make one id. Of two ids made a microsecond apart, the later one is greater.
+    """Make one id, greater than all that this process made before at the same moment.
 
     >>> from datetime import UTC, datetime
     >>> new_id(datetime(2026, 1, 1, tzinfo=UTC))[:20]
     '019b76da-a800-7000-8'
     """
-    # os.urandom and not `random`: a forked child shares the parent's generator, and
-    # would hand out the parent's next ids.
-    noise = os.urandom(8).hex()
-    return f"{_head(now)}-8{noise[:3]}-{noise[4:]}"
+    head = _head(now)
+    tail = f"{_tails.take(head, 1):015x}"
+    return f"{head}-8{tail[:3]}-{tail[3:]}"
 
 
 def new_ids(now: datetime, count: int) -> Sequence[str]:
-    """Make many ids at once, in ascending order, at a seventh of the price.
-
-    They share one random head. The last 48 bits count up from a random start, which lies
-    in the lower half so that no count can run over.
-    """
-    noise = os.urandom(8).hex()
-    start = int(noise[4:], 16) >> 1
-    form = f"{_head(now)}-8{noise[:3]}-%012x"
-    return list(map(form.__mod__, range(start, start + count)))
+    """Make many ids at once, in ascending order, at a fraction of the price."""
+    head = _head(now)
+    first = _tails.take(head, count)
+    last = first + count - 1
+    if first >> _LOW == last >> _LOW:
+        form = f"{head}-8{first >> _LOW:03x}-%012x"
+        low = first & _LOW_MASK
+        return list(map(form.__mod__, range(low, low + count)))
+    return [f"{head}-8{n >> _LOW:03x}-{n & _LOW_MASK:012x}" for n in range(first, last + 1)]
 
 
 def _head(now: datetime) -> str:

@@ -1,19 +1,19 @@
 """Attempts in the thread that asks for them: one after the other."""
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.resolve import Construct
 from tickwork._domain.outcome import Failed, Outcome, outcome_of_exception
 from tickwork._kernel.clock import Clock
-from tickwork.engines.invoke import after_hooks, attempt, drive_attempt
+from tickwork.engines.invoke import Stopped, after_hooks, attempt, drive_attempt
 from tickwork.errors import AttemptTimeout
+
+if TYPE_CHECKING:
+    from tickwork.engines.awaiting import Waiter
 
 
 class InlineEngine:
@@ -26,7 +26,7 @@ class InlineEngine:
     def __init__(self, *, clock: Clock, construct: Callable[[], Construct]) -> None:
         self._clock = clock
         self._construct = construct
-        self._runner: asyncio.Runner | None = None
+        self._waiter: Waiter | None = None
 
     def __call__(
         self, definition: Definition, ctx: RunContext, timeout: timedelta | None
@@ -42,7 +42,7 @@ class InlineEngine:
         steps = attempt(definition, ctx, construct=self._construct())
         try:
             outcome = drive_attempt(steps, ctx, wait=lambda what: self._wait(what, left()))
-        except _Stopped:
+        except Stopped:
             assert timeout is not None, definition
             return self._timed_out(definition, ctx, timeout)
         is_late = timeout is not None and (left() or 0) < 0
@@ -51,10 +51,9 @@ class InlineEngine:
         return outcome
 
     def close(self) -> None:
-        """End the loop. The next coroutine gets a new one."""
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+        """End the loop, if there is one. The next coroutine gets a new one."""
+        if self._waiter is not None:
+            self._waiter.close()
 
     def _timed_out(self, definition: Definition, ctx: RunContext, timeout: timedelta) -> Outcome:
         outcome = _too_late(ctx, timeout)
@@ -63,52 +62,12 @@ class InlineEngine:
         )
 
     def _wait(self, what: Awaitable[Any], seconds: float | None) -> Any:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._run(what, seconds)
-        # Somebody calls us from a coroutine: their loop cannot run ours.
-        return _elsewhere(lambda: asyncio.run(_within(what, seconds)))
+        if self._waiter is None:
+            # Whoever has no coroutines need not load what runs them.
+            from tickwork.engines.awaiting import Waiter  # noqa: PLC0415
 
-    def _run(self, what: Awaitable[Any], seconds: float | None) -> Any:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(_within(what, seconds), context=copy_context())
-
-
-class _Stopped(asyncio.CancelledError):  # never leaves this module
-    """An attempt was cancelled because its time was over: it passes through the attempt."""
-
-
-async def _within(what: Awaitable[Any], seconds: float | None) -> Any:
-    if seconds is None:
-        return await what
-    try:
-        async with asyncio.timeout(max(seconds, 0)) as limit:
-            return await what
-    except TimeoutError:
-        if limit.expired():
-            raise _Stopped from None
-        raise
-
-
-def _elsewhere(work: Callable[[], Any]) -> Any:
-    found: list[Any] = []
-    context = copy_context()
-
-    def call() -> None:
-        try:
-            found.append((True, context.run(work)))
-        except BaseException as raised:  # noqa: BLE001  # it is raised again where it belongs
-            found.append((False, raised))
-
-    thread = threading.Thread(target=call, name="tickwork-inline")
-    thread.start()
-    thread.join()
-    is_good, value = found[0]
-    if is_good:
-        return value
-    raise value
+            self._waiter = Waiter()
+        return self._waiter.wait(what, seconds)
 
 
 def _too_late(ctx: RunContext, timeout: timedelta) -> Failed:

@@ -45,6 +45,10 @@ class Call(NamedTuple):
     kwargs: Mapping[str, Any] = {}
 
 
+class Stopped(BaseException):
+    """An attempt was ended from outside. It passes through the attempt, to the engine."""
+
+
 Attempt: TypeAlias = Generator[Call, Any, Outcome]
 
 
@@ -152,6 +156,8 @@ def _handling(definition: Definition, ctx: RunContext, construct: Construct) -> 
     parameters = handler.parameters
     definition.parameters.check(definition.name, ctx.args)
     function = handler.callable_for(construct)
+    if handler.takes_run:
+        return Call(function, (ctx,))
     if parameters.context is None:
         return Call(function, (), ctx.args)
     return Call(function, (), {**ctx.args, parameters.context: ctx})
@@ -245,4 +251,4 @@ def _masked(outcome: Outcome, definition: Definition, ctx: RunContext) -> Outcom
 
 def _is_cancelling(raised: BaseException) -> bool:
     # By name, so that whoever has no loop need not load one.
-    return any(kind.__name__ == "CancelledError" for kind in type(raised).__mro__)
+    return isinstance(raised, Stopped) or type(raised).__name__ == "CancelledError"

@@ -1,0 +1,333 @@
+"""Handlers: a callable, a path, a class with ``handle`` or ``execute``, a handler of a job type."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from application import handlers_elsewhere as elsewhere
+from tickwork import JobResult, RunContext, RunStatus, Secret, Tickwork, current_run
+from tickwork.errors import (
+    DefinitionError,
+    HandlerNotAllowed,
+    HandlerNotFound,
+    JobNotFound,
+)
+
+HERE = "application.handlers_elsewhere"
+
+
+@pytest.fixture(autouse=True)
+def calls() -> Iterator[list[tuple[str, object]]]:
+    elsewhere.CALLS.clear()
+    yield elsewhere.CALLS
+
+
+class TestKindsOfHandlers:
+    """One resolver for all of them."""
+
+    def test_a_function(self, app, passes):
+        run = app.schedule("add", lambda left, right: left + right).dispatch(1, right=2)
+        passes(app)
+
+        assert run.result() == 3
+
+    def test_a_coroutine_function(self, app, passes):
+        @app.job
+        async def answer() -> int:
+            await asyncio.sleep(0)
+            return 42
+
+        run = answer.dispatch()
+        passes(app)
+
+        assert run.result() == 42
+
+    def test_a_partial_and_a_callable_object(self, app, passes):
+        class Doubling:
+            def __call__(self, number: int) -> int:
+                return 2 * number
+
+        fixed = app.schedule("fixed", partial(pow, exp=2)).dispatch(base=5)
+        doubled = app.schedule("doubled", Doubling()).dispatch(number=4)
+        passes(app)
+
+        assert (fixed.result(), doubled.result()) == (25, 8)
+
+    @pytest.mark.parametrize("kind", ["Static", "OfClass"])
+    def test_a_class_with_a_static_or_class_level_handle(self, app, passes, calls, kind):
+        run = app.schedule("it", getattr(elsewhere, kind)).dispatch(number=3)
+        passes(app)
+
+        assert run.result() == 3
+        assert calls == [(kind, 3)]
+
+    def test_a_class_whose_instance_has_handle_is_constructed_without_arguments(self, app, passes):
+        run = app.schedule("it", elsewhere.OnInstance).dispatch(number=3)
+        passes(app)
+
+        assert run.result() == "plain 3 1"
+
+    def test_app_construct_makes_the_instances(self, app, passes):
+        app.construct = lambda kind: kind("from the container")
+        run = app.schedule("it", elsewhere.OnInstance).dispatch(number=3)
+        passes(app)
+
+        assert run.result() == "from the container 3 1"
+
+    def test_an_instance_with_handle(self, app, passes):
+        run = app.schedule("it", elsewhere.OnInstance("mine")).dispatch(number=3)
+        passes(app)
+
+        assert run.result() == "mine 3 1"
+
+    @pytest.mark.parametrize(
+        ("answer", "status"),
+        [
+            (True, RunStatus.COMPLETED),
+            (None, RunStatus.COMPLETED),
+            (False, RunStatus.FAILED_PERMANENT),
+        ],
+    )
+    def test_only_false_from_execute_fails(self, app, passes, monkeypatch, answer, status):
+        monkeypatch.setattr(elsewhere.Verdict, "answer", answer)
+        run = app.schedule("it", elsewhere.Verdict).dispatch()
+        passes(app)
+
+        assert run.status is status
+
+    def test_false_from_a_function_is_a_result(self, app, passes):
+        run = app.schedule("it", lambda: False).dispatch()
+        passes(app)
+
+        assert run.result() is False
+
+    def test_a_path_in_code_is_imported_when_it_is_needed(self, app, passes):
+        run = app.schedule("it", f"{HERE}:report").args(kind="weekly").dispatch()
+        passes(app)
+
+        assert run.result() == "weekly"
+
+    def test_a_class_without_handle_or_execute_is_refused(self, app):
+        with pytest.raises(HandlerNotFound, match="neither handle"):
+            app.schedule("it", elsewhere.NothingToCall).dispatch()
+
+    def test_a_path_that_leads_nowhere_names_the_close_one(self, app):
+        with pytest.raises(HandlerNotFound, match="Did you mean 'report'"):
+            app.schedule("it", f"{HERE}:reprot").dispatch()
+
+
+class TestHandlersOfJobTypes:
+    """``supports(job_type)`` and ``handle(run)``, registered with ``app.handler``."""
+
+    def test_a_registered_handler_runs_the_types_it_supports(self, app, passes):
+        class Exports:
+            def supports(self, job_type: str) -> bool:
+                return job_type.startswith("export.")
+
+            def handle(self, run: RunContext) -> JobResult:
+                return JobResult.success([run.job, run.target, run.args])
+
+        app.handler(Exports())
+        run = app.draft.target("report-7").dispatch("export.pdf", pages=3)
+        passes(app)
+
+        assert run.result() == ["export.pdf", "report-7", {"pages": 3}]
+
+    def test_two_that_support_a_type_are_an_error(self, app):
+        class Anything:
+            def supports(self, job_type: str) -> bool:
+                return True
+
+            def handle(self, run: RunContext) -> None: ...
+
+        app.handler(Anything())
+        app.handler(Anything())
+
+        with pytest.raises(DefinitionError, match="Two handlers support"):
+            app.dispatch("export.pdf")
+
+    def test_an_explicit_callable_comes_first(self, app, passes):
+        class Anything:
+            def supports(self, job_type: str) -> bool:
+                return True
+
+            def handle(self, run: RunContext) -> str:
+                return "by type"
+
+        app.handler(Anything())
+        mine = app.schedule("mine", lambda: "explicit").dispatch()
+        other = app.dispatch("other")
+        passes(app)
+
+        assert (mine.result(), other.result()) == ("explicit", "by type")
+
+    def test_something_without_supports_is_refused(self, app):
+        with pytest.raises(DefinitionError, match="no supports"):
+            app.handler(elsewhere.OnInstance())
+
+
+class TestHandlersThatRowsName:
+    """Only names below ``handler_paths`` are ever imported because a row says so."""
+
+    def test_a_path_below_an_allowed_prefix_is_dispatched_and_run(self, make_app, passes):
+        app = make_app(handler_paths=["application"])
+        run = app.dispatch(f"{HERE}:OnInstance", number=3)
+        passes(app)
+
+        assert run.result() == "plain 3 1"
+
+    def test_another_program_that_may_import_it_runs_it(self, make_app, passes):
+        run = make_app(handler_paths=["application"]).dispatch(f"{HERE}:report")
+        stranger, other = make_app(handler_paths=[]), make_app(handler_paths=[HERE])
+
+        assert passes(stranger) == 0
+        assert run.status is RunStatus.PENDING
+        assert passes(other) == 1
+
+    @pytest.mark.parametrize("path", ["os:system", "applications.tasks:run"])
+    def test_anything_else_is_refused_with_nothing_stored(self, make_app, path):
+        app = make_app(handler_paths=["application"])
+
+        with pytest.raises(HandlerNotAllowed, match="application"):
+            app.dispatch(path, command="true")
+
+        assert list(app.runs.recent()) == []
+
+    def test_wrong_arguments_fail_at_dispatch(self, make_app):
+        app = make_app(handler_paths=["application"])
+
+        with pytest.raises(TypeError, match="'number' is missing"):
+            app.dispatch(f"{HERE}:Static")
+
+    def test_a_name_that_nobody_knows_suggests_the_close_one(self, app):
+        app.schedule("send_email", lambda: None)
+
+        with pytest.raises(JobNotFound, match="Did you mean 'send_email'"):
+            app.dispatch("send_emial")
+
+
+class TestContext:
+    """A handler whose signature asks for it gets its RunContext."""
+
+    def test_it_says_what_the_run_is(self, app, clock, passes):
+        seen = []
+
+        @app.job(timeout=30, retries=3)
+        def look(ctx: RunContext, what: str) -> None:
+            seen.append((ctx.run_id, ctx.job, ctx.schedule, ctx.nominal_at, ctx.tenant, ctx.target))
+            seen.append((ctx.attempt, ctx.attempts_max, ctx.args, (ctx.deadline - clock.now())))
+
+        run = look.tenant("acme").target("order-1").dispatch(what="it")
+        passes(app)
+
+        assert seen[0] == (run.id, "look", None, None, "acme", "order-1")
+        assert seen[1][:3] == (1, 3, {"what": "it"})
+        assert seen[1][3].total_seconds() == 30
+
+    def test_a_firing_knows_its_schedule_and_its_instant(self, app, clock, passes):
+        seen = []
+
+        def look(ctx: RunContext) -> None:
+            seen.append((ctx.schedule, ctx.nominal_at))
+
+        app.schedule("hourly look", look).hourly()
+        app.run()
+        clock.advance(hours=1, seconds=10)
+        passes(app)
+
+        assert seen == [("hourly look", clock.now().replace(second=0))]
+
+    def test_progress_and_checkpoint_are_kept_with_the_run(self, app, passes):
+        seen = []
+
+        @app.job(retries={"max": 2, "delay": 0})
+        def walk(ctx: RunContext) -> None:
+            seen.append(ctx.checkpoint())
+            ctx.progress(0.5, note="half way")
+            ctx.checkpoint({"page": ctx.attempt})
+            if ctx.attempt == 1:
+                raise ValueError("tired")
+
+        run = walk.dispatch()
+        passes(app)
+
+        assert seen == [None, {"page": 1}]
+        assert '"half way"' in (run.read().progress or "")
+
+    def test_current_run_finds_it_from_anywhere_below(self, app, passes):
+        def deep() -> str:
+            ctx = current_run()
+            assert ctx is not None
+            return ctx.job
+
+        run = app.schedule("shallow", deep).dispatch()
+        passes(app)
+
+        assert run.result() == "shallow"
+        assert current_run() is None
+
+    def test_what_it_logs_is_kept_with_the_run(self, app, passes):
+        @app.job
+        def talk() -> None:
+            logging.getLogger("shop").warning("low on %s", "paper")
+
+        run = talk.dispatch()
+        logging.getLogger("shop").warning("not in a run")
+        passes(app)
+
+        assert [(line.level, line.logger, line.message) for line in run.log()] == [
+            ("WARNING", "shop", "low on paper")
+        ]
+
+    def test_a_handler_that_saw_the_request_and_stopped_is_canceled(self, app, passes):
+        @app.job
+        def work(ctx: RunContext) -> str:
+            app.get_run(ctx.run_id).cancel()
+            return "stopped" if ctx.is_canceled() else "went on"
+
+        run = work.dispatch()
+        passes(app)
+
+        assert run.status is RunStatus.CANCELED
+
+
+class TestSecrets:
+    """Arguments marked Secret, or named in ``redact``, are masked wherever people look."""
+
+    def test_they_are_passed_as_they_are_and_hidden_from_errors(self, make_app, passes):
+        app = make_app(redact=["password"])
+        seen = []
+
+        @app.job
+        def log_in(user: str, token: Secret[str], password: str) -> None:
+            seen.append((token, password))
+            raise ValueError(f"{user}: {token} and {password} are wrong")
+
+        run = log_in.dispatch(user="ann", token="t0ken-1234", password="hunter22")
+        passes(app)
+        [attempt] = run.attempts()
+
+        assert seen == [("t0ken-1234", "hunter22")]
+        assert run.read().reason == "ValueError: ann: *** and *** are wrong"
+        assert "hunter22" not in attempt.traceback
+        assert log_in.definition.shown_args(run.read().args) == {
+            "user": "ann",
+            "token": "***",
+            "password": "***",
+        }
+
+
+def test_a_job_stays_a_plain_callable():
+    app = Tickwork("memory://")
+
+    @app.job(queue="math")
+    def double(number: int) -> int:
+        """Twice as much."""
+        return 2 * number
+
+    assert double(21) == 42
+    assert double.__name__ == "double"
+    assert double.__doc__ == "Twice as much."
