@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -20,9 +19,9 @@ HERE = "application.handlers_elsewhere"
 
 
 @pytest.fixture(autouse=True)
-def calls() -> Iterator[list[tuple[str, object]]]:
+def calls() -> list[tuple[str, object]]:
     elsewhere.CALLS.clear()
-    yield elsewhere.CALLS
+    return elsewhere.CALLS
 
 
 class TestKindsOfHandlers:
