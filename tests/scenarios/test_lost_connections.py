@@ -69,15 +69,17 @@ def insist(act: Callable[[bool], T]) -> T:
 class Stream:
     """Threads that add, claim and record while somebody harms the server."""
 
-    store: Store
-    runs: int
+    store: PostgresStore
     added: list[RunId] = field(default_factory=list)
     handled: Counter[RunId] = field(default_factory=Counter)
     lost: list[RunId] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
-    interrupted: int = 0
+    connected: int = 0
 
     def __post_init__(self) -> None:
+        self.connect = self.store._pool._connect
+        self.store._pool._connect = self.counted
+        self.is_enough = threading.Event()
         jobs = [self.enqueue_all, self.work, self.work]
         self.threads = [threading.Thread(target=self.guarded, args=(job,)) for job in jobs]
         self.has_added = threading.Event()
@@ -91,20 +93,18 @@ class Stream:
             self.errors.append(error)
             raise
 
-    def insist(self, act: Callable[[bool], T]) -> T:
-        def counted(is_repeat: bool) -> T:
-            self.interrupted += is_repeat
-            return act(is_repeat)
-
-        return insist(counted)
+    def counted(self) -> connection.PostgresConnection:
+        self.connected += 1
+        return self.connect()
 
     def enqueue_all(self) -> None:
         try:
-            for _ in range(self.runs // 5):
+            while not self.is_enough.is_set():
                 batch = [a_run(attempts_max=3) for _ in range(5)]
-                answers = self.insist(partial(self.enqueue, batch))
+                answers = insist(partial(self.enqueue, batch))
                 assert ids(batch) == [answer.run_id for answer in answers]
                 self.added += ids(batch)
+                time.sleep(0.003)
         finally:
             self.has_added.set()
 
@@ -114,7 +114,7 @@ class Stream:
         while True:
             is_last = self.has_added.is_set()
             tags += 1
-            claims = self.insist(partial(self.claim, worker, f"tag {tags}"))
+            claims = insist(partial(self.claim, worker, f"tag {tags}"))
             if not claims and is_last:
                 return
             self.handled.update(ids(claims))
@@ -125,7 +125,7 @@ class Stream:
                 else settled(claim)
                 for claim in claims
             ]
-            self.lost += self.insist(partial(self.record, steps))
+            self.lost += insist(partial(self.record, steps))
 
     def enqueue(self, batch: list[NewRun], is_repeat: bool) -> list[Enqueued]:
         return self.store.enqueue(batch, is_repeat=is_repeat)
@@ -138,6 +138,7 @@ class Stream:
         return self.store.record(steps, is_repeat=is_repeat)
 
     def finish(self) -> None:
+        self.is_enough.set()
         for thread in self.threads:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
@@ -153,19 +154,20 @@ class TestAServerThatStops:
         with PostgresServer(fsync=False) as server:
             store = PostgresStore(server.url(server.create_database()))
             store.install()
-            stream = Stream(store, runs=1500)
+            stream = Stream(store)
             for _ in range(3):
-                time.sleep(0.3)
+                time.sleep(0.2)
                 if way == "crash":
                     server.crash()
                     server.start()
                 else:
                     server.restart(way)
+            time.sleep(0.2)
             stream.finish()
 
             expected = {run_id: 2 if run_id.endswith("7") else 1 for run_id in stream.added}
             found = [store.get_run(run_id) for run_id in stream.added]
-            assert stream.interrupted, "it was harmed on the way"
+            assert stream.connected > len(stream.threads), "it was harmed on the way"
             assert {run.status for run in found if run} == {RunStatus.COMPLETED}
             assert None not in found
             assert not any(store.count_runs().by_phase.values())
