@@ -205,6 +205,18 @@ class RunStore(Protocol):
         ...
 
 
+class AsyncRuns(Protocol):
+    """What can be done in a caller's transaction on an async connection."""
+
+    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        """As :meth:`RunStore.enqueue`."""
+        ...
+
+    async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
+        """As :meth:`RunStore.complete`."""
+        ...
+
+
 # ---------------------------------------------------------------- schedules
 
 
@@ -559,6 +571,27 @@ class SchemaStore(Protocol):
 
 class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Protocol):
     """All of it."""
+
+    def using(self, connection: object) -> "Store":
+        """The same store, every verb of which happens in the transaction of this connection.
+
+        What the caller has open is neither committed nor rolled back: with it a verb is
+        seen by others, or never was. A verb that fails is undone as a whole, and leaves the
+        transaction as it found it. Where nothing is open and the connection is one that
+        commits each statement by itself, the verb is committed as a whole.
+
+        Raises:
+            WrongConnection: it is of another kind, or leads elsewhere.
+        """
+        ...
+
+    def using_async(self, connection: object) -> AsyncRuns:
+        """The same for an async connection, with the verbs that programs need there.
+
+        Raises:
+            WrongConnection: it is of another kind.
+        """
+        ...
 
 
 JsonObject: TypeAlias = Mapping[str, Any]
