@@ -26,6 +26,7 @@ from tickwork.errors import (
     StoreUnavailable,
 )
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
+from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import Enqueued, Wanted
 from tickwork.stores.postgres import connection as connection_module
 from tickwork.stores.postgres.store import PostgresStore
@@ -228,13 +229,13 @@ class TestWaiting:
 
 
 def _lock_run_then_gate(store: PostgresStore, run_id: Any) -> str:
-    def act(connection: Any) -> str:
-        connection.execute(store.query("lock_run", id=run_id))
-        connection.execute(store.query("lock_gates", gates=[5]))
-        connection.execute(store.query("count_slots", keys=[]))
+    def lock() -> Operation[str]:
+        yield store.query("lock_run", id=run_id)
+        yield store.query("lock_gates", gates=[5])
+        yield store.query("count_slots", keys=[])
         return "done"
 
-    return store._patiently(act)
+    return store._patiently(lock)
 
 
 def _await_waiter(store: PostgresStore) -> None:

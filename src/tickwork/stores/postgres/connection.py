@@ -13,7 +13,7 @@ keep up with that, the first complaint ends it for good: see :data:`UNPREPARABLE
 
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import blake2b
@@ -55,7 +55,7 @@ _ROLLBACK: Final = Message(b"ROLLBACK")
 _ANSWER_GRACE: Final = timedelta(seconds=5)
 """How much longer than a statement may take we wait for its answer."""
 
-_UNASKED: Final = frozenset(
+UNASKED: Final = frozenset(
     {
         "beat_worker",
         "block_runs",
@@ -211,7 +211,7 @@ class PostgresConnection:
         self._unsent.extend(sent)
         if self._may_prepare and statement.name in _PREPARED:
             self._to_prepare.update(message.text for message in sent)
-        if statement.name in _UNASKED:
+        if statement.name in UNASKED:
             return ()
         results = self._send()
         last = results[-1]
@@ -220,12 +220,6 @@ class PostgresConnection:
             return self._loader.load_rows(0, last.ntuples, tuple)
         changed = last if statement.many is None else results[-len(sent)]
         return [(changed.command_tuples or 0,)]
-
-    def execute_script(self, statements: Sequence[str]) -> None:
-        """Run plain statements, inside the transaction that is open."""
-        self._begin("")
-        self._unsent.extend(Message(text.encode()) for text in statements)
-        self._send()
 
     # ------------------------------------------------------------ what a pool asks
 
