@@ -47,6 +47,10 @@ POOL_MAX: Final = 8
 STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
 LOCK_TIMEOUT: Final = timedelta(seconds=10)
 
+INSTALL_TIMEOUT: Final = timedelta(hours=1)
+"""How long one step of a migration may take, and how long one waits for another's. No index of
+ten million rows is made within the limit of a statement."""
+
 _CONFLICTS_MAX: Final = 8
 """How often a transaction is tried that others keep getting in the way of."""
 
@@ -138,15 +142,25 @@ class PostgresStore(SqlStore):
         )
 
     def _patiently(
-        self, act: Callable[["PostgresConnection"], T], *, is_reading: bool = False
+        self,
+        act: Callable[["PostgresConnection"], T],
+        *,
+        is_reading: bool = False,
+        is_installing: bool = False,
     ) -> T:
         """Do it in one transaction; again, when others were in the way or the server left."""
-        give_up_at = time.monotonic() + self._statement_timeout.total_seconds()
+        patience = INSTALL_TIMEOUT if is_installing else self._statement_timeout
+        give_up_at = time.monotonic() + patience.total_seconds()
         conflicts = losses = 0
         # It ends: both are counted.
         while True:
             try:
-                return self._once(act, is_reading=is_reading)
+                timeout = INSTALL_TIMEOUT if is_installing else None
+                with (
+                    self._pool.lent() as connection,
+                    connection.transaction(is_reading=is_reading, statement_timeout=timeout),
+                ):
+                    return act(connection)
             except (Overtaken, self._driver.Refused) as error:
                 conflicts += 1
                 may_repeat = (
@@ -154,10 +168,11 @@ class PostgresStore(SqlStore):
                     or error.state in _CONFLICTS
                     or (self._may_prepare and self._gave_up_preparing(error))
                 )
-                is_last = conflicts == _CONFLICTS_MAX or time.monotonic() > give_up_at
-                if is_last or not may_repeat:
+                # Whoever installs waits for another who does, however long that takes.
+                is_last = conflicts == _CONFLICTS_MAX and not is_installing
+                if is_last or not may_repeat or time.monotonic() > give_up_at:
                     raise self._said(error) from error
-                _sleep(conflicts)
+                _sleep(min(conflicts, _CONFLICTS_MAX))
             except self._driver.Lost as error:
                 # What else is in the pool went the same way.
                 self._pool.clear()
@@ -171,10 +186,6 @@ class PostgresStore(SqlStore):
                 _sleep(8 * losses)
             except self._exhausted as error:
                 raise StoreBusy(self.url, waited=self._statement_timeout) from error
-
-    def _once(self, act: Callable[["PostgresConnection"], T], *, is_reading: bool) -> T:
-        with self._pool.lent() as connection, connection.transaction(is_reading=is_reading):
-            return act(connection)
 
     def _gave_up_preparing(self, error: "Refused") -> bool:
         """Whether the server stumbled over a prepared statement: then no more of them."""
@@ -225,7 +236,7 @@ class PostgresStore(SqlStore):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
-        return self._patiently(self._install)
+        return self._patiently(self._install, is_installing=True)
 
     def _install(self, connection: "PostgresConnection") -> int:
         if not connection.execute(self.query("has_meta"))[0][0]:
