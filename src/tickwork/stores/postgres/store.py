@@ -48,6 +48,10 @@ POOL_MAX: Final = 8
 STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
 LOCK_TIMEOUT: Final = timedelta(seconds=10)
 
+INSTALL_TIMEOUT: Final = timedelta(hours=1)
+"""How long one step of a migration may take, and how long one waits for another's. No index of
+ten million rows is made within the limit of a statement."""
+
 _CONFLICTS_MAX: Final = 8
 """How often a transaction is tried that others keep getting in the way of."""
 
@@ -150,14 +154,22 @@ class PostgresStore(SqlStore):
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         return self._patiently(begin, is_reading=True)
 
-    def _patiently(self, begin: Callable[[], Operation[T]], *, is_reading: bool = False) -> T:
+    def _patiently(
+        self,
+        begin: Callable[[], Operation[T]],
+        *,
+        is_reading: bool = False,
+        is_installing: bool = False,
+    ) -> T:
         """Do it in one transaction; again, when others were in the way or the server left."""
-        give_up_at = time.monotonic() + self._statement_timeout.total_seconds()
+        patience = INSTALL_TIMEOUT if is_installing else self._statement_timeout
+        give_up_at = time.monotonic() + patience.total_seconds()
         conflicts = losses = 0
         # It ends: both are counted.
         while True:
             try:
-                return self._once(begin(), is_reading=is_reading)
+                timeout = INSTALL_TIMEOUT if is_installing else None
+                return self._once(begin(), is_reading=is_reading, statement_timeout=timeout)
             except (Overtaken, self._driver.Refused) as error:
                 conflicts += 1
                 may_repeat = (
@@ -165,10 +177,11 @@ class PostgresStore(SqlStore):
                     or error.state in _CONFLICTS
                     or (self._may_prepare and self._gave_up_preparing(error))
                 )
-                is_last = conflicts == _CONFLICTS_MAX or time.monotonic() > give_up_at
-                if is_last or not may_repeat:
+                # Whoever installs waits for another who does, however long that takes.
+                is_last = conflicts == _CONFLICTS_MAX and not is_installing
+                if is_last or not may_repeat or time.monotonic() > give_up_at:
                     raise self._said(error) from error
-                _sleep(conflicts)
+                _sleep(min(conflicts, _CONFLICTS_MAX))
             except self._driver.Lost as error:
                 # What else is in the pool went the same way.
                 self._pool.clear()
@@ -183,8 +196,17 @@ class PostgresStore(SqlStore):
             except self._exhausted as error:
                 raise StoreBusy(self.url, waited=self._statement_timeout) from error
 
-    def _once(self, operation: Operation[T], *, is_reading: bool) -> T:
-        with self._pool.lent() as connection, connection.transaction(is_reading=is_reading):
+    def _once(
+        self,
+        operation: Operation[T],
+        *,
+        is_reading: bool,
+        statement_timeout: timedelta | None = None,
+    ) -> T:
+        with (
+            self._pool.lent() as connection,
+            connection.transaction(is_reading=is_reading, statement_timeout=statement_timeout),
+        ):
             return drive_within(operation, connection)
 
     def _gave_up_preparing(self, error: "Refused") -> bool:
@@ -236,7 +258,7 @@ class PostgresStore(SqlStore):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
-        return self._write(self._install)
+        return self._patiently(self._install, is_installing=True)
 
     def _install(self) -> Operation[int]:
         if not (yield self.query("has_meta"))[0][0]:
