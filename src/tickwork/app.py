@@ -2,10 +2,11 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import cached_property
+from threading import Lock as ThreadLock
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
@@ -27,14 +28,17 @@ from tickwork._kernel.clock import Clock, StoreClock, SystemClock
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
 from tickwork._ticker.ticker import Ticker
+from tickwork._wiring import assembled
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
 from tickwork._worker.once import OnePass, attempts_in
+from tickwork._worker.options import WorkerOptions
 from tickwork._worker.reporting import Reporter
+from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
-from tickwork.errors import InvalidOption, masked
+from tickwork.errors import AlreadyStarted, InvalidOption, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import RETIRE_AFTER, Settings, read_settings
@@ -82,10 +86,28 @@ class Services:
                 desk=StoreDesk(store=store, clock=clock),
                 bus=app.events,
                 find=self.known.find,
-                engine=self.engine,
             ),
+            engine=self.engine,
             reporter=Reporter(bus=app.events),
             keeper=self.keeper,
+        )
+        self._app = app
+
+    def worker(self, options: WorkerOptions) -> Worker:
+        """A worker that is ready to start."""
+        # SQLite has one writer at a time: a second pump would only wait for the first.
+        is_server = not self._app.settings.url.startswith(("sqlite", "memory"))
+        return assembled(
+            store=self.store,
+            clock=self.clock,
+            known=self.known,
+            catalog=self.catalog,
+            ticker=self.ticker,
+            bus=self._app.events,
+            keeper=self.keeper,
+            construct=lambda: self._app.construct,
+            options=options,
+            pumps=2 if is_server else 1,
         )
 
 
@@ -135,6 +157,8 @@ class Tickwork:
         )
         self._given_clock = clock
         self._given_store = store
+        self._starting = ThreadLock()
+        self._worker: Worker | None = None
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
@@ -272,6 +296,52 @@ class Tickwork:
         services.known.look()
         with _kept_by(services.keeper):
             return attempts_in(services.once.run(batch))
+
+    def start(self, options: WorkerOptions | None = None) -> None:
+        """Start a worker in the background of this process.
+
+        Raises:
+            AlreadyStarted: There is one.
+        """
+        with self._starting:
+            if self._worker is not None:
+                raise AlreadyStarted
+            services = self._services
+            services.catalog.refresh()
+            services.known.look()
+            logging.getLogger().addHandler(services.keeper)
+            self._worker = services.worker(options or WorkerOptions())
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Let the worker take no new work. Returns at once; what runs may end."""
+        worker = self._worker
+        if worker is not None:
+            worker.stop()
+
+    def join(self) -> None:
+        """Wait until the worker was stopped and has ended."""
+        worker = self._worker
+        if worker is None:
+            return
+        worker.join()
+        logging.getLogger().removeHandler(self._services.keeper)
+        self._worker = None
+
+    def forever(self, poll: Length = 0.2, **options: Any) -> None:
+        """Work until :meth:`stop` is called, from a handler, a signal or another thread."""
+        self.start(WorkerOptions(poll=as_duration(poll), **options))
+        self.join()
+
+    @contextmanager
+    def running(self, options: WorkerOptions | None = None) -> Iterator[Self]:
+        """A worker in the background for as long as the block runs."""
+        self.start(options)
+        try:
+            yield self
+        finally:
+            self.stop()
+            self.join()
 
     # ------------------------------------------------------------ the rest
 

@@ -5,6 +5,7 @@ from typing import Any
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
+from tickwork._worker.held import HeldRuns
 from tickwork.stores.contract import Store
 
 
@@ -35,3 +36,16 @@ class StoreDesk:
         """Whether somebody asked that this run be stopped."""
         run = self._store.get_run(run_id)
         return run is not None and run.cancel_requested_at is not None
+
+
+class HeldDesk(StoreDesk):
+    """The same for a worker that holds many: what a heartbeat has learned is enough."""
+
+    def __init__(self, *, store: Store, clock: Clock, held: HeldRuns) -> None:
+        super().__init__(store=store, clock=clock)
+        self._held = held
+
+    def is_canceled(self, run_id: RunId) -> bool:
+        """Whether somebody asked that this run be stopped, or it is no longer ours."""
+        run = self._held.get(run_id)
+        return run is None or run.is_canceled

@@ -34,7 +34,7 @@ class KnownJobs:
         self._found: dict[str, Definition] = {}
         self._strangers: set[str] = set()
         self._specs: dict[str, JobSpec] = {}
-        self._names: tuple[str, ...] = ()
+        self._names: dict[bool | None, tuple[str, ...]] = {}
         self._lease_by_job: dict[str, timedelta] = {}
 
     def look(self) -> None:
@@ -59,10 +59,10 @@ class KnownJobs:
         self._refresh()
         return self._specs
 
-    def names(self) -> tuple[str, ...]:
-        """The names of runs to take."""
+    def names(self, *, is_async: bool | None = None) -> tuple[str, ...]:
+        """The names of runs to take: of coroutines, of functions, or of both."""
         self._refresh()
-        return self._names
+        return self._names[is_async]
 
     def lease_by_job(self) -> Mapping[str, timedelta]:
         """Leases that differ from the default."""
@@ -81,7 +81,11 @@ class KnownJobs:
         self._strangers.clear()
         known = {**self._found, **defined}
         self._specs = {name: definition.spec for name, definition in known.items()}
-        self._names = tuple(self._specs)
+        self._names = {
+            None: tuple(known),
+            True: tuple(name for name, each in known.items() if each.handler.is_async),
+            False: tuple(name for name, each in known.items() if not each.handler.is_async),
+        }
         self._lease_by_job = {
             name: spec.lease.length
             for name, spec in self._specs.items()

@@ -1,11 +1,14 @@
 """One pass: what is due is fired, claimed, executed here, and recorded."""
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Final
 
+from tickwork._define.context import RunContext
+from tickwork._define.definition import Definition
 from tickwork._domain.identity import WorkerId
 from tickwork._domain.lease import LEASE_DEFAULT
-from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.outcome import Outcome, OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
@@ -24,6 +27,9 @@ SWEEP_MAX: Final = 500
 FLUSH_EVERY: Final = 0.05
 """Seconds after which finished attempts of a pass are written, though others are left."""
 
+InlineAttempt = Callable[[Definition, RunContext, timedelta | None], Outcome]
+"""Makes one attempt, in this thread, within this time."""
+
 _ATTEMPTS: Final = frozenset(
     {OutcomeKind.SUCCEEDED, OutcomeKind.FAILED, OutcomeKind.SNOOZED, OutcomeKind.CANCELED}
 )
@@ -40,6 +46,7 @@ class OnePass:
         tick: Callable[[], TickPlan],
         known: KnownJobs,
         attempts: Attempts,
+        engine: InlineAttempt,
         reporter: Reporter,
         keeper: LogKeeper,
     ) -> None:
@@ -48,6 +55,7 @@ class OnePass:
         self._tick = tick
         self._known = known
         self._attempts = attempts
+        self._engine = engine
         self._reporter = reporter
         self._keeper = keeper
         self._worker = WorkerId(new_id(clock.now()))
@@ -97,12 +105,19 @@ class OnePass:
         unwritten: list[Transition] = []
         written_at = self._clock.monotonic()
         for claim in claims:
-            unwritten.append(self._attempts.make(claim))
+            unwritten.append(self._made(claim))
             if self._clock.monotonic() - written_at >= FLUSH_EVERY:
                 made += self._write(unwritten)
                 unwritten = []
                 written_at = self._clock.monotonic()
         return made + self._write(unwritten)
+
+    def _made(self, claim: Claim) -> Transition:
+        begun = self._attempts.begin(claim)
+        if isinstance(begun, Transition):
+            return begun
+        outcome = self._engine(begun.definition, begun.ctx, begun.definition.spec.timeout)
+        return self._attempts.end(begun, outcome)
 
     def _write(self, steps: list[Transition]) -> list[Transition]:
         lines = self._keeper.take()

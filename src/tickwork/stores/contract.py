@@ -574,6 +574,18 @@ class ReadStore(Protocol):
 # ---------------------------------------------------------------- schema
 
 
+class Listener(Protocol):
+    """Hears that there may be something to do. A hint: looking is the truth."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something was heard within this time."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
 class SchemaStore(Protocol):
     """The tables themselves."""
 
@@ -591,6 +603,10 @@ class SchemaStore(Protocol):
 
     def database_time(self) -> datetime:
         """What time it is for the database."""
+        ...
+
+    def listen(self) -> Listener | None:
+        """Something that hears when others add work; None when only looking can tell."""
         ...
 
     def close(self) -> None:

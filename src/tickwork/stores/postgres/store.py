@@ -30,7 +30,7 @@ from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.rows import moment
 from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import AsyncRuns, Canceling, Story
+from tickwork.stores.contract import AsyncRuns, Canceling, Listener, Story
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.borrowed import BorrowedConnection
@@ -296,6 +296,12 @@ class PostgresStore(SqlStore):
 
     def _ask_time(self) -> Operation[datetime]:
         return moment((yield self.query("server_time"))[0][0])
+
+    def listen(self) -> Listener | None:
+        """Hears NOTIFY."""
+        from tickwork.stores.postgres.wakeup import PostgresListener  # noqa: PLC0415  # for workers
+
+        return PostgresListener(self._conninfo)
 
     def close(self) -> None:
         """Let go of all connections. Idempotent."""

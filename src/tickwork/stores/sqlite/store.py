@@ -20,6 +20,7 @@ from tickwork.stores._sql.migrate import (
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.statement import Operation, Overtaken
 from tickwork.stores._sql.store import SqlStore
+from tickwork.stores.contract import Listener
 from tickwork.stores.sqlite.borrowed import TAKES, BorrowedConnection
 from tickwork.stores.sqlite.connection import SqliteConnection
 
@@ -131,6 +132,14 @@ class SqliteStore(SqlStore):
     def database_time(self) -> datetime:
         """SQLite has no clock of its own: every process asks the machine's."""
         return self._clock.now()
+
+    def listen(self) -> Listener | None:
+        """Hears commits of other processes; in memory there are none."""
+        if self.path == ":memory:":
+            return None
+        from tickwork.stores.sqlite.wakeup import SqliteListener  # noqa: PLC0415  # for workers
+
+        return SqliteListener(self.path)
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
