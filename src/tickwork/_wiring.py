@@ -24,6 +24,7 @@ from tickwork._worker.making import AsyncMaker, Maker
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.pump import Lane, Pump
 from tickwork._worker.reporting import Reporter
+from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
 from tickwork._worker.wake import Wake
 from tickwork._worker.worker import Parts, Worker
@@ -49,12 +50,13 @@ def assembled(
     keeper: LogKeeper,
     construct: Callable[[], Construct],
     options: WorkerOptions,
+    stats: Stats,
     pumps: int,
 ) -> Worker:
     """A worker that is ready to start."""
     me, worker_id = ThisProcess.look(), WorkerId(new_id(clock.now()))
     wake, timer_wake, held = Wake(), Wake(), HeldRuns()
-    reporter = Reporter(bus=bus)
+    reporter = Reporter(bus=bus, stats=stats)
     writer = Writer(
         store=store, clock=clock, held=held, reporter=reporter, keeper=keeper, batch=options.batch
     )
@@ -120,12 +122,12 @@ def assembled(
     def watch() -> bool:
         """Tell what took too long; whether one has ignored that for too long."""
         now, grace = clock.monotonic(), options.timeout_grace.total_seconds()
-        is_stuck = False
         for run in held.snapshot():
             if run.deadline is not None and now >= run.deadline:
                 run.is_canceled = True
-                is_stuck = is_stuck or now >= run.deadline + grace
-        return is_stuck
+                if now >= run.deadline + grace:
+                    stats.is_stuck = True
+        return stats.is_stuck
 
     parts = Parts(
         clock=clock,

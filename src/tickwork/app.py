@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
@@ -27,7 +28,9 @@ from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
+from tickwork._upkeep.reaper import Reaper
 from tickwork._wiring import assembled
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
@@ -36,6 +39,8 @@ from tickwork._worker.known import KnownJobs
 from tickwork._worker.once import OnePass, attempts_in
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.reporting import Reporter
+from tickwork._worker.stats import Stats
+from tickwork._worker.timer import Timer
 from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
 from tickwork.errors import AlreadyStarted, InvalidOption, masked
@@ -75,6 +80,7 @@ class Services:
         self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, bus=app.events)
         self.locks = Locks(store=store, clock=clock)
         self.keeper = LogKeeper()
+        self.stats = Stats()
         self.engine = InlineEngine(clock=clock, construct=lambda: app.construct)
         self.once = OnePass(
             store=store,
@@ -88,10 +94,24 @@ class Services:
                 find=self.known.find,
             ),
             engine=self.engine,
-            reporter=Reporter(bus=app.events),
+            reporter=Reporter(bus=app.events, stats=self.stats),
             keeper=self.keeper,
         )
+        self.timer = Timer(
+            store=store,
+            clock=clock,
+            tick=self.ticker.tick,
+            next_firing_at=self.ticker.next_at,
+            reporter=Reporter(bus=app.events, stats=self.stats),
+        )
+        self.reaper = Reaper(
+            store=store, clock=clock, crashes_max=self.known.crashes_max, me=ThisProcess.look()
+        )
         self._app = app
+
+    def seconds_to_next(self, longest: float) -> float:
+        """How long until something falls due."""
+        return self.timer.seconds_left(longest)
 
     def worker(self, options: WorkerOptions) -> Worker:
         """A worker that is ready to start."""
@@ -107,6 +127,7 @@ class Services:
             keeper=self.keeper,
             construct=lambda: self._app.construct,
             options=options,
+            stats=self.stats,
             pumps=2 if is_server else 1,
         )
 
@@ -342,6 +363,62 @@ class Tickwork:
         finally:
             self.stop()
             self.join()
+
+    def collect(self, length: Length = 0, *, batch: int = 32) -> int:
+        """Run what is due until nothing is, for at least this long; return how many failed.
+
+        With a length, what falls due meanwhile runs on time.
+        """
+        services = self._services
+        until = self._clock.monotonic() + as_duration(length).total_seconds()
+        before = services.stats.failures
+        # It ends at the given moment, once nothing is due.
+        while True:
+            if self.run(batch):
+                continue
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                return services.stats.failures - before
+            time.sleep(min(left, services.seconds_to_next(0.2)))
+
+    @property
+    def stats(self) -> Stats:
+        """How this process has done so far."""
+        return self._services.stats
+
+    def status(self) -> dict[str, Any]:
+        """What there is: unfinished runs, schedules, workers."""
+        store, now = self._services.store, self._clock.now()
+        counts = store.count_runs()
+        return {
+            "now": now,
+            "runs": {phase.value: count for phase, count in counts.by_phase.items()},
+            "schedules": [
+                {
+                    "tenant": row.spec.tenant,
+                    "name": row.spec.name,
+                    "job": row.spec.job,
+                    "next_due_at": row.next_due_at,
+                    "last_fired_at": row.last_fired_at,
+                    "is_paused": row.is_paused,
+                }
+                for row in store.list_schedules()
+            ],
+            "workers": [
+                {
+                    "id": worker.id,
+                    "host": worker.host,
+                    "pid": worker.pid,
+                    "beat_at": worker.beat_at,
+                    "running": worker.running,
+                }
+                for worker in store.list_workers()
+            ],
+        }
+
+    def release_dead(self, pid: int) -> int:
+        """End the leases of a worker process of this machine that is known to be dead."""
+        return self._services.reaper.release_process(pid)
 
     # ------------------------------------------------------------ the rest
 

@@ -49,6 +49,14 @@ class Reaper:
                 released += self.release(worker)
         return released
 
+    def release_process(self, pid: int) -> int:
+        """The same for a process of this machine that somebody saw die."""
+        return sum(
+            self.release(worker)
+            for worker in self._store.list_workers()
+            if worker.pid == pid and self._is_here(worker)
+        )
+
     def release(self, worker: WorkerRow) -> int:
         """End the leases of a worker that is known to be dead."""
         count = self._store.release_worker(worker.id, now=self._clock.now())
@@ -57,5 +65,7 @@ class Reaper:
         return count
 
     def _is_dead(self, worker: WorkerRow) -> bool:
-        is_here = (worker.host, worker.boot_id) == (self._me.host, self._me.boot_id)
-        return is_here and is_gone(worker.pid, worker.process_started)
+        return self._is_here(worker) and is_gone(worker.pid, worker.process_started)
+
+    def _is_here(self, worker: WorkerRow) -> bool:
+        return (worker.host, worker.boot_id) == (self._me.host, self._me.boot_id)

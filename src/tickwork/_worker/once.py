@@ -19,7 +19,7 @@ from tickwork._worker.attempts import Attempts
 from tickwork._worker.keeping import LINES_MAX, LogKeeper
 from tickwork._worker.known import KnownJobs
 from tickwork._worker.reporting import Reporter
-from tickwork.stores.contract import Expired, Store, Wanted
+from tickwork.stores.contract import Expired, Held, Store, Wanted
 
 STAGE_MAX: Final = 5_000
 REAP_MAX: Final = 500
@@ -66,7 +66,7 @@ class OnePass:
         self._upkeep()
         plan = self._tick()
         self._reporter.fired(plan, at=self._clock.now())
-        claims = self._claim(Wanted(batch, jobs=self._known.names()))
+        claims = self._claim(Wanted(batch, jobs=self._known.names(), is_starting=batch == 1))
         return self._work(claims)
 
     def run_claimed(self, wanted: Wanted) -> list[Transition]:
@@ -116,6 +116,11 @@ class OnePass:
         begun = self._attempts.begin(claim)
         if isinstance(begun, Transition):
             return begun
+        if claim.token > 1:
+            # It was claimed before, and may be why it was not finished: should this process
+            # die of it, that must be known.
+            held = [Held(claim.run_id, claim.token, begun.started_at)]
+            self._store.extend_leases(held, until=claim.lease_until)
         outcome = self._engine(begun.definition, begun.ctx, begun.definition.spec.timeout)
         return self._attempts.end(begun, outcome)
 

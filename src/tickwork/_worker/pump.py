@@ -15,7 +15,7 @@ from tickwork._worker.wake import Backoff, Wake
 from tickwork._worker.writer import Writer
 from tickwork.engines.contract import Engine
 from tickwork.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
-from tickwork.stores.contract import Held, Store, Wanted
+from tickwork.stores.contract import Store, Wanted
 
 _log: Final = logging.getLogger("tickwork.worker")
 
@@ -91,7 +91,9 @@ class Pump:
         total = 0
         if free > 0:
             # Anything may start now, limited runs too.
-            total += self._claim(engine, Wanted(min(free, self._batch), self._queues, jobs))
+            limit = min(free, self._batch)
+            wanted = Wanted(limit, self._queues, jobs, is_starting=True)
+            total += self._claim(engine, wanted)
             if total < free:
                 return total
         ahead = self._ahead_of(lane) - engine.waiting
@@ -132,12 +134,6 @@ class Pump:
         if not claims:
             return 0
         self._held.add(claims, extended_at=asked)
-        crashed = [claim for claim in claims if claim.crashes]
-        if crashed:
-            # It has taken a worker with it before: should it do so again, that must be known.
-            now = self._clock.now()
-            held = [Held(claim.run_id, claim.token, now) for claim in crashed]
-            self._store.extend_leases(held, until=now + LEASE_DEFAULT.length)
         engine.submit(claims)
         return len(claims)
 

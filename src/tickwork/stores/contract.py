@@ -32,13 +32,16 @@ class Wanted(NamedTuple):
     """What a worker may take: its queues (None: all), the jobs it knows, and how many.
 
     ``is_ahead`` asks for runs that may wait in the worker's hands before they start: those
-    with limit keys or an earlier crash are left where they are.
+    with limit keys, and those that were claimed before, are left where they are. Whatever
+    became of them then may be their own doing. ``is_starting`` says that all of them start
+    at once, so that a worker that dies with them is known to have been running them.
     """
 
     limit: int
     queues: tuple[str, ...] | None = None
     jobs: tuple[str, ...] | None = None  # None: whatever there is
     is_ahead: bool = False
+    is_starting: bool = False
 
 
 class Held(NamedTuple):

@@ -93,7 +93,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
     (
         "take_runs",
-        {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW},
+        {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": None},
         "tickwork_run_pkey",
     ),
     ("find_claims", {"worker": ANN, "tag": ""}, "tickwork_run_lease"),

@@ -25,7 +25,7 @@ PLANS = {
     "pairs_parked": ({}, ["tickwork_run_parked"]),
     "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
     "take_runs": (
-        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW},
+        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW, "started_at": None},
         ["SEARCH tickwork_run USING PRIMARY KEY"],
     ),
     "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_lease"]),

@@ -83,6 +83,7 @@ class MemoryRuns(TableHolder):
                     lease_until=now + length,
                     worker=worker,
                     overlap_key=overlap_key,
+                    started_at=now if wanted.is_starting else None,
                 )
                 tables.claim_tags[run_id] = tag
                 claims.append(_claim_of(run))
@@ -291,7 +292,7 @@ def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
             continue
         if (PauseKind.QUEUE, run.queue) in paused or (PauseKind.JOB, run.job) in paused:
             continue
-        if wanted.is_ahead and (run.limit_keys or run.crashes):
+        if wanted.is_ahead and (run.limit_keys or run.token):
             continue
         if run.crashes and any(other.crashes for other in picked):
             continue

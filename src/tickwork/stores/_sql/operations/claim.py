@@ -67,7 +67,12 @@ def claim(
             ids_by_lease = _by_lease(granted)
         for lease_until, ids in ids_by_lease.items():
             yield query(
-                "take_runs", ids=ids, tag=tag, worker=worker, lease_until=micros(lease_until)
+                "take_runs",
+                ids=ids,
+                tag=tag,
+                worker=worker,
+                lease_until=micros(lease_until),
+                started_at=micros(now) if wanted.is_starting else None,
             )
         claims += granted
         if len(claims) == wanted.limit or not is_blocked:
