@@ -65,13 +65,14 @@ class SqliteConnection:
     def execute(self, statement: Statement) -> Rows:
         """Run one statement, inside the transaction that is open."""
         connection = self._opened()
-        if statement.many is not None:
-            return [(self._execute_many(connection, statement.parts, statement.many),)]
-        params = _bound(statement.params)
         rows: Rows = ()
-        for part in statement.parts:
-            rows = connection.execute(part, params).fetchall()
-        return rows
+        if statement.many is not None:
+            rows = [(self._execute_many(connection, statement.parts, statement.many),)]
+        else:
+            params = _bound(statement.params)
+            for part in statement.parts:
+                rows = connection.execute(part, params).fetchall()
+        return rows if statement.is_asked else ()
 
     def execute_script(self, statements: list[str]) -> None:
         """Run plain statements, inside the transaction that is open."""
