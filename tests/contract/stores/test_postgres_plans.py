@@ -146,6 +146,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("skip_marks", {"names": [["", "schedule1"]]}, "tickwork_run_schedule"),
     ("count_logs", {"ids": some(100)}, "tickwork_log_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=50)}, "tickwork_schedule_pkey"),
+    ("move_schedules", {"many": many(NOW, NOW, NOW, count=2000)}, "tickwork_schedule_pkey"),
     ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
     ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
     ("old_runs", {"before": 100, "limit": 100}, "tickwork_history_ended"),
@@ -207,7 +208,7 @@ class TestPlans:
         for table in ("run", "history", "slot", "unique", "schedule"):
             assert f"Seq Scan on tickwork_{table} " not in plan, plan
 
-    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs"])
+    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs", "due_schedules"])
     def test_it_sorts_nothing(self, store, name):
         [values] = [values for other, values, _ in HOT if other == name]
 

@@ -128,10 +128,11 @@ def test_a_batch_uses_its_index(filled, name):
         assert any(words in plan for words in BATCHES[name]), plan
 
 
-def test_the_order_of_a_claim_is_served_by_the_index(filled):
+@pytest.mark.parametrize("name", ["pick_ready", "due_schedules", "expired_runs"])
+def test_the_order_is_served_by_the_index(filled, name):
     store, connection = filled
-    values, _ = PLANS["pick_ready"]
+    values, _ = PLANS[name]
 
-    plan = plan_of(connection, store.query("pick_ready").parts[0], values)
+    plan = plan_of(connection, store.query(name).parts[0], values)
 
     assert "USE TEMP B-TREE FOR ORDER BY" not in plan

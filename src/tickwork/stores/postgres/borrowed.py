@@ -24,7 +24,6 @@ from tickwork.errors import StoreBusy, WrongConnection
 from tickwork.stores._sql.borrowed import TRIES, SqlAsyncRuns, kind_of
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Overtaken, Row, Rows, Statement
-from tickwork.stores.postgres.connection import UNASKED
 from tickwork.stores.postgres.values import Message, messages
 
 T = TypeVar("T")
@@ -197,7 +196,7 @@ def _attempt(
             sent = messages(statement)
             unsent += sent
             rows: Rows = ()
-            if statement.name not in UNASKED:
+            if statement.is_asked:
                 results = yield unsent
                 unsent = []
                 rows = _answer(statement, results[-len(sent) :])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NoReturn, Self, TypeVar
 
 from tickwork._kernel.clock import Clock, SystemClock
-from tickwork.errors import InvalidOption, NetworkFileSystem, WrongConnection
+from tickwork.errors import InvalidOption, NetworkFileSystem, StoreBusy, WrongConnection
 from tickwork.stores._sql.borrowed import kind_of
 from tickwork.stores._sql.drive import drive, drive_within
 from tickwork.stores._sql.migrate import (
@@ -72,12 +72,12 @@ class SqliteStore(SqlStore):
             )
 
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        for _ in range(_TRIES - 1):
+        for _ in range(_TRIES):
             try:
                 return drive(begin(), self._writer)
             except Overtaken:
                 continue
-        return drive(begin(), self._writer)
+        raise StoreBusy(self.url, waited=timedelta(0))
 
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         with self._reader.reading():

@@ -66,7 +66,7 @@ def claim(
             granted = [_leased(claim, lease_by_job, now=now) for claim in granted]
             ids_by_lease = _by_lease(granted)
         for lease_until, ids in ids_by_lease.items():
-            yield query(
+            yield query.tell(
                 "take_runs",
                 ids=ids,
                 tag=tag,
@@ -94,7 +94,7 @@ def _readable(
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
             broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:
-        yield query("set_aside", many=broken)
+        yield query.tell("set_aside", many=broken)
     return claims
 
 
