@@ -25,7 +25,6 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import Enqueued, Wanted
 from tickwork.stores.postgres import connection as connection_module
 from tickwork.stores.postgres.store import PostgresStore
@@ -228,13 +227,13 @@ class TestWaiting:
 
 
 def _lock_run_then_gate(store: PostgresStore, run_id: Any) -> str:
-    def lock() -> Operation[str]:
-        yield store.query("lock_run", id=run_id)
-        yield store.query("lock_gates", gates=[5])
-        yield store.query("count_slots", keys=[])
+    def act(connection: Any) -> str:
+        connection.execute(store.query("lock_run", id=run_id))
+        connection.execute(store.query("lock_gates", gates=[5]))
+        connection.execute(store.query("count_slots", keys=[]))
         return "done"
 
-    return store._patiently(lock)
+    return store._patiently(act)
 
 
 def _await_waiter(store: PostgresStore) -> None:
