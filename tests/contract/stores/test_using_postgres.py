@@ -30,7 +30,7 @@ from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork.errors import StoreBusy, WrongConnection
 from tickwork.stores._sql.borrowed import TRIES
-from tickwork.stores._sql.statement import Overtaken
+from tickwork.stores._sql.statement import Operation, Overtaken, Statement
 from tickwork.stores.contract import Enqueued, Store
 from tickwork.stores.postgres import borrowed
 from tickwork.stores.postgres.store import PostgresStore
@@ -452,6 +452,33 @@ class TestWrongConnections:
         assert status(connection) == TransactionStatus.INTRANS
 
 
+class TestRefusedCommits:
+    """Where we commit, a commit that is refused is the caller's to hear of, and nothing else."""
+
+    def test_nothing_is_left(self, postgres_url):
+        store = PostgresStore(postgres_url)
+        store.install()
+        said: list[str | None] = []
+        with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+            connection.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql"
+                " AS $$ BEGIN RAISE EXCEPTION 'not today'; END $$"
+            )
+            connection.execute(
+                "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON tickwork_run"
+                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
+            )
+            connection.add_notice_handler(lambda notice: said.append(notice.message_primary))
+
+            with pytest.raises(psycopg.errors.RaiseException, match="not today"):
+                store.using(connection).enqueue([a_run()])
+            assert status(connection) == TransactionStatus.IDLE
+
+        assert said == []
+        assert all_runs(store) == []
+        store.close()
+
+
 class TestStatements:
     """However many runs there are, the statements are as many, in as many round trips."""
 
@@ -485,6 +512,13 @@ class TestStatements:
         store.using(connection).complete(claim, now=NOON)
 
         assert sent == [[b"SAVEPOINT", b"WITH"], [b"DELETE", b"DELETE", b"RELEASE"]]
+
+    def test_a_percent_sign_is_one_and_a_value_may_stand_twice(self, store, connection):
+        def ask() -> Operation[Any]:
+            text = "SELECT 7 % :n::integer, :n::text || '%', :m::text IS NULL"
+            return (yield Statement("ask", (text,), {"n": 4, "m": None}))
+
+        assert borrowed.BorrowedConnection(connection, url=store.url).run(ask) == [(3, "4%", "t")]
 
     def test_where_each_statement_is_committed_by_itself(self, store, connection, sent):
         connection.autocommit = True

@@ -237,10 +237,13 @@ class TestLocks:
 
         assert ids(all_runs(store)) == [run.id]
 
-    def test_nobody_gets_in_between_a_look_and_a_write(self, store, clock, other):
+    @pytest.mark.parametrize("level", ["", None])
+    @pytest.mark.parametrize("is_begun", [False, True])
+    def test_nobody_gets_in_between_a_look_and_a_write(self, store, clock, other, level, is_begun):
         added(store)
-        with connected(store, isolation_level=None) as connection:
-            connection.execute("BEGIN")
+        with connected(store, isolation_level=level) as connection:
+            if is_begun:
+                connection.execute("BEGIN")
 
             def plan(*_: object) -> TickPlan:
                 with pytest.raises(sqlite3.OperationalError, match="locked"):
