@@ -157,9 +157,11 @@ class RunStore(Protocol):
         ...
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
-        """Finish a run, touching no gate and no job row; False when the claim was lost.
+        """Finish a run, touching no gate and no job row; False when it was not ours to finish.
 
-        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited.
+        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited. After a
+        False, because the claim was lost or the run is finished already, the transaction must
+        not be committed: what belongs to the run was written by whoever finished it.
         """
         ...
 

@@ -95,7 +95,8 @@ class SqliteStore(SqlStore):
 
     def using_async(self, connection: object) -> NoReturn:
         """Refuse: SQLite has no async connections of its own, only threads around plain ones."""
-        raise WrongConnection(self.url, f"It is a {kind_of(connection)}.", takes=TAKES)
+        reason = f"It is a {kind_of(connection)}, and async ones cannot be had of SQLite."
+        raise WrongConnection(self.url, reason, takes=TAKES)
 
     # ------------------------------------------------------------ schema
 
