@@ -183,13 +183,13 @@ def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[P
     postgres_databases.drop_database(database)
 
 
-def plans(store: PostgresStore, statement: Statement) -> str:
+def plans(store: PostgresStore, statement: Statement, *, explain: bytes = b"EXPLAIN ") -> str:
     """How the server would run it, under the settings of a transaction that writes."""
     found: list[str] = []
     with store._pool.lent() as connection, connection.transaction():
         for message in messages(statement):
             connection._begin("")
-            connection._unsent.append(Message(b"EXPLAIN " + message.text, message.values))
+            connection._unsent.append(Message(explain + message.text, message.values))
             result = connection._send()[-1]
             found.extend(
                 (result.get_value(row, 0) or b"").decode()[:200] for row in range(result.ntuples)
@@ -226,6 +226,17 @@ class TestPlans:
         [values] = [values for other, values, _ in HOT if other == "pick_by_pairs"]
 
         assert "tickwork_run_ready" not in plans(store, store.query("pick_by_pairs", **values))
+
+    def test_a_tick_looks_at_nothing_that_is_paused(self, store):
+        [values] = [values for other, values, _ in HOT if other == "due_schedules"]
+        with psycopg.connect(store.url) as connection:
+            connection.execute("UPDATE tickwork_schedule SET paused_at = 1, next_due_at = 1")
+            connection.commit()
+
+        plan = plans(store, store.query("due_schedules", **values), explain=b"EXPLAIN ANALYZE ")
+
+        assert "tickwork_schedule_due" in plan
+        assert "Rows Removed" not in plan, plan
 
 
 PREPARED = tuple(
