@@ -19,7 +19,7 @@ from tickwork._client.locks import Lock, Locks
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
-from tickwork._define.options import NOTHING_SAID, JobOptions, Length
+from tickwork._define.options import JobOptions, Length
 from tickwork._define.registry import Registry, entry_for
 from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
@@ -500,14 +500,13 @@ class Tickwork:
         )
 
     def _make_job(self, name: str, handler: Callable[..., Any], options: JobOptions) -> Any:
-        builder = self._builder(name, handler, options)
-        self.registry.get(name)  # a fault shows here, not at the first dispatch
-        return builder.job
-
-    def _builder(
-        self, name: str, handler: Any, options: JobOptions = NOTHING_SAID
-    ) -> JobBuilder[Any]:
         entry = entry_for(name, handler, options=options)
+        self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
+        self.registry.add_whole(entry)
+        return Job(self._door, name, handler)
+
+    def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
+        entry = entry_for(name, handler)
         self.registry.add(entry)
         function = handler if callable(handler) else _anything
         return JobBuilder(self._bench, entry, Job(self._door, name, function))
