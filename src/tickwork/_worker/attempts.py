@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tickwork._define.context import Desk, RunContext
 from tickwork._define.definition import Definition
-from tickwork._domain.outcome import Canceled, Failed, Outcome, Succeeded
+from tickwork._domain.outcome import Canceled, Failed, Interrupted, Outcome, Succeeded
 from tickwork._domain.retry import NoRetry
 from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition, expiry, settle
@@ -20,6 +20,7 @@ from tickwork.events.bus import EventBus
 Engine = Callable[[Definition, RunContext, timedelta | None], Outcome]
 """Makes one attempt, in this thread, within this time."""
 
+_STOPPED: Final = "Its worker was told to stop before it began."
 _UNKNOWN: Final = "The job is not known to this process any more."
 
 
@@ -56,6 +57,10 @@ class Attempts:
         except (TickworkError, TypeError) as fault:
             return self._settled(claim, definition, Failed(str(fault), retry=False))
         return self._made(claim, definition, args)
+
+    def give_back(self, claim: Claim) -> Transition:
+        """Make none: somebody else shall, and nothing was lost by it."""
+        return self._settled(claim, self._find(claim.job), Interrupted(_STOPPED))
 
     def _made(self, claim: Claim, definition: Definition, args: Mapping[str, Any]) -> Transition:
         timeout = definition.spec.timeout

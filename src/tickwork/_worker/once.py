@@ -1,6 +1,7 @@
 """One pass: what is due is fired, claimed, executed here, and recorded."""
 
 from collections.abc import Callable, Sequence
+from threading import Event
 from typing import Final
 
 from tickwork._domain.identity import WorkerId
@@ -53,13 +54,16 @@ class OnePass:
         self._worker = WorkerId(new_id(clock.now()))
         self._passes = 0
 
-    def run(self, batch: int) -> list[Transition]:
-        """Fire, claim at most ``batch``, and make an attempt at each; return their steps."""
+    def run(self, batch: int, *, stop: Event | None = None) -> list[Transition]:
+        """Fire, claim at most ``batch``, and make an attempt at each; return their steps.
+
+        When it is told to stop, the attempt at hand is finished and the rest given back.
+        """
         self._upkeep()
         plan = self._tick()
         self._reporter.fired(plan, at=self._clock.now())
         claims = self._claim(Wanted(batch, jobs=self._known.names()))
-        return self._work(claims)
+        return self._work(claims, stop=stop)
 
     def run_claimed(self, wanted: Wanted) -> list[Transition]:
         """Claim and execute, without a tick."""
@@ -92,12 +96,15 @@ class OnePass:
             lease_by_job=self._known.lease_by_job(),
         )
 
-    def _work(self, claims: Sequence[Claim]) -> list[Transition]:
+    def _work(self, claims: Sequence[Claim], *, stop: Event | None = None) -> list[Transition]:
         made: list[Transition] = []
         unwritten: list[Transition] = []
         written_at = self._clock.monotonic()
         for claim in claims:
-            unwritten.append(self._attempts.make(claim))
+            is_stopped = stop is not None and stop.is_set()
+            unwritten.append(
+                (self._attempts.give_back if is_stopped else self._attempts.make)(claim)
+            )
             if self._clock.monotonic() - written_at >= FLUSH_EVERY:
                 made += self._write(unwritten)
                 unwritten = []
