@@ -2,20 +2,22 @@
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
-from threading import Lock as ThreadLock
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
+from tickwork._client.adding import Inlet
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
 from tickwork._client.catalog import Catalog
 from tickwork._client.decorator import JobDecorator
-from tickwork._client.enqueue import Enqueuer, Order
+from tickwork._client.enqueue import Enqueuer
+from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
-from tickwork._client.locks import Lock, Locks
+from tickwork._client.locks import TTL_DEFAULT, Lock, Locks
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
@@ -50,6 +52,9 @@ from tickwork.settings import RETIRE_AFTER, Settings, read_settings
 from tickwork.stores import Store, open_store
 from tickwork.stores.contract import Pruned
 
+if TYPE_CHECKING:
+    from tickwork._client.asynchronous import AsyncApp
+
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
@@ -62,7 +67,7 @@ PRUNE_ROUNDS_MAX: Final = 10_000
 class Services:
     """Everything behind the face, made when it is first needed."""
 
-    def __init__(self, app: "Tickwork", store: Store, clock: Clock) -> None:
+    def __init__(self, app: "Tickwork", store: Store, clock: Clock, hops: Hops) -> None:
         settings = app.settings
         self.store = store
         self.clock = clock
@@ -76,8 +81,9 @@ class Services:
             specs=self.known.specs,
             retire_after=settings.retire_after,
         )
-        self.runs = Runs(store=store, clock=clock)
-        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, bus=app.events)
+        self.inlet = Inlet(store=store, bus=app.events)
+        self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
+        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
         self.locks = Locks(store=store, clock=clock)
         self.keeper = LogKeeper()
         self.stats = Stats()
@@ -176,9 +182,11 @@ class Tickwork:
             size_max=payload_max,
             redact=self.settings.redact,
         )
+        self._hops = Hops(lambda: self._opened.connections_max)
+        self._making = threading.RLock()
         self._given_clock = clock
         self._given_store = store
-        self._starting = ThreadLock()
+        self._starting = threading.Lock()
         self._worker: Worker | None = None
 
     def __repr__(self) -> str:
@@ -189,6 +197,14 @@ class Tickwork:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def aio(self) -> "AsyncApp":
+        """The same verbs for coroutines: ``await app.aio.dispatch("report")``."""
+        # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.asynchronous import AsyncApp  # noqa: PLC0415
+
+        return AsyncApp(self, self._hops, run_until=self._run_until)
 
     # ------------------------------------------------------------ defining
 
@@ -259,7 +275,7 @@ class Tickwork:
         entry = entry_for(checked_name("name", name, forbidden="="), _anything, is_adhoc=True)
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
-        door = Door(lambda: self._services, remote)
+        door = self._door_of(remote)
         bench = Bench(
             registry=remote,
             clock=self._clock,
@@ -310,13 +326,7 @@ class Tickwork:
 
         Failed ones are included. What it takes to be due again is the next call's.
         """
-        if not 1 <= batch <= BATCH_MAX:
-            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
-        services = self._services
-        services.catalog.refresh()
-        services.known.look()
-        with _kept_by(services.keeper):
-            return attempts_in(services.once.run(batch))
+        return self._run_until(threading.Event(), batch)
 
     def start(self, options: WorkerOptions | None = None) -> None:
         """Start a worker in the background of this process.
@@ -437,7 +447,7 @@ class Tickwork:
                 break
         return total
 
-    def lock(self, name: str, ttl: Length = 60) -> AbstractContextManager[Lock]:
+    def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractContextManager[Lock]:
         """Hold a named lock: one holder across all processes, renewed while it lives.
 
         Raises:
@@ -455,7 +465,8 @@ class Tickwork:
         return subscribe
 
     def close(self) -> None:
-        """Let go of all connections. What is used afterwards opens them again."""
+        """Let go of all connections and threads. What is used afterwards makes them again."""
+        self._hops.close()
         services = self.__dict__.pop("_services", None)
         if services is not None:
             services.engine.close()
@@ -464,6 +475,15 @@ class Tickwork:
             opened.close()
 
     # ------------------------------------------------------------ wiring
+
+    def _run_until(self, stop: threading.Event, batch: int) -> int:
+        if not 1 <= batch <= BATCH_MAX:
+            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
+        services = self._services
+        services.catalog.refresh()
+        services.known.look()
+        with services.keeper.listening():
+            return attempts_in(services.once.run(batch, stop=stop))
 
     @cached_property
     def _opened(self) -> Store:
@@ -479,16 +499,31 @@ class Tickwork:
 
     @cached_property
     def _services(self) -> Services:
-        store = self._opened
-        if self.settings.is_installing:
-            store.install()
-        else:
-            store.check_schema()
-        return Services(self, store, self._clock)
+        with self._making:
+            made: Services | None = self.__dict__.get("_services")
+            if made is not None:
+                return made  # by another thread, meanwhile
+            store = self._opened
+            if self.settings.is_installing:
+                store.install()
+            else:
+                store.check_schema()
+            made = self.__dict__["_services"] = Services(self, store, self._clock, self._hops)
+            return made
 
     @cached_property
     def _door(self) -> "Door":
-        return Door(lambda: self._services, self.registry)
+        return self._door_of(self.registry)
+
+    def _door_of(self, registry: Registry) -> "Door":
+        return Door(
+            lambda: self._services, registry, hops=self._hops, has_to_ask=lambda: self._has_to_ask
+        )
+
+    @property
+    def _has_to_ask(self) -> bool:
+        is_stale = isinstance(self._clock, StoreClock) and self._clock.is_stale
+        return is_stale or "_services" not in self.__dict__
 
     @cached_property
     def _bench(self) -> Bench:
@@ -515,42 +550,37 @@ class Tickwork:
 class Door:
     """Where dispatches of one application go."""
 
-    def __init__(self, services: Callable[[], Services], registry: Registry) -> None:
+    def __init__(
+        self,
+        services: Callable[[], Services],
+        registry: Registry,
+        *,
+        hops: Hops,
+        has_to_ask: Callable[[], bool],
+    ) -> None:
         self._services = services
         self._registry = registry
+        self._has_to_ask = has_to_ask
+        self.hops = hops
+
+    @property
+    def enqueuer(self) -> Enqueuer:
+        """Adds runs."""
+        return self._services().enqueuer
+
+    @property
+    def has_to_ask(self) -> bool:
+        """Whether the next look would wait for the database."""
+        return self._has_to_ask()
+
+    def look(self) -> tuple[Enqueuer, datetime]:
+        """Who adds runs, and what time it is for the database."""
+        services = self._services()
+        return services.enqueuer, services.clock.now()
 
     def define(self, name: str) -> Definition:
         """The job of this name, as this process knows it."""
         return self._registry.get(name)
-
-    def dispatch_one(
-        self,
-        definition: Definition,
-        order: Order,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> RunHandle:
-        """Add one run."""
-        return self._services().enqueuer.one(definition, order, args, kwargs)
-
-    def dispatch_all(
-        self, definition: Definition, order: Order, calls: Iterable[Mapping[str, Any]]
-    ) -> list[RunHandle]:
-        """Add many, in one transaction."""
-        return self._services().enqueuer.many(definition, order, calls)
-
-
-class _kept_by(AbstractContextManager[None]):  # noqa: N801  # reads as a sentence
-    """What is logged inside is kept with its run."""
-
-    def __init__(self, keeper: LogKeeper) -> None:
-        self._keeper = keeper
-
-    def __enter__(self) -> None:
-        logging.getLogger().addHandler(self._keeper)
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger().removeHandler(self._keeper)
 
 
 def _anything(**arguments: Any) -> None:

@@ -10,6 +10,7 @@ from tickwork._define.arguments import Parameters, encoded, masked_args
 from tickwork._define.options import NOTHING_SAID, JobOptions
 from tickwork._define.resolve import Handler
 from tickwork._domain.job import JobSpec, ScheduleSpec
+from tickwork._domain.limits import Unique
 from tickwork._domain.run import NO_ARGS
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.timing import Timing
@@ -94,6 +95,14 @@ class Definition:
             given = {**self.defaults, **given}
         self.parameters.check(self.name, given)
         return encoded(given, size_max=self.size_max)
+
+    def check_unique(self, unique: Unique) -> None:
+        """See that the handler takes what runs are told apart by.
+
+        Raises:
+            DefinitionError: It does not.
+        """
+        _check_names(self.name, set(unique.by), "tells runs apart by", self.parameters)
 
     def shown_args(self, args: str) -> dict[str, Any]:
         """Stored arguments as people may see them."""

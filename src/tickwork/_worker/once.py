@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from threading import Event
 from typing import Final
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import WorkerId
 from tickwork._domain.lease import LEASE_DEFAULT
-from tickwork._domain.outcome import Outcome, OutcomeKind
+from tickwork._domain.outcome import Interrupted, Outcome, OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
@@ -61,13 +62,16 @@ class OnePass:
         self._worker = WorkerId(new_id(clock.now()))
         self._passes = 0
 
-    def run(self, batch: int) -> list[Transition]:
-        """Fire, claim at most ``batch``, and make an attempt at each; return their steps."""
+    def run(self, batch: int, *, stop: Event | None = None) -> list[Transition]:
+        """Fire, claim at most ``batch``, and make an attempt at each; return their steps.
+
+        When it is told to stop, the attempt at hand is finished and the rest given back.
+        """
         self._upkeep()
         plan = self._tick()
         self._reporter.fired(plan, at=self._clock.now())
         claims = self._claim(Wanted(batch, jobs=self._known.names(), is_starting=batch == 1))
-        return self._work(claims)
+        return self._work(claims, stop=stop)
 
     def run_claimed(self, wanted: Wanted) -> list[Transition]:
         """Claim and execute, without a tick."""
@@ -100,17 +104,23 @@ class OnePass:
             lease_by_job=self._known.lease_by_job(),
         )
 
-    def _work(self, claims: Sequence[Claim]) -> list[Transition]:
+    def _work(self, claims: Sequence[Claim], *, stop: Event | None = None) -> list[Transition]:
         made: list[Transition] = []
         unwritten: list[Transition] = []
         written_at = self._clock.monotonic()
         for claim in claims:
-            unwritten.append(self._made(claim))
+            is_stopped = stop is not None and stop.is_set()
+            unwritten.append(self._given_back(claim) if is_stopped else self._made(claim))
             if self._clock.monotonic() - written_at >= FLUSH_EVERY:
                 made += self._write(unwritten)
                 unwritten = []
                 written_at = self._clock.monotonic()
         return made + self._write(unwritten)
+
+    def _given_back(self, claim: Claim) -> Transition:
+        return self._attempts.give_back(
+            claim, Interrupted("Its worker was told to stop before it began.")
+        )
 
     def _made(self, claim: Claim) -> Transition:
         begun = self._attempts.begin(claim)

@@ -622,6 +622,11 @@ class SchemaStore(Protocol):
 class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Protocol):
     """All of it."""
 
+    @property
+    def connections_max(self) -> int:
+        """How many verbs can be under way at once; more threads would wait for each other."""
+        ...
+
     def using(self, connection: object) -> "Store":
         """The same store, every verb of which happens in the transaction of this connection.
 

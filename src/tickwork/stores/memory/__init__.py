@@ -27,6 +27,11 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         super().__init__()
         self._clock = clock or SystemClock()
 
+    @property
+    def connections_max(self) -> int:
+        """One verb happens at a time."""
+        return 1
+
     def install(self) -> int:
         """There is nothing to create."""
         return SCHEMA_VERSION

@@ -110,7 +110,13 @@ class PostgresStore(SqlStore):
             raise InvalidStoreUrl(url, str(error)) from None
         self._driver = connection
         self._exhausted = pool.Exhausted
+        self._connections_max = pool_max
         self._pool = pool.Pool(self._connect, size=pool_max, patience=statement_timeout)
+
+    @property
+    def connections_max(self) -> int:
+        """As many as the pool may hold."""
+        return self._connections_max
 
     def _connect(self) -> "PostgresConnection":
         connection = self._driver.PostgresConnection(

@@ -71,6 +71,11 @@ class SqliteStore(SqlStore):
                 self.path, synchronous=synchronous, busy_timeout=busy_timeout
             )
 
+    @property
+    def connections_max(self) -> int:
+        """One writes while another one reads; in memory they are the same."""
+        return 1 if self._reader is self._writer else 2
+
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
         for _ in range(_TRIES):
             try:
