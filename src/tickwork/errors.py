@@ -25,6 +25,7 @@
     │   ├── DriverMissing            (ImportError) an extra is not installed
     │   ├── ServerTooOld             it lacks what tickwork needs
     │   ├── NetworkFileSystem        SQLite where its locks do not hold
+    │   ├── WrongConnection          a caller's connection that cannot be used
     │   ├── SchemaMissing            the tables are not there
     │   ├── SchemaOutdated           the tables are older than this code
     │   └── SchemaTooNew             this code is older than the tables allow
@@ -434,6 +435,25 @@ class NetworkFileSystem(StoreError):
         )
         self.path = path
         self.file_system = file_system
+
+
+class WrongConnection(StoreError):
+    """A caller's connection on which this store cannot work.
+
+    It is of another kind, or it leads elsewhere than to this store's tables.
+    """
+
+    code = "wrong-connection"
+
+    def __init__(self, url: str, reason: str, *, takes: str) -> None:
+        super().__init__(
+            f"The store at {masked(url)} cannot be used through this connection.",
+            why=reason,
+            fix=f"It takes {takes}.",
+        )
+        self.url = masked(url)
+        self.reason = reason
+        self.takes = takes
 
 
 class SchemaMissing(StoreError):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -212,7 +213,7 @@ class TestContext:
     """A handler whose signature asks for it gets its RunContext."""
 
     def test_it_says_what_the_run_is(self, app, clock, passes):
-        seen = []
+        seen: list[Any] = []
 
         @app.job(timeout=30, retries=3)
         def look(ctx: RunContext, what: str) -> None:

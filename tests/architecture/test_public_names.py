@@ -11,10 +11,15 @@ def test_the_root_exports_just_these_names():
         "Discard",
         "JobResult",
         "RetryLater",
+        "RunContext",
         "RunStatus",
+        "ScheduledJob",
+        "Secret",
         "Snooze",
+        "Tickwork",
         "TickworkError",
         "__version__",
+        "current_run",
     }
 
 

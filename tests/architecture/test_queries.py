@@ -15,7 +15,7 @@ DIALECTS = [
 ]
 # What one database needs and another has not.
 OWN = {
-    "postgres": {"create_meta", "lock_meta", "notify", "server_time"},
+    "postgres": {"create_meta", "notify", "server_time"},
     "sqlite": {"drop_finished"},
 }
 

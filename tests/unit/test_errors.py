@@ -38,6 +38,7 @@ EXAMPLES = [
     errors.DriverMissing("psycopg", extra="postgres"),
     errors.ServerTooOld("PostgreSQL", found="9.4", needed="13"),
     errors.NetworkFileSystem("/mnt/jobs.db", file_system="nfs4"),
+    errors.WrongConnection(URL, "It is a text.", takes="a psycopg.Connection"),
     errors.SchemaMissing(URL),
     errors.SchemaOutdated(found=3, needed=4),
     errors.SchemaTooNew(known=3, compatible_from=5),

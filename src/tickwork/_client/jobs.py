@@ -159,6 +159,8 @@ class Job(Generic[P, R]):
         send_email.delay(10).queue("slow").dispatch(to="ann@example.org")
     """
 
+    __name__: str
+
     def __init__(self, door: Door, name: str, function: Callable[P, R]) -> None:
         self.name = name
         self._door = door

@@ -1,12 +1,13 @@
 """Where rows live. ``open_store(url)`` gives the store that a URL names."""
 
+from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tickwork.errors import InvalidStoreUrl
 from tickwork.stores.contract import Store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "is_async_connection", "open_store"]
 
 
 def open_store(url: str, **options: Any) -> Store:
@@ -48,3 +49,13 @@ def open_store(url: str, **options: Any) -> Store:
     raise InvalidStoreUrl(
         url, f"{scheme!r} is not among {known}." if scheme else "it has no scheme."
     )
+
+
+def is_async_connection(connection: object) -> bool:
+    """Whether what is asked of this connection has to be awaited.
+
+    Then :meth:`Store.using_async` is the door for it, and :meth:`Store.using` for any other.
+    It goes by what the connection does, so that no driver is loaded to find out.
+    """
+    kind = type(connection)
+    return any(iscoroutinefunction(getattr(kind, verb, None)) for verb in ("execute", "commit"))

@@ -6,8 +6,10 @@ from typing import Any, TypeAlias
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from contract.builders import BOB, NOON, Hands
+from contract.odd_connections import odd_postgres, odd_sqlite
 from tickwork._kernel.clock import Clock
 from tickwork.stores.contract import Store
 from tickwork.stores.memory import MemoryStore
@@ -25,7 +27,7 @@ def open_memory(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]
 
 
 @contextmanager
-def open_sqlite(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+def open_sqlite(request: pytest.FixtureRequest, clock: Clock) -> Iterator[SqliteStore]:
     # Nothing here is about power cuts, and waiting for the disk is most of the time.
     path = request.getfixturevalue("tmp_path") / "jobs.db"
     store = SqliteStore(path, synchronous="NORMAL", clock=clock)
@@ -43,6 +45,33 @@ def open_postgres(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Stor
     # Quicker than another database for each test, by a factor of ten.
     with psycopg.connect(store.url, autocommit=True) as connection:
         connection.execute(f"TRUNCATE {', '.join(EMPTIED)}".encode())
+
+
+@contextmanager
+def open_borrowed_sqlite(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+    """Everything in one transaction of a caller whose connection is as odd as can be."""
+    with open_sqlite(request, clock) as store, odd_sqlite(store) as connection:
+        connection.execute("BEGIN")
+        yield store.using(connection)
+        assert connection.in_transaction
+
+
+@contextmanager
+def open_borrowed_postgres(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+    """The same on PostgreSQL. It is rolled back, so there is nothing to clean up."""
+    store: PostgresStore = request.getfixturevalue("installed_postgres")
+    connection = request.getfixturevalue("odd_postgres_connection")
+    yield store.using(connection)
+    assert connection.info.transaction_status is not TransactionStatus.INERROR
+    connection.rollback()
+
+
+@pytest.fixture(scope="session")
+def odd_postgres_connection(
+    installed_postgres: PostgresStore,
+) -> Iterator[psycopg.Connection[object]]:
+    with odd_postgres(installed_postgres) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="session")
@@ -70,14 +99,18 @@ STORES: dict[str, Opener] = {
     "memory": open_memory,
     "sqlite": open_sqlite,
     "postgres": open_postgres,
+    "sqlite borrowed": open_borrowed_sqlite,
+    "postgres borrowed": open_borrowed_postgres,
 }
 SERVERS = frozenset({"postgres", "mariadb"})
-"""Stores that need a private server of the same name: their tests get its marker."""
+"""Stores that need a private server of that name: their tests get its marker."""
 
 
 def _parameters() -> list[object]:
     return [
-        pytest.param(name, marks=[pytest.mark.servers(name)] if name in SERVERS else [])
+        pytest.param(
+            name, marks=[pytest.mark.servers(kind) for kind in SERVERS & set(name.split())]
+        )
         for name in STORES
     ]
 

@@ -51,7 +51,7 @@ PLANS = {
         {"schedule": "s", "tenant": "", "limit": 10},
         ["tickwork_run_schedule"],
     ),
-    "skip_marks": ({"names": '["s"]'}, ["tickwork_run_schedule"]),
+    "skip_marks": ({"names": '[["", "s"]]'}, ["tickwork_run_schedule", "(tenant=? AND name=?)"]),
     "due_schedules": (
         {"now": NOW, "jobs": None, "seen_after": NOW, "limit": 10},
         ["tickwork_schedule_due"],

@@ -6,8 +6,10 @@ them, and one lock lets one verb happen at a time.
 """
 
 from datetime import datetime
+from typing import NoReturn
 
 from tickwork._kernel.clock import Clock, SystemClock
+from tickwork.errors import WrongConnection
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores.memory.control import MemoryControl
 from tickwork.stores.memory.reads import MemoryReads
@@ -42,3 +44,15 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
 
     def close(self) -> None:
         """There is nothing to let go of; what was stored stays."""
+
+    def using(self, connection: object) -> NoReturn:  # noqa: ARG002  # of the contract
+        """Refuse: there is no transaction that it could take part in."""
+        raise WrongConnection(
+            "memory://",
+            "It keeps its rows in this process, where no connection leads.",
+            takes="none at all; stores on SQLite and PostgreSQL do",
+        )
+
+    def using_async(self, connection: object) -> NoReturn:
+        """Refuse, as :meth:`using` does."""
+        self.using(connection)

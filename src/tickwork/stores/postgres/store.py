@@ -28,11 +28,12 @@ from tickwork.stores._sql.migrate import (
 )
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.rows import moment
-from tickwork.stores._sql.statement import Operation, Overtaken, Rows
+from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import Canceling, Story
+from tickwork.stores.contract import AsyncRuns, Canceling, Story
 
 if TYPE_CHECKING:
+    from tickwork.stores.postgres.borrowed import BorrowedConnection
     from tickwork.stores.postgres.connection import PostgresConnection, Refused
 
 T = TypeVar("T")
@@ -46,6 +47,10 @@ POOL_MAX: Final = 8
 
 STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
 LOCK_TIMEOUT: Final = timedelta(seconds=10)
+
+INSTALL_TIMEOUT: Final = timedelta(hours=1)
+"""How long one step of a migration may take, and how long one waits for another's. No index of
+ten million rows is made within the limit of a statement."""
 
 _CONFLICTS_MAX: Final = 8
 """How often a transaction is tried that others keep getting in the way of."""
@@ -127,26 +132,44 @@ class PostgresStore(SqlStore):
             raise ServerTooOld("PostgreSQL", found=found, needed=str(_VERSION_MIN))
         return connection
 
+    # ------------------------------------------------------------ a caller's connection
+
+    def using(self, connection: object) -> "PostgresStore":
+        """The same store, every verb of which happens in the transaction of this connection."""
+        from tickwork.stores.postgres.borrowed import BorrowedConnection  # noqa: PLC0415
+
+        return _LentStore(self, BorrowedConnection(connection, url=self.url))
+
+    def using_async(self, connection: object) -> AsyncRuns:
+        """The verbs that programs need in the transaction of an async connection."""
+        from tickwork.stores.postgres.borrowed import AsyncBorrowedRuns  # noqa: PLC0415
+
+        return AsyncBorrowedRuns(connection, url=self.url, query=self.query)
+
     # ------------------------------------------------------------ transactions
 
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(lambda connection: drive_within(begin(), connection))
+        return self._patiently(begin)
 
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(
-            lambda connection: drive_within(begin(), connection), is_reading=True
-        )
+        return self._patiently(begin, is_reading=True)
 
     def _patiently(
-        self, act: Callable[["PostgresConnection"], T], *, is_reading: bool = False
+        self,
+        begin: Callable[[], Operation[T]],
+        *,
+        is_reading: bool = False,
+        is_installing: bool = False,
     ) -> T:
         """Do it in one transaction; again, when others were in the way or the server left."""
-        give_up_at = time.monotonic() + self._statement_timeout.total_seconds()
+        patience = INSTALL_TIMEOUT if is_installing else self._statement_timeout
+        give_up_at = time.monotonic() + patience.total_seconds()
         conflicts = losses = 0
         # It ends: both are counted.
         while True:
             try:
-                return self._once(act, is_reading=is_reading)
+                timeout = INSTALL_TIMEOUT if is_installing else None
+                return self._once(begin(), is_reading=is_reading, statement_timeout=timeout)
             except (Overtaken, self._driver.Refused) as error:
                 conflicts += 1
                 may_repeat = (
@@ -154,10 +177,11 @@ class PostgresStore(SqlStore):
                     or error.state in _CONFLICTS
                     or (self._may_prepare and self._gave_up_preparing(error))
                 )
-                is_last = conflicts == _CONFLICTS_MAX or time.monotonic() > give_up_at
-                if is_last or not may_repeat:
+                # Whoever installs waits for another who does, however long that takes.
+                is_last = conflicts == _CONFLICTS_MAX and not is_installing
+                if is_last or not may_repeat or time.monotonic() > give_up_at:
                     raise self._said(error) from error
-                _sleep(conflicts)
+                _sleep(min(conflicts, _CONFLICTS_MAX))
             except self._driver.Lost as error:
                 # What else is in the pool went the same way.
                 self._pool.clear()
@@ -172,9 +196,18 @@ class PostgresStore(SqlStore):
             except self._exhausted as error:
                 raise StoreBusy(self.url, waited=self._statement_timeout) from error
 
-    def _once(self, act: Callable[["PostgresConnection"], T], *, is_reading: bool) -> T:
-        with self._pool.lent() as connection, connection.transaction(is_reading=is_reading):
-            return act(connection)
+    def _once(
+        self,
+        operation: Operation[T],
+        *,
+        is_reading: bool,
+        statement_timeout: timedelta | None = None,
+    ) -> T:
+        with (
+            self._pool.lent() as connection,
+            connection.transaction(is_reading=is_reading, statement_timeout=statement_timeout),
+        ):
+            return drive_within(operation, connection)
 
     def _gave_up_preparing(self, error: "Refused") -> bool:
         """Whether the server stumbled over a prepared statement: then no more of them."""
@@ -225,21 +258,19 @@ class PostgresStore(SqlStore):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
-        return self._patiently(self._install)
+        return self._patiently(self._install, is_installing=True)
 
-    def _install(self, connection: "PostgresConnection") -> int:
-        if not connection.execute(self.query("has_meta"))[0][0]:
+    def _install(self) -> Operation[int]:
+        if not (yield self.query("has_meta"))[0][0]:
             # Two who do so at once get in each other's way, and the second tries again.
-            connection.execute(self.query("create_meta"))
-        connection.execute(self.query("lock_meta"))
-        installed = _installed(connection.execute(self.query("get_version")))[0]
+            yield self.query("create_meta")
+        yield self.query("lock_meta")
+        installed = _installed((yield self.query("get_version")))[0]
         for step in migrations(_PACKAGE, prefix=self._prefix):
             if step.version > installed:
-                connection.execute_script(step.statements)
+                yield Statement("migration", tuple(step.statements), {})
         if installed < SCHEMA_VERSION:
-            connection.execute(
-                self.query("set_version", version=SCHEMA_VERSION, compatible=COMPATIBLE_FROM)
-            )
+            yield self.query("set_version", version=SCHEMA_VERSION, compatible=COMPATIBLE_FROM)
         return max(installed, SCHEMA_VERSION)
 
     def schema_version(self) -> int:
@@ -252,19 +283,19 @@ class PostgresStore(SqlStore):
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
     def _versions(self) -> tuple[int, int]:
-        def versions(connection: "PostgresConnection") -> tuple[int, int]:
-            if not connection.execute(self.query("has_meta"))[0][0]:
-                return 0, 0
-            return _installed(connection.execute(self.query("get_version")))
+        return self._read(self._look_up_versions)
 
-        return self._patiently(versions, is_reading=True)
+    def _look_up_versions(self) -> Operation[tuple[int, int]]:
+        if not (yield self.query("has_meta"))[0][0]:
+            return 0, 0
+        return _installed((yield self.query("get_version")))
 
     def database_time(self) -> datetime:
         """What time it is for the server."""
-        return self._patiently(
-            lambda connection: moment(connection.execute(self.query("server_time"))[0][0]),
-            is_reading=True,
-        )
+        return self._read(self._ask_time)
+
+    def _ask_time(self) -> Operation[datetime]:
+        return moment((yield self.query("server_time"))[0][0])
 
     def close(self) -> None:
         """Let go of all connections. Idempotent."""
@@ -274,6 +305,24 @@ class PostgresStore(SqlStore):
 def _can_be_an_id(text: str) -> bool:
     """Whether the server can compare it with its ids. Whatever else there is, is unknown."""
     return _ID.fullmatch(text) is not None
+
+
+class _LentStore(PostgresStore):
+    """The same store on a caller's connection: see :meth:`PostgresStore.using`."""
+
+    def __init__(self, store: PostgresStore, connection: "BorrowedConnection") -> None:
+        # All the rest is the store's own; a lent one never asks its pool for anything.
+        vars(self).update(vars(store))
+        self._connection = connection
+
+    def _write(self, begin: Callable[[], Operation[T]]) -> T:
+        return self._connection.run(begin)
+
+    def _read(self, begin: Callable[[], Operation[T]]) -> T:
+        return self._connection.run(begin)
+
+    def close(self) -> None:
+        """Leave it as it is: the connection is the caller's."""
 
 
 def _installed(rows: Rows) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores._sql.statement import Rows, Statement
 
 _PLACE: Final = re.compile(r"\?(\d*)")
-_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.SQLITE_LOCKED})
+BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.SQLITE_LOCKED})
 
 
 class SqliteConnection:
@@ -64,14 +64,7 @@ class SqliteConnection:
 
     def execute(self, statement: Statement) -> Rows:
         """Run one statement, inside the transaction that is open."""
-        connection = self._opened()
-        if statement.many is not None:
-            return [(self._execute_many(connection, statement.parts, statement.many),)]
-        params = _bound(statement.params)
-        rows: Rows = ()
-        for part in statement.parts:
-            rows = connection.execute(part, params).fetchall()
-        return rows
+        return run_statement(statement, self._opened())
 
     def execute_script(self, statements: list[str]) -> None:
         """Run plain statements, inside the transaction that is open."""
@@ -84,22 +77,6 @@ class SqliteConnection:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
             self._connection = None
-
-    def _execute_many(
-        self, connection: sqlite3.Connection, parts: tuple[str, ...], rows: Rows
-    ) -> int:
-        first = 0
-        for place, part in enumerate(parts):
-            if ":rows" in part:
-                cursor = connection.execute(part, {"rows": json.dumps(rows)})
-            else:
-                width = _width(part)
-                cursor = connection.executemany(
-                    part, rows if len(rows[0]) == width else [row[:width] for row in rows]
-                )
-            if place == 0:
-                first = cursor.rowcount
-        return first
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
@@ -138,7 +115,7 @@ class SqliteConnection:
             try:
                 connection.execute(text)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode not in _BUSY:
+                if error.sqlite_errorcode not in BUSY:
                     raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
             else:
                 return
@@ -148,6 +125,32 @@ class SqliteConnection:
             if now >= deadline:
                 raise StoreBusy(f"sqlite:///{self._path}", waited=self._busy_timeout)
             time.sleep(random.uniform(0.0002, 0.0012))  # noqa: S311  # not a secret
+
+
+def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor) -> Rows:
+    """Run one statement, inside whatever transaction is open."""
+    if statement.many is not None:
+        return [(_run_many(statement.parts, statement.many, on),)]
+    params = _bound(statement.params)
+    rows: Rows = ()
+    for part in statement.parts:
+        rows = on.execute(part, params).fetchall()
+    return rows
+
+
+def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
+    first = 0
+    for place, part in enumerate(parts):
+        if ":rows" in part:
+            cursor = on.execute(part, {"rows": json.dumps(rows)})
+        else:
+            width = _width(part)
+            cursor = on.executemany(
+                part, rows if len(rows[0]) == width else [row[:width] for row in rows]
+            )
+        if place == 0:
+            first = cursor.rowcount
+    return first
 
 
 @lru_cache(maxsize=512)

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 
 from tickwork._kernel.clock import Clock, SystemClock
-from tickwork.errors import InvalidOption, NetworkFileSystem
+from tickwork.errors import InvalidOption, NetworkFileSystem, WrongConnection
+from tickwork.stores._sql.borrowed import kind_of
 from tickwork.stores._sql.drive import drive, drive_within
 from tickwork.stores._sql.migrate import (
     COMPATIBLE_FROM,
@@ -18,6 +20,7 @@ from tickwork.stores._sql.migrate import (
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.statement import Operation, Overtaken
 from tickwork.stores._sql.store import SqlStore
+from tickwork.stores.sqlite.borrowed import TAKES, BorrowedConnection
 from tickwork.stores.sqlite.connection import SqliteConnection
 
 T = TypeVar("T")
@@ -57,11 +60,11 @@ class SqliteStore(SqlStore):
         self.query = Queries(_PACKAGE, prefix=prefix)
         if not is_memory:
             refuse_network(self.path)
-        self._writer = SqliteConnection(
+        self._writer: SqliteConnection | BorrowedConnection = SqliteConnection(
             self.path, synchronous=synchronous, busy_timeout=busy_timeout
         )
         # In memory there is but one connection; in a file, readers never wait for a writer.
-        self._reader = self._writer
+        self._reader: SqliteConnection | BorrowedConnection = self._writer
         if not is_memory:
             self._reader = SqliteConnection(
                 self.path, synchronous=synchronous, busy_timeout=busy_timeout
@@ -78,6 +81,20 @@ class SqliteStore(SqlStore):
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         with self._reader.reading():
             return drive_within(begin(), self._reader)
+
+    # ------------------------------------------------------------ a caller's connection
+
+    def using(self, connection: object) -> Self:
+        """The same store, every verb of which happens in the transaction of this connection."""
+        lent = copy(self)
+        lent._writer = lent._reader = BorrowedConnection(  # noqa: SLF001  # of this very class
+            connection, path=self.path, url=self.url, write_lock=self.query("lock_meta")
+        )
+        return lent
+
+    def using_async(self, connection: object) -> NoReturn:
+        """Refuse: SQLite has no async connections of its own, only threads around plain ones."""
+        raise WrongConnection(self.url, f"It is a {kind_of(connection)}.", takes=TAKES)
 
     # ------------------------------------------------------------ schema
 

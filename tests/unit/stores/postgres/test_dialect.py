@@ -13,7 +13,7 @@ from tickwork.stores.postgres.store import PostgresStore
 
 POSTGRES = Queries("tickwork.stores.postgres")
 SQLITE = Queries("tickwork.stores.sqlite")
-OWN = {"notify", "create_meta", "lock_meta", "server_time"}
+OWN = {"notify", "create_meta", "server_time"}
 
 OWN_OF_SQLITE = {"drop_finished"}
 PLACES = re.compile(r"\?(\d*)|value ->> (\d+)")
@@ -42,7 +42,7 @@ class TestNames:
         assert POSTGRES.names - OWN == SQLITE.names - OWN_OF_SQLITE
 
     def test_nobody_is_named_who_is_not_there(self):
-        assert POSTGRES.names >= connection._UNASKED | connection._PREPARED
+        assert POSTGRES.names >= connection.UNASKED | connection._PREPARED
 
     @pytest.mark.parametrize("name", BATCHES)
     def test_they_take_the_same_values(self, name):
