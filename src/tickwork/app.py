@@ -2,9 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
@@ -23,15 +23,18 @@ from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
-from tickwork._kernel.clock import Clock, StoreClock, SystemClock
+from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.loop import Loop
 from tickwork._ticker.ticker import Ticker
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
+from tickwork._worker.heartbeat import Heartbeat
+from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
-from tickwork._worker.once import OnePass, attempts_in
+from tickwork._worker.once import OnePass, Passed, attempts_in
 from tickwork._worker.reporting import Reporter
 from tickwork.engines.inline import InlineEngine
 from tickwork.errors import InvalidOption, masked
@@ -51,9 +54,14 @@ PRUNE_ROUNDS_MAX: Final = 10_000
 
 
 class Services:
-    """Everything behind the face, made when it is first needed."""
+    """Everything behind the face, made when it is first needed.
 
-    def __init__(self, app: "Tickwork", store: Store, clock: Clock) -> None:
+    ``is_beating`` says that a handler that takes long needs a thread that beats for it.
+    """
+
+    def __init__(
+        self, app: "Tickwork", store: Store, clock: Clock, *, is_beating: bool = True
+    ) -> None:
         settings = app.settings
         self.store = store
         self.clock = clock
@@ -70,23 +78,48 @@ class Services:
         self.runs = Runs(store=store, clock=clock)
         self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, bus=app.events)
         self.locks = Locks(store=store, clock=clock)
-        self.keeper = LogKeeper()
+        self.keeper = LogKeeper(now=clock.now)
+        self.held = HeldRuns()
+        self.heartbeat = Heartbeat(
+            store=store, held=self.held, clock=clock, lease_of=self.known.lease_of
+        )
+        self.beating = Loop(
+            self.heartbeat.step,
+            pace=self.heartbeat.pace,
+            is_idle=lambda: not len(self.held),
+            name="tickwork-heartbeat",
+        )
         self.engine = InlineEngine(clock=clock, construct=lambda: app.construct)
         self.once = OnePass(
             store=store,
             clock=clock,
             tick=self.ticker.tick,
+            next_firing_at=self.ticker.next_at,
             known=self.known,
             attempts=Attempts(
                 clock=clock,
-                desk=StoreDesk(store=store, clock=clock),
+                desk=StoreDesk(store=store, clock=clock, heartbeat=self.heartbeat),
                 bus=app.events,
                 find=self.known.find,
                 engine=self.engine,
             ),
             reporter=Reporter(bus=app.events),
             keeper=self.keeper,
+            held=self.held,
+            heartbeat=self.heartbeat,
+            keep_alive=self.beating.start if is_beating else lambda: None,
         )
+
+    def passes(self, batch: int) -> Passed:
+        """One pass, with what was said anew written down first."""
+        self.catalog.refresh()
+        with _kept_by(self.keeper):
+            return self.once.run(batch)
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        self.beating.stop()
+        self.engine.close()
 
 
 class Tickwork:
@@ -135,6 +168,7 @@ class Tickwork:
         )
         self._given_clock = clock
         self._given_store = store
+        self._is_elsewhere = False
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
@@ -217,7 +251,7 @@ class Tickwork:
         door = Door(lambda: self._services, remote)
         bench = Bench(
             registry=remote,
-            clock=self._clock,
+            now=self._now,
             timezone=self.settings.timezone,
             symbols=self.symbols,
         )
@@ -267,11 +301,7 @@ class Tickwork:
         """
         if not 1 <= batch <= BATCH_MAX:
             raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
-        services = self._services
-        services.catalog.refresh()
-        services.known.look()
-        with _kept_by(services.keeper):
-            return attempts_in(services.once.run(batch))
+        return attempts_in(self._services.passes(batch).steps)
 
     # ------------------------------------------------------------ the rest
 
@@ -311,12 +341,38 @@ class Tickwork:
         """Let go of all connections. What is used afterwards opens them again."""
         services = self.__dict__.pop("_services", None)
         if services is not None:
-            services.engine.close()
+            services.close()
         opened = self.__dict__.get("_opened")
         if opened is not None:
             opened.close()
 
     # ------------------------------------------------------------ wiring
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is for this application: by default, that of its database."""
+        return self._clock
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+    @contextmanager
+    def _on(self, store: Store, clock: Clock | None = None) -> Iterator[None]:
+        """For a block: this store, and this clock, instead of its own. Definitions stay."""
+        wired = ("_services", "_opened", "_clock")
+        kept = {name: self.__dict__.pop(name) for name in wired if name in self.__dict__}
+        given = self._given_store, self._given_clock, self._is_elsewhere
+        self._given_store, self._is_elsewhere = store, True
+        if clock is not None:
+            self._given_clock = clock
+        try:
+            yield
+        finally:
+            self.close()
+            self._given_store, self._given_clock, self._is_elsewhere = given
+            for name in wired:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(kept)
 
     @cached_property
     def _opened(self) -> Store:
@@ -337,7 +393,9 @@ class Tickwork:
             store.install()
         else:
             store.check_schema()
-        return Services(self, store, self._clock)
+        # Leases end by themselves, unless time stands still or nobody else can see them.
+        is_beating = not (self._is_elsewhere or is_manual(self._clock))
+        return Services(self, store, self._clock, is_beating=is_beating)
 
     @cached_property
     def _door(self) -> "Door":
@@ -347,7 +405,7 @@ class Tickwork:
     def _bench(self) -> Bench:
         return Bench(
             registry=self.registry,
-            clock=self._clock,
+            now=self._now,
             timezone=self.settings.timezone,
             symbols=self.symbols,
         )
