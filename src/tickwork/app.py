@@ -27,18 +27,21 @@ from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
-from tickwork._kernel.clock import Clock, StoreClock, SystemClock
+from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.loop import Loop
 from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
 from tickwork._wiring import assembled
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
+from tickwork._worker.heartbeat import Heartbeat
+from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
-from tickwork._worker.once import OnePass, attempts_in
+from tickwork._worker.once import OnePass, Passed, attempts_in
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.reporting import Reporter
 from tickwork._worker.stats import Stats
@@ -65,9 +68,14 @@ PRUNE_ROUNDS_MAX: Final = 10_000
 
 
 class Services:
-    """Everything behind the face, made when it is first needed."""
+    """Everything behind the face, made when it is first needed.
 
-    def __init__(self, app: "Tickwork", store: Store, clock: Clock, hops: Hops) -> None:
+    ``is_beating`` says that a handler that takes long needs a thread that beats for it.
+    """
+
+    def __init__(
+        self, app: "Tickwork", store: Store, clock: Clock, hops: Hops, *, is_beating: bool = True
+    ) -> None:
         settings = app.settings
         self.store = store
         self.clock = clock
@@ -85,23 +93,37 @@ class Services:
         self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
         self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
         self.locks = Locks(store=store, clock=clock)
-        self.keeper = LogKeeper()
         self.stats = Stats()
+        self.keeper = LogKeeper(now=clock.now)
+        self.held = HeldRuns()
+        self.heartbeat = Heartbeat(
+            store=store, held=self.held, clock=clock, lease_of=self.known.lease_of
+        )
+        self.beating = Loop(
+            self.heartbeat.step,
+            pace=self.heartbeat.pace,
+            is_idle=lambda: not len(self.held),
+            name="tickwork-heartbeat",
+        )
         self.engine = InlineEngine(clock=clock, construct=lambda: app.construct)
         self.once = OnePass(
             store=store,
             clock=clock,
             tick=self.ticker.tick,
+            next_firing_at=self.ticker.next_at,
             known=self.known,
             attempts=Attempts(
                 clock=clock,
-                desk=StoreDesk(store=store, clock=clock),
+                desk=StoreDesk(store=store, clock=clock, heartbeat=self.heartbeat),
                 bus=app.events,
                 find=self.known.find,
             ),
             engine=self.engine,
             reporter=Reporter(bus=app.events, stats=self.stats),
             keeper=self.keeper,
+            held=self.held,
+            heartbeat=self.heartbeat,
+            keep_alive=self.beating.start if is_beating else lambda: None,
         )
         self.timer = Timer(
             store=store,
@@ -136,6 +158,17 @@ class Services:
             stats=self.stats,
             pumps=2 if is_server else 1,
         )
+
+    def passes(self, batch: int, *, stop: threading.Event | None = None) -> Passed:
+        """One pass, with what was said anew written down first."""
+        self.catalog.refresh()
+        with self.keeper.listening():
+            return self.once.run(batch, stop=stop)
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        self.beating.stop()
+        self.engine.close()
 
 
 class Tickwork:
@@ -188,6 +221,7 @@ class Tickwork:
         self._given_store = store
         self._starting = threading.Lock()
         self._worker: Worker | None = None
+        self._is_elsewhere = False
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
@@ -278,7 +312,7 @@ class Tickwork:
         door = self._door_of(remote)
         bench = Bench(
             registry=remote,
-            clock=self._clock,
+            now=self._now,
             timezone=self.settings.timezone,
             symbols=self.symbols,
         )
@@ -469,7 +503,7 @@ class Tickwork:
         self._hops.close()
         services = self.__dict__.pop("_services", None)
         if services is not None:
-            services.engine.close()
+            services.close()
         opened = self.__dict__.get("_opened")
         if opened is not None:
             opened.close()
@@ -479,11 +513,33 @@ class Tickwork:
     def _run_until(self, stop: threading.Event, batch: int) -> int:
         if not 1 <= batch <= BATCH_MAX:
             raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
-        services = self._services
-        services.catalog.refresh()
-        services.known.look()
-        with services.keeper.listening():
-            return attempts_in(services.once.run(batch, stop=stop))
+        return attempts_in(self._services.passes(batch, stop=stop).steps)
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is for this application: by default, that of its database."""
+        return self._clock
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+    @contextmanager
+    def _on(self, store: Store, clock: Clock | None = None) -> Iterator[None]:
+        """For a block: this store, and this clock, instead of its own. Definitions stay."""
+        wired = ("_services", "_opened", "_clock")
+        kept = {name: self.__dict__.pop(name) for name in wired if name in self.__dict__}
+        given = self._given_store, self._given_clock, self._is_elsewhere
+        self._given_store, self._is_elsewhere = store, True
+        if clock is not None:
+            self._given_clock = clock
+        try:
+            yield
+        finally:
+            self.close()
+            self._given_store, self._given_clock, self._is_elsewhere = given
+            for name in wired:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(kept)
 
     @cached_property
     def _opened(self) -> Store:
@@ -508,7 +564,10 @@ class Tickwork:
                 store.install()
             else:
                 store.check_schema()
-            made = self.__dict__["_services"] = Services(self, store, self._clock, self._hops)
+            # Leases end by themselves, unless time stands still or nobody else can see them.
+            is_beating = not (self._is_elsewhere or is_manual(self._clock))
+            made = Services(self, store, self._clock, self._hops, is_beating=is_beating)
+            self.__dict__["_services"] = made
             return made
 
     @cached_property
@@ -529,7 +588,7 @@ class Tickwork:
     def _bench(self) -> Bench:
         return Bench(
             registry=self.registry,
-            clock=self._clock,
+            now=self._now,
             timezone=self.settings.timezone,
             symbols=self.symbols,
         )

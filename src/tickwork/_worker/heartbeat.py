@@ -3,13 +3,19 @@
 import logging
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final, Protocol
 
+from tickwork._domain.identity import RunId
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
+from tickwork._domain.run import Claim, Run
 from tickwork._kernel.clock import Clock
 from tickwork._worker.held import HeldRun, HeldRuns
 from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores.contract import Beat, Held
+
+AGAIN_AFTER: Final = 0.2
+"""The share of the pace after which a heartbeat that did not arrive is repeated."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 
@@ -40,6 +46,7 @@ class Heartbeat:
         self._held = held
         self._clock = clock
         self._lease_of = lease_of
+        self._has_failed = False
 
     def beat(self) -> None:
         """Extend all leases; stop what was lost or shall be stopped.
@@ -75,15 +82,61 @@ class Heartbeat:
     def pace(self) -> float:
         """Seconds until the next beat."""
         lengths: Collection[timedelta] = self._by_lease() or {LEASE_DEFAULT.length: []}
-        return Lease(min(lengths)).beat_every.total_seconds()
+        seconds = _pace(min(lengths))
+        return seconds * AGAIN_AFTER if self._has_failed else seconds
 
     def step(self) -> None:
         """Beat, and let go of what it was too late for."""
         try:
             self.beat()
+            self._has_failed = False
         except StoreUnavailable as fault:
+            self._has_failed = True
             _log.warning("No heartbeat: %s", fault.what)
         self.let_go()
+
+    def keep(self) -> None:
+        """Beat if it is time to: for whoever comes by between two attempts."""
+        monotonic = self._clock.monotonic()
+        for run in self._held.snapshot():
+            pace = _pace(self._lease_of(run.claim.job))
+            if not run.is_lost and monotonic - run.extended_at >= pace:
+                self.step()
+                return
+
+    def is_lost(self, run_id: RunId, *, found: Run | None = None) -> bool:
+        """Whether an attempt shall stop, because another worker may have its run.
+
+        ``found`` is the run as the store shows it, for whoever has just looked: a run that
+        others have finished is gone, which a heartbeat cannot tell from one that we have.
+        """
+        self.keep()
+        run = self._held.get(run_id)
+        if run is None:
+            return False
+        if found is not None and found.token != run.claim.token:
+            self._held.revoke(run_id)
+        return run.is_lost
+
+    def is_late(self, run_id: RunId) -> bool:
+        """Whether its lease may have ended since it was last extended."""
+        run = self._held.get(run_id)
+        if run is None:
+            return False
+        length = self._lease_of(run.claim.job).total_seconds()
+        return self._clock.monotonic() - run.extended_at >= length
+
+    def write_start(self, claim: Claim) -> None:
+        """Write down that its handler is about to be called: should it take us with it.
+
+        Raises:
+            StoreUnavailable: Nobody answered.
+        """
+        now = self._clock.now()
+        held = Held(claim.run_id, claim.token, now)
+        beat = self._store.extend_leases([held], until=now + self._lease_of(claim.job))
+        for run_id in beat.lost:
+            self._held.revoke(run_id)
 
     def _by_lease(self) -> dict[timedelta, list[HeldRun]]:
         found: dict[timedelta, list[HeldRun]] = {}
@@ -91,6 +144,11 @@ class Heartbeat:
             if not run.is_lost:
                 found.setdefault(self._lease_of(run.claim.job), []).append(run)
         return found
+
+
+@lru_cache(maxsize=256)
+def _pace(length: timedelta) -> float:
+    return Lease(length).beat_every.total_seconds()
 
 
 def _extended(runs: Sequence[HeldRun], *, at: float) -> None:

@@ -48,6 +48,14 @@ class HeldRuns:
         """Let go of one."""
         return self._runs.pop(run_id, None)
 
+    def drop_all(self, claims: Iterable[Claim]) -> None:
+        """Let go of those of these that were not claimed anew meanwhile."""
+        with self._lock:
+            for claim in claims:
+                run = self._runs.get(claim.run_id)
+                if run is not None and run.claim.token == claim.token:
+                    del self._runs[claim.run_id]
+
     def snapshot(self) -> list[HeldRun]:
         """All of them, at this moment."""
         with self._lock:

@@ -37,10 +37,15 @@ class KnownJobs:
         self._names: dict[bool | None, tuple[str, ...]] = {}
         self._lease_by_job: dict[str, timedelta] = {}
 
-    def look(self) -> None:
-        """Look for jobs that rows name and this process could run."""
+    def look(self, *, is_ready: bool = True) -> None:
+        """Look for jobs that rows name and this process could run.
+
+        ``is_ready`` False says that no run waits for a worker: schedules alone can name any.
+        """
         self._refresh()
-        named = {job for _, job in self._store.ready_pairs()} | set(self._store.scheduled_jobs())
+        named = set(self._store.scheduled_jobs())
+        if is_ready:
+            named.update(job for _, job in self._store.ready_pairs())
         for name in named - self._specs.keys() - self._strangers:
             definition = self._registry.find(name)
             if definition is None:
@@ -67,6 +72,10 @@ class KnownJobs:
     def lease_by_job(self) -> Mapping[str, timedelta]:
         """Leases that differ from the default."""
         return self._lease_by_job
+
+    def lease_of(self, job: str) -> timedelta:
+        """How long the leases of this job's runs are."""
+        return self._lease_by_job.get(job, LEASE_DEFAULT.length)
 
     def crashes_max(self, name: str) -> int:
         """How many crashes a run of this job may have."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
@@ -41,6 +42,12 @@ class Reporter:
         for step in steps:
             if step.outcome is OutcomeKind.FAILED or lost or self._bus.is_listened_to:
                 self._tell(step, is_lost=step.claim.run_id in lost, at=at)
+
+    def lost(self, claim: Claim, *, at: datetime) -> None:
+        """Tell that a run was lost before an attempt could be made."""
+        _log.warning("%s: run %s was lost to another worker.", claim.job, claim.run_id)
+        if self._bus.is_listened_to:
+            self._bus.emit(_lost(claim, at=at))
 
     def fired(self, plan: TickPlan, *, at: datetime) -> None:
         """Tell what a tick gave."""
@@ -85,11 +92,17 @@ class Reporter:
             self._bus.emit(_event(step, is_lost=is_lost, at=at))
 
 
+def _lost(claim: Claim, *, at: datetime) -> RunLost:
+    return RunLost(
+        at=at, run_id=claim.run_id, job=claim.job, tenant=claim.tenant, token=claim.token
+    )
+
+
 def _event(step: Transition, *, is_lost: bool, at: datetime) -> Event:
     claim = step.claim
     run_id, job, tenant = claim.run_id, claim.job, claim.tenant
     if is_lost:
-        return RunLost(at=at, run_id=run_id, job=job, tenant=tenant, token=claim.token)
+        return _lost(claim, at=at)
     match step.to_status:
         case RunStatus.COMPLETED:
             return RunSucceeded(

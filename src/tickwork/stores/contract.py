@@ -63,6 +63,15 @@ class Beat(NamedTuple):
     cancel_requested: list[RunId]
 
 
+class Ahead(NamedTuple):
+    """What unfinished runs wait for: where nothing does, nobody need lock anything."""
+
+    due_at: datetime | None  # when the next waiting run falls due
+    lease_until: datetime | None  # when the first lease ends
+    is_blocked: bool  # whether a run waits for a limit
+    is_ready: bool  # whether a run waits for a worker, be it one that nobody may take
+
+
 class Canceling(StrEnum):
     """What became of a request to cancel, or of one to reschedule."""
 
@@ -209,6 +218,10 @@ class RunStore(Protocol):
 
     def next_due_at(self) -> datetime | None:
         """When the next waiting run falls due."""
+        ...
+
+    def look_ahead(self) -> Ahead:
+        """What there is to stage, reap, sweep and claim, now or later: one cheap look."""
         ...
 
 

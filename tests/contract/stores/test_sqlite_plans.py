@@ -19,6 +19,15 @@ WANTED = {"queues": None, "jobs": None, "is_ahead": 0, "now": NOW, "limit": 50}
 PLANS = {
     "stage_runs": ({"now": NOW, "limit": 50}, ["tickwork_run_waiting"]),
     "next_waiting": ({}, ["tickwork_run_waiting"]),
+    "look_ahead": (
+        {},
+        [
+            "tickwork_run_waiting",
+            "tickwork_run_lease",
+            "tickwork_run_blocked",
+            "tickwork_run_ready",
+        ],
+    ),
     "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
     "count_look": ({"look": 200}, ["INDEX tickwork_run_"]),
     "pairs_ready": ({}, ["tickwork_run_pairs"]),

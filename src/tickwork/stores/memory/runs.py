@@ -13,6 +13,7 @@ from tickwork._domain.run import Claim, NewRun, Run, checked_claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import (
+    Ahead,
     Beat,
     Canceling,
     Enqueued,
@@ -245,6 +246,17 @@ class MemoryRuns(TableHolder):
         """When the next waiting run falls due."""
         with self._reading() as tables:
             return min((run.due_at for run in _in_phase(tables, Phase.WAITING)), default=None)
+
+    def look_ahead(self) -> Ahead:
+        """What there is to stage, reap, sweep and claim, now or later."""
+        with self._reading() as tables:
+            runs = list(tables.runs.values())
+            return Ahead(
+                min((run.due_at for run in runs if run.phase is Phase.WAITING), default=None),
+                min((run.lease_until for run in runs if run.lease_until is not None), default=None),
+                any(run.phase is Phase.BLOCKED for run in runs),
+                any(run.phase is Phase.READY for run in runs),
+            )
 
     # ------------------------------------------------------------ what handlers leave behind
 

@@ -17,7 +17,7 @@ from tickwork.stores._sql.rows import (
     standing_claim_of,
 )
 from tickwork.stores._sql.statement import Operation, Row, Rows
-from tickwork.stores.contract import Wanted
+from tickwork.stores.contract import Ahead, Wanted
 
 LOOK: Final = 4
 """How many times the wanted number a claim looks at before it goes by queue and job."""
@@ -38,6 +38,14 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
 def next_due_at(query: Queries) -> Operation[datetime | None]:
     """When the next waiting run falls due."""
     return moment_or_none((yield query("next_waiting"))[0][0])
+
+
+def look_ahead(query: Queries) -> Operation[Ahead]:
+    """What there is to stage, reap, sweep and claim, now or later."""
+    [(due_at, lease_until, is_blocked, is_ready)] = yield query("look_ahead")
+    return Ahead(
+        moment_or_none(due_at), moment_or_none(lease_until), bool(is_blocked), bool(is_ready)
+    )
 
 
 def claim(

@@ -70,6 +70,14 @@ SELECT changes();
 -- name: next_waiting
 SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
 
+-- name: look_ahead
+-- One row, each value from the end of an index: it costs the same with a million runs.
+SELECT
+    (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
+    (SELECT min(lease_until) FROM tickwork_run WHERE lease_until IS NOT NULL),
+    (SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on IS NOT NULL) IS NOT NULL,
+    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready') IS NOT NULL;
+
 -- name: pick_ready
 -- A look at the head of the index, bounded: a backlog that others must take costs no more.
 SELECT {claim_columns}
