@@ -44,31 +44,31 @@ def define(app: Tickwork) -> None:
 def main() -> None:
     """Define, dispatch, work, and show what came of it."""
     console = Console()
-    with tempfile.TemporaryDirectory() as folder:
-        with Tickwork(f"sqlite:///{Path(folder) / 'jobs.db'}") as app:
-            define(app)
-            emails = app.args().dispatch_many(
-                "send_email", [{"to": f"{name}@example.org"} for name in ("ann", "bob", "cat")]
-            )
-            runs = {
-                "three emails, two at a time": emails[-1],
-                "fails twice, then works": app.dispatch("fetch", url="https://example.org"),
-                "a coroutine": app.dispatch("add", left=20, right=22),
-                "due in two seconds": app.args(to="dan@example.org")
-                .delay(2)
-                .dispatch("send_email"),
-                "unique: asked for twice, run once": app.args(to="eve@example.org")
-                .unique("eve")
-                .delay(1)
-                .dispatch("send_email"),
-            }
-            again = app.args(to="eve@example.org").unique("eve").dispatch("send_email")
-            assert not again.is_new, "The unique key does not hold."
-            console.print(f"A worker starts, for {SECONDS} seconds.")
-            with app.running():
-                time.sleep(SECONDS)
-                results = {what: run.result(timeout=30) for what, run in runs.items()}
-            show(console, app, results)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Tickwork(f"sqlite:///{Path(folder) / 'jobs.db'}") as app,
+    ):
+        define(app)
+        emails = app.args().dispatch_many(
+            "send_email", [{"to": f"{name}@example.org"} for name in ("ann", "bob", "cat")]
+        )
+        runs = {
+            "three emails, two at a time": emails[-1],
+            "fails twice, then works": app.dispatch("fetch", url="https://example.org"),
+            "a coroutine": app.dispatch("add", left=20, right=22),
+            "due in two seconds": app.args(to="dan@example.org").delay(2).dispatch("send_email"),
+            "unique: asked for twice, run once": app.args(to="eve@example.org")
+            .unique("eve")
+            .delay(1)
+            .dispatch("send_email"),
+        }
+        again = app.args(to="eve@example.org").unique("eve").dispatch("send_email")
+        assert not again.is_new, "The unique key does not hold."
+        console.print(f"A worker starts, for {SECONDS} seconds.")
+        with app.running():
+            time.sleep(SECONDS)
+            results = {what: run.result(timeout=30) for what, run in runs.items()}
+        show(console, app, results)
 
 
 def show(console: Console, app: Tickwork, results: dict[str, object]) -> None:
