@@ -258,9 +258,8 @@ class SaidOptions(JobWords):
         return type(self)(options)
 
 
-WORDS: Final = frozenset(
-    name for kind in (ScheduleWords, JobWords) for name in vars(kind) if not name.startswith("_")
-)
+SCHEDULE_WORDS: Final = frozenset(name for name in vars(ScheduleWords) if not name.startswith("_"))
+WORDS: Final = SCHEDULE_WORDS | {name for name in vars(JobWords) if not name.startswith("_")}
 
 # Words that take any number of texts, and words that are said again and again.
 _SEVERAL: Final = frozenset({"tags", "aliases"})
