@@ -28,6 +28,13 @@ PLANS = {
         {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW},
         ["SEARCH tickwork_run USING PRIMARY KEY"],
     ),
+    "due_runs": (WANTED, ["tickwork_run_ready"]),
+    "lock_claimable": ({**WANTED, "id": "i"}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
+    "take_run": (
+        {"id": "i", "tag": "t", "worker": "w", "lease_until": NOW},
+        ["SEARCH tickwork_run USING PRIMARY KEY"],
+    ),
+    "completed_runs": ({"ids": IDS}, ["SEARCH tickwork_history USING PRIMARY KEY"]),
     "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_lease"]),
     "count_slots": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
     "keys_blocked": ({"limit": 10}, ["tickwork_run_blocked"]),
@@ -128,10 +135,11 @@ def test_a_batch_uses_its_index(filled, name):
         assert any(words in plan for words in BATCHES[name]), plan
 
 
-def test_the_order_of_a_claim_is_served_by_the_index(filled):
+@pytest.mark.parametrize("name", ["pick_ready", "due_runs"])
+def test_the_order_of_a_claim_is_served_by_the_index(filled, name):
     store, connection = filled
-    values, _ = PLANS["pick_ready"]
+    values, _ = PLANS[name]
 
-    plan = plan_of(connection, store.query("pick_ready").parts[0], values)
+    plan = plan_of(connection, store.query(name).parts[0], values)
 
     assert "USE TEMP B-TREE FOR ORDER BY" not in plan
