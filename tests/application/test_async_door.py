@@ -38,6 +38,9 @@ WORDS = {name for name in vars(OrderWords) if not name.startswith("_")}
 DEFINING = {"job", "schedule", "adhoc", "remote", "handler", "on", "args"}
 """What only changes this process: nothing of it waits for a database."""
 
+WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead"}
+"""What a worker does is done in threads of its own, whoever started it."""
+
 DOORS = [
     (RunHandle, AsyncRun, set()),
     (Draft, AsyncDispatch, WORDS | {"using"}),
@@ -45,7 +48,7 @@ DOORS = [
     (OpenDraft, AsyncOpenDispatch, WORDS | {"using"}),
     (OpenDraft, AsyncOpenDraft, WORDS | {"using"}),
     (Job, AsyncDispatch, WORDS | {"using"}),
-    (Tickwork, AsyncApp, DEFINING),
+    (Tickwork, AsyncApp, DEFINING | WORKING),
 ]
 
 

@@ -200,6 +200,10 @@ class AsyncApp:
         """As :meth:`Tickwork.prune`."""
         return await hop(self._hops, self._app.prune, days, batch=batch)
 
+    async def status(self) -> dict[str, Any]:
+        """As :meth:`Tickwork.status`."""
+        return await hop(self._hops, self._app.status)
+
     def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractAsyncContextManager[Lock]:
         """As :meth:`Tickwork.lock`: ``async with app.aio.lock("nightly"):``."""
         return self._locked(name, ttl)

@@ -4,7 +4,7 @@ A chain is one thing under one name, so the builder changes what it stands for a
 itself: whatever was said last in the chain is what the application knows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
@@ -17,7 +17,6 @@ from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.frequencies import Frequencies
 from tickwork._domain.schedules.pattern import Values
 from tickwork._domain.schedules.timing import Timing
-from tickwork._kernel.clock import Clock
 from tickwork._kernel.instants import When
 
 if TYPE_CHECKING:
@@ -34,12 +33,12 @@ class Bench:
         self,
         *,
         registry: Registry,
-        clock: Clock,
+        now: Callable[[], datetime],
         timezone: str,
         symbols: Mapping[str, Mapping[str, Values]],
     ) -> None:
         self.registry = registry
-        self.clock = clock
+        self.now = now
         self.timezone = timezone
         self.symbols = symbols
 
@@ -89,12 +88,12 @@ class ScheduleBuilder(ScheduleWords, Frequencies, Generic[P]):
     def rule(self) -> Schedule:
         """The rule that was said. An interval without a beginning counts from now."""
         return self._entry.timing.rule(
-            key=self._entry.name, tz=self._bench.timezone, anchor=self._bench.clock.now()
+            key=self._entry.name, tz=self._bench.timezone, anchor=self._bench.now()
         )
 
     def preview(self, count: int = 10, *, after: datetime | None = None) -> Sequence[datetime]:
         """The next instants at which it would fire."""
-        return self.rule().preview(count, after=after or self._bench.clock.now())
+        return self.rule().preview(count, after=after or self._bench.now())
 
     def describe(self) -> str:
         """When it fires, in plain English."""

@@ -1,7 +1,7 @@
 """A job as this process knows it: its spec, and the code that stands beside it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
@@ -34,6 +34,7 @@ class Entry:
     timing: Timing = NO_TIMING
     job: str = ""
     is_adhoc: bool = False
+    loading: object = None  # tells two loadings of the handler's module apart
 
     @property
     def job_name(self) -> str:
@@ -41,9 +42,16 @@ class Entry:
         return self.job or self.name
 
     def is_like(self, other: "Entry") -> bool:
-        """Whether both say the same, so that one of them is enough."""
+        """Whether both say the same, so that one of them is enough.
+
+        By which words does not matter: what a job does not say is as if it said the default.
+        Of a schedule it matters, because what that does not say is as its job says.
+        """
+        said = other.options.said if not self.job else self.options.said
         return (
-            self.options == other.options and self.timing == other.timing and self.job == other.job
+            self.job == other.job
+            and replace(self.options, said=said) == other.options
+            and replace(self.timing, word="") == replace(other.timing, word="")
         )
 
 
@@ -123,7 +131,7 @@ def defined(
         place=entry.place,
         is_adhoc=entry.is_adhoc,
         size_max=size_max,
-        redacted=redact & set(handler.parameters.names),
+        redacted=redact,
         defaults=dict(options.args),
     )
 

@@ -152,24 +152,25 @@ class JobSpec:
             limit_keys = (*limit_keys, one_at_a_time)
         if tags:
             tags = tuple(tag for tag in tags if tag not in self.tags)
+        # By place: with names it takes twice as long, and it is made for every run.
         made = NewRun(
-            id=run_id,
-            job=self.name,
-            created_at=now,
-            due_at=due_at,
-            tenant=tenant,
-            queue=queue,
-            priority=self.priority if priority is None else priority,
-            expires_at=None if expires is None else later(due_at, expires),
-            args=args,
-            tags=self.tags + tags,
-            attempts_max=self.attempts_max,
-            overlap_key=overlap_key,
-            limit_keys=limit_keys,
-            unique=unique,
-            schedule=schedule,
-            nominal_at=nominal_at,
-            target=target,
+            run_id,
+            self.name,
+            now,
+            due_at,
+            tenant,
+            queue,
+            self.priority if priority is None else priority,
+            None if expires is None else later(due_at, expires),
+            args,
+            self.tags + tags,
+            self.retry.attempts_max,
+            overlap_key,
+            limit_keys,
+            unique,
+            schedule,
+            nominal_at,
+            target,
         )
         return checked_run(made)
 

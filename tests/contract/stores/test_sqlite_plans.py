@@ -19,13 +19,22 @@ WANTED = {"queues": None, "jobs": None, "is_ahead": 0, "now": NOW, "limit": 50}
 PLANS = {
     "stage_runs": ({"now": NOW, "limit": 50}, ["tickwork_run_waiting"]),
     "next_waiting": ({}, ["tickwork_run_waiting"]),
+    "look_ahead": (
+        {},
+        [
+            "tickwork_run_waiting",
+            "tickwork_run_lease",
+            "tickwork_run_blocked",
+            "tickwork_run_ready",
+        ],
+    ),
     "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
     "count_look": ({"look": 200}, ["INDEX tickwork_run_"]),
     "pairs_ready": ({}, ["tickwork_run_pairs"]),
     "pairs_parked": ({}, ["tickwork_run_parked"]),
     "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
     "take_runs": (
-        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW},
+        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW, "started_at": None},
         ["SEARCH tickwork_run USING PRIMARY KEY"],
     ),
     "due_runs": (WANTED, ["tickwork_run_ready"]),
@@ -135,8 +144,8 @@ def test_a_batch_uses_its_index(filled, name):
         assert any(words in plan for words in BATCHES[name]), plan
 
 
-@pytest.mark.parametrize("name", ["pick_ready", "due_runs"])
-def test_the_order_of_a_claim_is_served_by_the_index(filled, name):
+@pytest.mark.parametrize("name", ["pick_ready", "due_runs", "due_schedules", "expired_runs"])
+def test_the_order_is_served_by_the_index(filled, name):
     store, connection = filled
     values, _ = PLANS[name]
 

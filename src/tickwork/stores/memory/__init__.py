@@ -47,6 +47,9 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         """The time of the clock that was handed in."""
         return self._clock.now()
 
+    def listen(self) -> None:
+        """One process only: whoever adds work tells its workers."""
+
     def close(self) -> None:
         """There is nothing to let go of; what was stored stays."""
 

@@ -13,6 +13,7 @@ from tickwork._domain.run import Claim, NewRun, Run, checked_claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import (
+    Ahead,
     Beat,
     Canceling,
     Enqueued,
@@ -76,8 +77,29 @@ class MemoryRuns(TableHolder):
                 granted = _grant(tables, picked)
             claims = []
             for run_id in granted:
+<<<<<<< HEAD
                 length = (lease_by_job or {}).get(tables.runs[run_id].job, lease)
                 claims.append(_take(tables, run_id, worker=worker, tag=tag, until=now + length))
+=======
+                run = tables.runs[run_id]
+                length = (lease_by_job or {}).get(run.job, lease)
+                overlap_key = run.overlap_key
+                if overlap_key is not None and is_released_by_claim(overlap_key):
+                    overlap_key = None
+                run = tables.runs[run_id] = replace(
+                    run,
+                    status=RunStatus.RUNNING,
+                    phase=Phase.RUNNING,
+                    token=run.token + 1,
+                    attempt=run.attempt + 1,
+                    lease_until=now + length,
+                    worker=worker,
+                    overlap_key=overlap_key,
+                    started_at=now if wanted.is_starting else None,
+                )
+                tables.claim_tags[run_id] = tag
+                claims.append(_claim_of(run))
+>>>>>>> core
             return claims
 
     def claim_run(
@@ -182,9 +204,23 @@ class MemoryRuns(TableHolder):
         """Finish a run. Whoever waited for its slots stays blocked until a sweep."""
         with self._writing() as tables:
             if not is_ours(tables, claim):
+<<<<<<< HEAD
                 ended = tables.history.get(claim.run_id)
                 return ended is not None and ended.token == claim.token
             complete_run(tables, claim, now=now, result=result)
+=======
+                return False
+            run = tables.runs[claim.run_id]
+            finish(
+                tables,
+                run,
+                status=RunStatus.COMPLETED,
+                outcome=OutcomeKind.SUCCEEDED,
+                ended_at=now,
+                result=result,
+                reason="",
+            )
+>>>>>>> core
             return True
 
     def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
@@ -266,6 +302,17 @@ class MemoryRuns(TableHolder):
         with self._reading() as tables:
             return min((run.due_at for run in _in_phase(tables, Phase.WAITING)), default=None)
 
+    def look_ahead(self) -> Ahead:
+        """What there is to stage, reap, sweep and claim, now or later."""
+        with self._reading() as tables:
+            runs = list(tables.runs.values())
+            return Ahead(
+                min((run.due_at for run in runs if run.phase is Phase.WAITING), default=None),
+                min((run.lease_until for run in runs if run.lease_until is not None), default=None),
+                any(run.phase is Phase.BLOCKED for run in runs),
+                any(run.phase is Phase.READY for run in runs),
+            )
+
     # ------------------------------------------------------------ what handlers leave behind
 
     def save_progress(
@@ -340,7 +387,17 @@ def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
     for run in sorted(_in_phase(tables, Phase.READY), key=claim_order):
         if len(picked) >= wanted.limit:
             break
+<<<<<<< HEAD
         if not _is_wanted(tables, run, wanted, now=now):
+=======
+        if wanted.queues is not None and run.queue not in wanted.queues:
+            continue
+        if wanted.jobs is not None and run.job not in wanted.jobs:
+            continue
+        if (PauseKind.QUEUE, run.queue) in paused or (PauseKind.JOB, run.job) in paused:
+            continue
+        if wanted.is_ahead and (run.limit_keys or run.token):
+>>>>>>> core
             continue
         if run.crashes and any(other.crashes for other in picked):
             continue
