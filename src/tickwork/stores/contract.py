@@ -143,10 +143,10 @@ class RunStore(Protocol):
     def claim_run(
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
     ) -> Claim | None:
-        """Claim exactly this run, due or not; None when it cannot start, and nothing changed.
+        """Claim exactly this run, due or not, to start at once; None when it cannot.
 
         It cannot when it is unknown, claimed or finished, when its queue or job is paused, or
-        when a limit that it needs is full.
+        when a limit that it needs is full. Nothing has changed then.
         """
         ...
 
@@ -178,8 +178,9 @@ class RunStore(Protocol):
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         """Finish a run, touching no gate and no job row; False when it was not ours to finish.
 
-<<<<<<< HEAD
-        Meant for a caller's own transaction: :meth:`after_complete` does the rest.
+        Meant for a caller's own transaction: :meth:`after_complete` does the rest. After a
+        False, because the claim was lost or the run is finished already, the transaction must
+        not be committed: what belongs to the run was written by whoever finished it.
         """
         ...
 
@@ -189,11 +190,6 @@ class RunStore(Protocol):
         A run that is not in the answer was not completed under its claim: the caller's
         transaction was rolled back, or is open still, or the claim was lost. To ask again
         does no harm. Where nobody asks, :meth:`sweep` unblocks whoever waited.
-=======
-        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited. After a
-        False, because the claim was lost or the run is finished already, the transaction must
-        not be committed: what belongs to the run was written by whoever finished it.
->>>>>>> core
         """
         ...
 

@@ -100,7 +100,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("lock_claimable", WANTED | {"id": an_id()}, "tickwork_run_pkey"),
     (
         "take_run",
-        {"id": an_id(), "tag": "", "worker": ANN, "lease_until": NOW},
+        {"id": an_id(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": NOW},
         "tickwork_run_pkey",
     ),
     ("completed_runs", {"ids": some(100)}, "tickwork_history_pkey"),

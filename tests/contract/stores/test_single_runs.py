@@ -47,6 +47,7 @@ class TestClaimingOne:
         run = the_run(store, runs[2])
         assert (run.status, run.phase) == (RunStatus.RUNNING, Phase.RUNNING)
         assert (run.worker, run.lease_until) == (ANN, made.lease_until)
+        assert run.started_at == NOON  # it starts at once
         assert store.find_claims(worker=ANN, tag="tag") == [made]
         assert ids(worker.claim()) == ids(runs[:2])
 

@@ -40,7 +40,7 @@ PLANS = {
     "due_runs": (WANTED, ["tickwork_run_ready"]),
     "lock_claimable": ({**WANTED, "id": "i"}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
     "take_run": (
-        {"id": "i", "tag": "t", "worker": "w", "lease_until": NOW},
+        {"id": "i", "tag": "t", "worker": "w", "lease_until": NOW, "started_at": NOW},
         ["SEARCH tickwork_run USING PRIMARY KEY"],
     ),
     "completed_runs": ({"ids": IDS}, ["SEARCH tickwork_history USING PRIMARY KEY"]),

@@ -77,29 +77,11 @@ class MemoryRuns(TableHolder):
                 granted = _grant(tables, picked)
             claims = []
             for run_id in granted:
-<<<<<<< HEAD
                 length = (lease_by_job or {}).get(tables.runs[run_id].job, lease)
-                claims.append(_take(tables, run_id, worker=worker, tag=tag, until=now + length))
-=======
-                run = tables.runs[run_id]
-                length = (lease_by_job or {}).get(run.job, lease)
-                overlap_key = run.overlap_key
-                if overlap_key is not None and is_released_by_claim(overlap_key):
-                    overlap_key = None
-                run = tables.runs[run_id] = replace(
-                    run,
-                    status=RunStatus.RUNNING,
-                    phase=Phase.RUNNING,
-                    token=run.token + 1,
-                    attempt=run.attempt + 1,
-                    lease_until=now + length,
-                    worker=worker,
-                    overlap_key=overlap_key,
-                    started_at=now if wanted.is_starting else None,
+                started_at = now if wanted.is_starting else None
+                claims.append(
+                    _take(tables, run_id, worker, tag, until=now + length, started_at=started_at)
                 )
-                tables.claim_tags[run_id] = tag
-                claims.append(_claim_of(run))
->>>>>>> core
             return claims
 
     def claim_run(
@@ -121,7 +103,7 @@ class MemoryRuns(TableHolder):
                 return None
             if needed:
                 tables.slots[run_id] = held | set(needed)
-            return _take(tables, run_id, worker=worker, tag=tag, until=now + lease)
+            return _take(tables, run_id, worker, tag, until=now + lease, started_at=now)
 
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         """The claims made under this tag that still hold."""
@@ -204,23 +186,8 @@ class MemoryRuns(TableHolder):
         """Finish a run. Whoever waited for its slots stays blocked until a sweep."""
         with self._writing() as tables:
             if not is_ours(tables, claim):
-<<<<<<< HEAD
-                ended = tables.history.get(claim.run_id)
-                return ended is not None and ended.token == claim.token
-            complete_run(tables, claim, now=now, result=result)
-=======
                 return False
-            run = tables.runs[claim.run_id]
-            finish(
-                tables,
-                run,
-                status=RunStatus.COMPLETED,
-                outcome=OutcomeKind.SUCCEEDED,
-                ended_at=now,
-                result=result,
-                reason="",
-            )
->>>>>>> core
+            complete_run(tables, claim, now=now, result=result)
             return True
 
     def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
@@ -345,7 +312,15 @@ class MemoryRuns(TableHolder):
 # ---------------------------------------------------------------- claiming
 
 
-def _take(tables: Tables, run_id: RunId, *, worker: WorkerId, tag: str, until: datetime) -> Claim:
+def _take(
+    tables: Tables,
+    run_id: RunId,
+    worker: WorkerId,
+    tag: str,
+    *,
+    until: datetime,
+    started_at: datetime | None,
+) -> Claim:
     run = tables.runs[run_id]
     overlap_key = run.overlap_key
     if overlap_key is not None and is_released_by_claim(overlap_key):
@@ -360,6 +335,7 @@ def _take(tables: Tables, run_id: RunId, *, worker: WorkerId, tag: str, until: d
         lease_until=until,
         worker=worker,
         overlap_key=overlap_key,
+        started_at=started_at,
     )
     tables.claim_tags[run_id] = tag
     return _claim_of(run)
@@ -376,7 +352,7 @@ def _is_wanted(tables: Tables, run: Run, wanted: Wanted, *, now: datetime) -> bo
         return False
     if wanted.jobs is not None and run.job not in wanted.jobs:
         return False
-    if wanted.is_ahead and (run.limit_keys or run.crashes):
+    if wanted.is_ahead and (run.limit_keys or run.token):
         return False
     return not _is_paused(tables, run, now=now)
 
@@ -387,17 +363,7 @@ def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
     for run in sorted(_in_phase(tables, Phase.READY), key=claim_order):
         if len(picked) >= wanted.limit:
             break
-<<<<<<< HEAD
         if not _is_wanted(tables, run, wanted, now=now):
-=======
-        if wanted.queues is not None and run.queue not in wanted.queues:
-            continue
-        if wanted.jobs is not None and run.job not in wanted.jobs:
-            continue
-        if (PauseKind.QUEUE, run.queue) in paused or (PauseKind.JOB, run.job) in paused:
-            continue
-        if wanted.is_ahead and (run.limit_keys or run.token):
->>>>>>> core
             continue
         if run.crashes and any(other.crashes for other in picked):
             continue

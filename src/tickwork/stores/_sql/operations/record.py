@@ -270,20 +270,15 @@ def complete(
     query: Queries, claim: Claim, *, now: datetime, result: str | None = None
 ) -> Operation[bool]:
     """Finish a run inside a caller's transaction: no gate, no job row is touched."""
-<<<<<<< HEAD
     step = _completed(claim, now)._replace(result=result)
     if step.leaves_attempt:
         rows = yield query("lock_running", ids=[claim.run_id])
-        if [tuple(row) for row in rows] == [(claim.run_id, claim.token)]:
-            yield query("insert_attempts", many=[attempt_row(step)])
-    written = yield from _finish(query, [step])
-    if written.lost:
-=======
-    step = Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, result=result)
+        if [tuple(row) for row in rows] != [(claim.run_id, claim.token)]:
+            return False
+        yield query.tell("insert_attempts", many=[attempt_row(step)])
     # Whether it is in history under our token is not asked, as a record would: whoever finished it
     # has committed what belongs to it, and the caller must not do so a second time.
     if not (yield query("finish_runs", many=[finished_row(step)]))[0][0]:
->>>>>>> core
         return False
     yield from _free_keys(query, [claim.run_id], now=now)
     slots = [(claim.run_id, key) for key in claim.limit_keys]
@@ -307,14 +302,14 @@ def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[Ru
     ]
     keys = sorted({key for step in steps for key in step.claim.limit_keys})
     if keys:
-        yield query("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+        yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
         yield from unblock(query, keys)
     fired = [step for step in steps if step.claim.is_fired]
     if fired:
         yield from mark_skips(query, fired)
     touched = fold_jobs(steps)
     if touched:
-        yield query("touch_jobs", many=touched)
+        yield query.tell("touch_jobs", many=touched)
     return [step.claim.run_id for step in steps]
 
 

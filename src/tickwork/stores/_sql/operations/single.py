@@ -29,7 +29,7 @@ def due_runs(query: Queries, wanted: Wanted, *, now: datetime) -> Operation[list
 def claim_run(
     query: Queries, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
 ) -> Operation[Claim | None]:
-    """Claim this run, due or not; None when it cannot start, and then nothing has changed."""
+    """Claim this run, due or not, to start at once; None when it cannot, and nothing changed."""
     # The conditions of other claims, without those on queues and jobs.
     free: dict[str, Any] = {"queues": None, "jobs": None, "is_ahead": 0}
     rows = yield query("lock_claimable", id=run_id, now=micros(now), **free)
@@ -37,7 +37,14 @@ def claim_run(
     if not claims or not (yield from _slots_taken(query, claims[0])):
         return None
     [made] = claims
-    yield query("take_run", id=run_id, tag=tag, worker=worker, lease_until=micros(made.lease_until))
+    yield query.tell(
+        "take_run",
+        id=run_id,
+        tag=tag,
+        worker=worker,
+        lease_until=micros(made.lease_until),
+        started_at=micros(now),
+    )
     return made
 
 
@@ -53,10 +60,10 @@ def _slots_taken(query: Queries, claim: Claim) -> Operation[bool]:
     wanted = sorted(set(claim.limit_keys) - held)
     if not wanted:
         return True
-    yield query("lock_gates", gates=sorted({gate_of(key) for key in wanted}))
+    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in wanted}))
     taken: dict[str, int] = dict((yield query("count_slots", keys=wanted)))
     slots: dict[str, int] = dict((yield query("limits_in_force")))
     if any(room_of(key, taken=taken, slots_by_limit=slots) == 0 for key in wanted):
         return False
-    yield query("insert_slots", many=[(claim.run_id, key) for key in wanted])
+    yield query.tell("insert_slots", many=[(claim.run_id, key) for key in wanted])
     return True

@@ -24,7 +24,7 @@ SET status = 'running',
     claim_tag = :tag::text,
     lease_until = :lease_until::bigint,
     worker = :worker::uuid,
-    started_at = NULL,
+    started_at = :started_at::bigint,
     overlap_key = CASE WHEN starts_with(overlap_key, 'waiting:') THEN NULL ELSE overlap_key END
 WHERE id = :id::uuid;
 

@@ -22,7 +22,7 @@ SET status = 'running',
     claim_tag = :tag,
     lease_until = :lease_until,
     worker = :worker,
-    started_at = NULL,
+    started_at = :started_at,
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id = :id;
 
