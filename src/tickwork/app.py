@@ -8,13 +8,18 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
+from tickwork._client.asked import AskedRuns
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
 from tickwork._client.catalog import Catalog
+from tickwork._client.control import Limits, Pauses
 from tickwork._client.decorator import JobDecorator
 from tickwork._client.enqueue import Enqueuer, Order
 from tickwork._client.jobs import Job, OpenDraft
 from tickwork._client.locks import Lock, Locks
+from tickwork._client.maker import Maker
 from tickwork._client.runs import RunHandle, Runs
+from tickwork._client.schedule_rows import ScheduleRows
+from tickwork._client.schedules import Schedules
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.options import NOTHING_SAID, JobOptions, Length
@@ -26,6 +31,7 @@ from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.instants import When
 from tickwork._ticker.ticker import Ticker
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
@@ -39,7 +45,7 @@ from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import RETIRE_AFTER, Settings, read_settings
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Pruned
+from tickwork.stores.contract import Pause, Pruned
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,6 +75,28 @@ class Services:
         )
         self.runs = Runs(store=store, clock=clock)
         self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, bus=app.events)
+        self.schedule_rows = ScheduleRows(
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            maker=Maker(
+                registry=app.registry,
+                timezone=settings.timezone,
+                symbols=app.symbols,
+                size_max=settings.payload_max,
+            ),
+            retire_after=settings.retire_after,
+        )
+        self.schedules = Schedules(
+            store=store,
+            clock=clock,
+            rows=self.schedule_rows,
+            asked=AskedRuns(store=store, registry=app.registry, enqueuer=self.enqueuer),
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
+        )
+        self.pauses = Pauses(store=store, clock=clock, registry=app.registry)
+        self.limits = Limits(store=store, clock=clock, registry=app.registry)
         self.locks = Locks(store=store, clock=clock)
         self.keeper = LogKeeper()
         self.engine = InlineEngine(clock=clock, construct=lambda: app.construct)
@@ -211,7 +239,9 @@ class Tickwork:
         What its definition says about queue, priority, limits and uniqueness is not known
         here: say it again, if it says anything.
         """
-        entry = entry_for(checked_name("name", name, forbidden="="), _anything, is_adhoc=True)
+        entry = entry_for(
+            checked_name("name", name, forbidden="="), _anything, is_adhoc=True, is_remote=True
+        )
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
         door = Door(lambda: self._services, remote)
@@ -257,6 +287,44 @@ class Tickwork:
     def get_run(self, run_id: str) -> RunHandle:
         """A handle on a run that somebody dispatched."""
         return self.runs.handle(RunId(run_id))
+
+    # ------------------------------------------------------------ operating
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules at run time: make, change, pause, run and look at them."""
+        return self._services.schedules
+
+    @property
+    def limits(self) -> Limits:
+        """How many runs at a time: what an operator says beats code, until it is reset."""
+        return self._services.limits
+
+    def pause(
+        self,
+        *,
+        queue: str | None = None,
+        job: str | None = None,
+        note: str = "",
+        until: When | None = None,
+    ) -> Pause:
+        """Stop a queue or a job: its runs wait until it is resumed, or until an instant.
+
+        Schedules go on to fire; to stop one of those, ``app.schedules.pause(name)``.
+
+        Raises:
+            JobNotFound: There is no such job; the close name is suggested.
+            InvalidOption: ``until`` has passed, or not exactly one of both is named.
+        """
+        return self._services.pauses.pause(queue=queue, job=job, note=note, until=until)
+
+    def resume(self, *, queue: str | None = None, job: str | None = None) -> bool:
+        """Let a queue or a job go on; False when it was not paused."""
+        return self._services.pauses.resume(queue=queue, job=job)
+
+    def pauses(self) -> list[Pause]:
+        """The queues and jobs that are paused now."""
+        return self._services.pauses.list()
 
     # ------------------------------------------------------------ running
 

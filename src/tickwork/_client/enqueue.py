@@ -124,9 +124,13 @@ class Enqueuer:
         ]
         return self._handed(runs, await store.enqueue(runs), order)
 
-    def _added(self, runs: Sequence[NewRun]) -> list[Enqueued]:
+    def add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle]:
+        """Add runs that were made elsewhere; with ``is_repeat`` only those not here yet."""
+        return self._handed(runs, self._added(runs, is_repeat=is_repeat), PLAIN_ORDER)
+
+    def _added(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
         try:
-            return self._store.enqueue(runs)
+            return self._store.enqueue(runs, is_repeat=is_repeat)
         except OutcomeUnknown:
             # The ids are ours: repeating it cannot add a run twice.
             for _ in range(REPEATS_MAX - 1):

@@ -33,6 +33,7 @@ class Entry:
     timing: Timing = NO_TIMING
     job: str = ""
     is_adhoc: bool = False
+    is_remote: bool = False  # another program defines it
 
     @property
     def job_name(self) -> str:
@@ -55,6 +56,7 @@ class Definition:
     options: JobOptions
     place: str
     is_adhoc: bool = False
+    is_remote: bool = False
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -113,6 +115,7 @@ def defined(
         options=options,
         place=entry.place,
         is_adhoc=entry.is_adhoc,
+        is_remote=entry.is_remote,
         size_max=size_max,
         redacted=redact & set(handler.parameters.names),
         defaults=dict(options.args),
