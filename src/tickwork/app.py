@@ -64,7 +64,11 @@ class Services:
         self.store = store
         self.clock = clock
         self.catalog = Catalog(
-            store=store, clock=clock, registry=app.registry, timezone=settings.timezone
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
         )
         self.known = KnownJobs(store=store, registry=app.registry)
         self.ticker = Ticker(
