@@ -1,5 +1,6 @@
 """``get``, ``list`` and ``preview``: schedules as people and programs see them."""
 
+import asyncio
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 
@@ -155,3 +156,33 @@ class TestPreviewing:
 
         with pytest.raises(InvalidOption, match="count"):
             app.schedules.preview("files", count)
+
+
+class TestTheAsyncDoor:
+    """The same verbs for coroutines."""
+
+    def test_schedules_and_limits(self, app, clock):
+        async def story():
+            face = app.aio.schedules
+            await face.register("acme", "files", clock.now() + HOUR, "1h", "sync")
+            await face.update("files", tenant="acme", queue="slow")
+            await face.pause("files", tenant="acme", note="full disk")
+            run = await face.run_now("files", tenant="acme")
+            made = await face.create(ScheduleDefinition(job="sync", name="b", rule="0 9 * * *"))
+            backfilled = await face.backfill("b", since=MIDNIGHT - DAY, until=MIDNIGHT)
+            await app.aio.pause(queue="slow")
+            seen = [(view.name, view.queue, view.is_paused) for view in await face.list()]
+            names = [pause.name for pause in await app.aio.pauses()]
+            await face.resume("files", tenant="acme")
+            instants = await face.preview("files", 1, tenant="acme")
+            view = await face.get("files", tenant="acme")
+            canceled = await face.unregister("acme", "files")
+            limits = await app.aio.limits.list()
+            return run, made, backfilled, seen, names, instants, view, canceled, limits
+
+        run, made, backfilled, seen, names, instants, view, canceled, limits = asyncio.run(story())
+
+        assert (run.is_new, made.name, len(backfilled), limits) == (True, "b", 1, [])
+        assert seen == [("b", None, False), ("files", "slow", True)]
+        assert (names, instants, view.is_paused) == (["slow"], [MIDNIGHT + HOUR], False)
+        assert canceled == 1

@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
-from tickwork._client.enqueue import Enqueuer
-from tickwork._client.runs import RunHandle
+from tickwork._client.adding import Inlet
+from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId, ScheduleId, firing_id
 from tickwork._domain.job import JobSpec, Overlap, ScheduleRow
+from tickwork._domain.run import NewRun
 from tickwork._domain.schedules.contract import Schedule, walk
 from tickwork._domain.schedules.interval import whole_second
 from tickwork._domain.status import RunStatus
@@ -31,15 +32,16 @@ _INSTANT: Final = timedelta(microseconds=1)
 class AskedRuns:
     """Makes runs of schedules beside their firings. No schedule moves."""
 
-    def __init__(self, *, store: Store, registry: Registry, enqueuer: Enqueuer) -> None:
+    def __init__(self, *, store: Store, registry: Registry, inlet: Inlet, runs: Runs) -> None:
         self._store = store
         self._registry = registry
-        self._enqueuer = enqueuer
+        self._inlet = inlet
+        self._runs = runs
 
     def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle:
         """A run as a firing of this moment would give it."""
         run = asked_run(row, self._job(row), RunId(new_id(now)), nominal_at=now, now=now)
-        [handle] = self._enqueuer.add([run])
+        [handle] = self._added([run])
         if row.spec.overlap is Overlap.CANCEL_RUNNING and handle.is_new:
             self._stop_others(row, handle.id, now=now)
         return handle
@@ -71,8 +73,11 @@ class AskedRuns:
             for instant, run_id in sorted(self._missing(row.id, _instants(rule, since, until)))
         ]
         # Somebody else may have asked for the same since we looked.
-        handles = self._enqueuer.add(runs, is_repeat=True) if runs else []
-        return [handle for handle in handles if handle.is_new]
+        return [handle for handle in self._added(runs, is_repeat=True) if handle.is_new]
+
+    def _added(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle]:
+        answers = self._inlet.add(runs, is_repeat=is_repeat) if runs else []
+        return [self._runs.handle(answer.run_id, is_new=answer.is_new) for answer in answers]
 
     def _job(self, row: ScheduleRow) -> JobSpec:
         # Not by name alone: its queue, its limits and its retries are part of a run, and

@@ -4,8 +4,8 @@ A diff. Rows are added, changed and stamped as seen. Absence retires nothing: an
 program may define what this one does not. A person's pause is never touched.
 
 When two deploys differ, the newest start wins: a program writes what it says when it
-starts, and when it says something else. Later on it only notes that it still says so, and
-leaves alone what another one has changed since.
+starts, and when it says something else. After that it only notes every hour that it is
+there, and leaves alone what another one has changed since.
 """
 
 import logging
@@ -82,17 +82,22 @@ class Catalog:
         # Whoever lets definitions retire sooner must also hear of them more often.
         self._every = min(SEEN_EVERY, retire_after.total_seconds() / 3)
         self._written: Mapping[str, Definition] | None = None
-        self._written_at = 0.0
+        self._jobs: list[str] = []
+        self._schedules: list[ScheduleId] = []
+        self._stamped_at = 0.0
         # What this program has written so far: only what differs from it is news.
         self._specs: dict[str, ScheduleSpec] = {}
         self._limits: dict[str, int] = {}
 
     def refresh(self) -> None:
-        """Write it down if something was said anew, or it is time to say it again."""
-        definitions = self._registry.definitions()
-        age = self._clock.monotonic() - self._written_at
-        if definitions is not self._written or age >= self._every:
+        """Write it down if something was said anew; after an hour, say that we are here."""
+        age = self._clock.monotonic() - self._stamped_at
+        is_news = self._registry.definitions() is not self._written
+        # Whoever slept for so long has let its schedules retire: they begin anew.
+        if is_news or age > self._retire_after.total_seconds():
             self.write()
+        elif age >= self._every:
+            self._stamp()
 
     def write(self) -> None:
         """Write down everything that is defined: schedules, limits, and that it was seen.
@@ -116,20 +121,24 @@ class Catalog:
         lasting = [each for each in definitions.values() if not each.is_adhoc]
         self._set_limits(lasting)
         new = {name: said[name] for name in entries if name not in there}
-        for name, row in self._add(new, now=now).items():
+        added, overtaken = self._add(new, now=now)
+        for row in overtaken:
             # Another program that starts at this moment was quicker.
-            there[name] = row
-            said[name] = said_for(name, row)
+            there[row.spec.name] = row
+            said[row.spec.name] = said_for(row.spec.name, row)
         for name, row in there.items():
             self._change(row, said[name], now=now)
-        self._store.stamp_seen(
-            jobs=sorted({definition.name for definition in lasting}),
-            schedules=[row.id for row in there.values() if row.spec.origin is Origin.CODE],
-            now=now,
-        )
+        self._jobs = sorted({definition.name for definition in lasting})
+        self._schedules = [
+            row.id for row in [*there.values(), *added] if row.spec.origin is Origin.CODE
+        ]
+        self._stamp()
         self._specs = {name: each.spec for name, each in said.items()}
         self._written = definitions
-        self._written_at = self._clock.monotonic()
+
+    def _stamp(self) -> None:
+        self._store.stamp_seen(jobs=self._jobs, schedules=self._schedules, now=self._clock.now())
+        self._stamped_at = self._clock.monotonic()
 
     def _said(
         self,
@@ -169,8 +178,10 @@ class Catalog:
             self._store.set_limits(news)
         self._limits = limits
 
-    def _add(self, said: Mapping[str, Said], *, now: datetime) -> dict[str, ScheduleRow]:
-        """Add these; return the rows of those that were there by now all the same."""
+    def _add(
+        self, said: Mapping[str, Said], *, now: datetime
+    ) -> tuple[list[ScheduleRow], list[ScheduleRow]]:
+        """Add these; return the rows of those, and of those that were there by now."""
         new = [
             NewSchedule(
                 ScheduleId(new_id(now)),
@@ -180,11 +191,10 @@ class Catalog:
             for each in said.values()
         ]
         if not new:
-            return {}
+            return [], []
         rows = self._store.add_schedules(new, now=now)
-        return {
-            row.spec.name: row for row, wanted in zip(rows, new, strict=True) if row.id != wanted.id
-        }
+        ours = {one.id for one in new}
+        return [row for row in rows if row.id in ours], [row for row in rows if row.id not in ours]
 
     def _change(self, row: ScheduleRow, said: Said, *, now: datetime) -> None:
         if row.spec.origin is not Origin.CODE:
