@@ -13,14 +13,19 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from tickwork._client.adding import Inlet
+from tickwork._client.asked import AskedRuns
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
 from tickwork._client.catalog import Catalog
+from tickwork._client.control import Limits, Pauses
 from tickwork._client.decorator import JobDecorator
 from tickwork._client.enqueue import Enqueuer
 from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
 from tickwork._client.locks import TTL_DEFAULT, Lock, Locks
+from tickwork._client.maker import Maker
 from tickwork._client.runs import RunHandle, Runs
+from tickwork._client.schedule_rows import ScheduleRows
+from tickwork._client.schedules import Schedules
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.options import JobOptions, Length
@@ -31,6 +36,7 @@ from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.instants import When
 from tickwork._kernel.loop import Loop
 from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
@@ -54,7 +60,7 @@ from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Pruned
+from tickwork.stores.contract import Pause, Pruned
 
 if TYPE_CHECKING:
     from tickwork._client.asynchronous import AsyncApp
@@ -83,7 +89,11 @@ class Services:
         self.store = store
         self.clock = clock
         self.catalog = Catalog(
-            store=store, clock=clock, registry=app.registry, timezone=settings.timezone
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
         )
         self.known = KnownJobs(store=store, registry=app.registry)
         self.ticker = Ticker(
@@ -95,6 +105,28 @@ class Services:
         self.inlet = Inlet(store=store, bus=app.events)
         self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
         self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
+        self.schedule_rows = ScheduleRows(
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            maker=Maker(
+                registry=app.registry,
+                timezone=settings.timezone,
+                symbols=app.symbols,
+                size_max=settings.payload_max,
+            ),
+            retire_after=settings.retire_after,
+        )
+        self.schedules = Schedules(
+            store=store,
+            clock=clock,
+            rows=self.schedule_rows,
+            asked=AskedRuns(store=store, registry=app.registry, inlet=self.inlet, runs=self.runs),
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
+        )
+        self.pauses = Pauses(store=store, clock=clock, registry=app.registry)
+        self.limits = Limits(store=store, clock=clock, registry=app.registry)
         self.locks = Locks(store=store, clock=clock)
         self.stats = Stats()
         self.keeper = LogKeeper(now=clock.now)
@@ -246,9 +278,19 @@ class Tickwork:
     def aio(self) -> "AsyncApp":
         """The same verbs for coroutines: ``await app.aio.dispatch("report")``."""
         # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.async_schedules import (  # noqa: PLC0415
+            AsyncLimits,
+            AsyncSchedules,
+        )
         from tickwork._client.asynchronous import AsyncApp  # noqa: PLC0415
 
-        return AsyncApp(self, self._hops, run_until=self._run_until)
+        return AsyncApp(
+            self,
+            self._hops,
+            run_until=self._run_until,
+            schedules=AsyncSchedules(lambda: self.schedules, self._hops),
+            limits=AsyncLimits(lambda: self.limits, self._hops),
+        )
 
     # ------------------------------------------------------------ defining
 
@@ -316,7 +358,9 @@ class Tickwork:
         What its definition says about queue, priority, limits and uniqueness is not known
         here: say it again, if it says anything.
         """
-        entry = entry_for(checked_name("name", name, forbidden="="), _anything, is_adhoc=True)
+        entry = entry_for(
+            checked_name("name", name, forbidden="="), _anything, is_adhoc=True, is_remote=True
+        )
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
         door = self._door_of(remote)
@@ -393,6 +437,44 @@ class Tickwork:
     def get_run(self, run_id: str) -> RunHandle:
         """A handle on a run that somebody dispatched."""
         return self.runs.handle(RunId(run_id))
+
+    # ------------------------------------------------------------ operating
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules at run time: make, change, pause, run and look at them."""
+        return self._services.schedules
+
+    @property
+    def limits(self) -> Limits:
+        """How many runs at a time: what an operator says beats code, until it is reset."""
+        return self._services.limits
+
+    def pause(
+        self,
+        *,
+        queue: str | None = None,
+        job: str | None = None,
+        note: str = "",
+        until: When | None = None,
+    ) -> Pause:
+        """Stop a queue or a job: its runs wait until it is resumed, or until an instant.
+
+        Schedules go on to fire; to stop one of those, ``app.schedules.pause(name)``.
+
+        Raises:
+            JobNotFound: There is no such job; the close name is suggested.
+            InvalidOption: ``until`` has passed, or not exactly one of both is named.
+        """
+        return self._services.pauses.pause(queue=queue, job=job, note=note, until=until)
+
+    def resume(self, *, queue: str | None = None, job: str | None = None) -> bool:
+        """Let a queue or a job go on; False when it was not paused."""
+        return self._services.pauses.resume(queue=queue, job=job)
+
+    def pauses(self) -> list[Pause]:
+        """The queues and jobs that are paused now."""
+        return self._services.pauses.list()
 
     # ------------------------------------------------------------ running
 

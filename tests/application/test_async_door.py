@@ -15,11 +15,14 @@ import pytest
 from tickwork import RunStatus, Tickwork
 from tickwork import app as app_module
 from tickwork._client import asynchronous, borrowing, builder, jobs, locks, runs
+from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
 from tickwork._client.asynchronous import AsyncApp, AsyncDispatch, AsyncOpenDispatch, AsyncRun
 from tickwork._client.borrowing import AsyncDraft, AsyncOpenDraft
 from tickwork._client.builder import JobBuilder
+from tickwork._client.control import Limits
 from tickwork._client.jobs import Draft, Job, OpenDraft
 from tickwork._client.runs import RunHandle
+from tickwork._client.schedules import Schedules
 from tickwork._client.words import OrderWords
 from tickwork.errors import (
     AlreadyClaimed,
@@ -48,6 +51,8 @@ DOORS = [
     (OpenDraft, AsyncOpenDispatch, WORDS | {"using"}),
     (OpenDraft, AsyncOpenDraft, WORDS | {"using"}),
     (Job, AsyncDispatch, WORDS | {"using"}),
+    (Schedules, AsyncSchedules, set()),
+    (Limits, AsyncLimits, set()),
     (Tickwork, AsyncApp, DEFINING | WORKING),
 ]
 

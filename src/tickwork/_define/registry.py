@@ -135,6 +135,11 @@ class Registry:
             first = [entries[0] for entries in self._entries.values()]
         return [entry for entry in first if entry.timing.is_said and not entry.is_adhoc]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether this process knows no job at all, so that no name can be wrong here."""
+        return not self._handlers and all(each.is_adhoc for each in self.definitions().values())
+
     def get(self, name: str) -> Definition:
         """One job: by name, by alias, by the path of its handler, or by its type.
 
