@@ -2,20 +2,24 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from datetime import timedelta
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta
 from functools import cached_property
 from os import PathLike
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
+from tickwork._client.adding import Inlet
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
 from tickwork._client.catalog import Catalog
 from tickwork._client.decorator import JobDecorator
-from tickwork._client.enqueue import Enqueuer, Order
+from tickwork._client.enqueue import Enqueuer
+from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
-from tickwork._client.locks import Lock, Locks
+from tickwork._client.locks import TTL_DEFAULT, Lock, Locks
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
@@ -25,17 +29,27 @@ from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
-from tickwork._kernel.clock import Clock, StoreClock, SystemClock
+from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.loop import Loop
+from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
+from tickwork._upkeep.reaper import Reaper
+from tickwork._wiring import assembled
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
+from tickwork._worker.heartbeat import Heartbeat
+from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
-from tickwork._worker.once import OnePass, attempts_in
+from tickwork._worker.once import OnePass, Passed, attempts_in
+from tickwork._worker.options import WorkerOptions
 from tickwork._worker.reporting import Reporter
+from tickwork._worker.stats import Stats
+from tickwork._worker.timer import Timer
+from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
-from tickwork.errors import InvalidOption, masked
+from tickwork.errors import AlreadyStarted, InvalidOption, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
@@ -43,6 +57,7 @@ from tickwork.stores import Store, open_store
 from tickwork.stores.contract import Pruned
 
 if TYPE_CHECKING:
+    from tickwork._client.asynchronous import AsyncApp
     from tickwork._define.document import Document
 
 P = ParamSpec("P")
@@ -56,9 +71,14 @@ PRUNE_ROUNDS_MAX: Final = 10_000
 
 
 class Services:
-    """Everything behind the face, made when it is first needed."""
+    """Everything behind the face, made when it is first needed.
 
-    def __init__(self, app: "Tickwork", store: Store, clock: Clock) -> None:
+    ``is_beating`` says that a handler that takes long needs a thread that beats for it.
+    """
+
+    def __init__(
+        self, app: "Tickwork", store: Store, clock: Clock, hops: Hops, *, is_beating: bool = True
+    ) -> None:
         settings = app.settings
         self.store = store
         self.clock = clock
@@ -72,26 +92,86 @@ class Services:
             specs=self.known.specs,
             retire_after=settings.retire_after,
         )
-        self.runs = Runs(store=store, clock=clock)
-        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, bus=app.events)
+        self.inlet = Inlet(store=store, bus=app.events)
+        self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
+        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
         self.locks = Locks(store=store, clock=clock)
-        self.keeper = LogKeeper()
+        self.stats = Stats()
+        self.keeper = LogKeeper(now=clock.now)
+        self.held = HeldRuns()
+        self.heartbeat = Heartbeat(
+            store=store, held=self.held, clock=clock, lease_of=self.known.lease_of
+        )
+        self.beating = Loop(
+            self.heartbeat.step,
+            pace=self.heartbeat.pace,
+            is_idle=lambda: not len(self.held),
+            name="tickwork-heartbeat",
+        )
         self.engine = InlineEngine(clock=clock, construct=lambda: app.construct)
         self.once = OnePass(
             store=store,
             clock=clock,
             tick=self.ticker.tick,
+            next_firing_at=self.ticker.next_at,
             known=self.known,
             attempts=Attempts(
                 clock=clock,
-                desk=StoreDesk(store=store, clock=clock),
+                desk=StoreDesk(store=store, clock=clock, heartbeat=self.heartbeat),
                 bus=app.events,
                 find=self.known.find,
-                engine=self.engine,
             ),
-            reporter=Reporter(bus=app.events),
+            engine=self.engine,
+            reporter=Reporter(bus=app.events, stats=self.stats),
             keeper=self.keeper,
+            held=self.held,
+            heartbeat=self.heartbeat,
+            keep_alive=self.beating.start if is_beating else lambda: None,
         )
+        self.timer = Timer(
+            store=store,
+            clock=clock,
+            tick=self.ticker.tick,
+            next_firing_at=self.ticker.next_at,
+            reporter=Reporter(bus=app.events, stats=self.stats),
+        )
+        self.reaper = Reaper(
+            store=store, clock=clock, crashes_max=self.known.crashes_max, me=ThisProcess.look()
+        )
+        self._app = app
+
+    def seconds_to_next(self, longest: float) -> float:
+        """How long until something falls due."""
+        return self.timer.seconds_left(longest)
+
+    def worker(self, options: WorkerOptions) -> Worker:
+        """A worker that is ready to start."""
+        # SQLite has one writer at a time: a second pump would only wait for the first.
+        is_server = not self._app.settings.url.startswith(("sqlite", "memory"))
+        return assembled(
+            store=self.store,
+            clock=self.clock,
+            known=self.known,
+            catalog=self.catalog,
+            ticker=self.ticker,
+            bus=self._app.events,
+            keeper=self.keeper,
+            construct=lambda: self._app.construct,
+            options=options,
+            stats=self.stats,
+            pumps=2 if is_server else 1,
+        )
+
+    def passes(self, batch: int, *, stop: threading.Event | None = None) -> Passed:
+        """One pass, with what was said anew written down first."""
+        self.catalog.refresh()
+        with self.keeper.listening():
+            return self.once.run(batch, stop=stop)
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        self.beating.stop()
+        self.engine.close()
 
 
 class Tickwork:
@@ -145,8 +225,13 @@ class Tickwork:
             size_max=self.settings.payload_max,
             redact=self.settings.redact,
         )
+        self._hops = Hops(lambda: self._opened.connections_max)
+        self._making = threading.RLock()
         self._given_clock = clock
         self._given_store = store
+        self._starting = threading.Lock()
+        self._worker: Worker | None = None
+        self._is_elsewhere = False
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
@@ -156,6 +241,14 @@ class Tickwork:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def aio(self) -> "AsyncApp":
+        """The same verbs for coroutines: ``await app.aio.dispatch("report")``."""
+        # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.asynchronous import AsyncApp  # noqa: PLC0415
+
+        return AsyncApp(self, self._hops, run_until=self._run_until)
 
     # ------------------------------------------------------------ defining
 
@@ -226,10 +319,10 @@ class Tickwork:
         entry = entry_for(checked_name("name", name, forbidden="="), _anything, is_adhoc=True)
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
-        door = Door(lambda: self._services, remote)
+        door = self._door_of(remote)
         bench = Bench(
             registry=remote,
-            clock=self._clock,
+            now=self._now,
             timezone=self.settings.timezone,
             symbols=self.symbols,
         )
@@ -308,13 +401,109 @@ class Tickwork:
 
         Failed ones are included. What it takes to be due again is the next call's.
         """
-        if not 1 <= batch <= BATCH_MAX:
-            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
+        return self._run_until(threading.Event(), batch)
+
+    def start(self, options: WorkerOptions | None = None) -> None:
+        """Start a worker in the background of this process.
+
+        Raises:
+            AlreadyStarted: There is one.
+        """
+        with self._starting:
+            if self._worker is not None:
+                raise AlreadyStarted
+            services = self._services
+            services.catalog.refresh()
+            services.known.look()
+            logging.getLogger().addHandler(services.keeper)
+            self._worker = services.worker(options or WorkerOptions())
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Let the worker take no new work. Returns at once; what runs may end."""
+        worker = self._worker
+        if worker is not None:
+            worker.stop()
+
+    def join(self) -> None:
+        """Wait until the worker was stopped and has ended."""
+        worker = self._worker
+        if worker is None:
+            return
+        worker.join()
+        logging.getLogger().removeHandler(self._services.keeper)
+        self._worker = None
+
+    def forever(self, poll: Length = 0.2, **options: Any) -> None:
+        """Work until :meth:`stop` is called, from a handler, a signal or another thread."""
+        self.start(WorkerOptions(poll=as_duration(poll), **options))
+        self.join()
+
+    @contextmanager
+    def running(self, options: WorkerOptions | None = None) -> Iterator[Self]:
+        """A worker in the background for as long as the block runs."""
+        self.start(options)
+        try:
+            yield self
+        finally:
+            self.stop()
+            self.join()
+
+    def collect(self, length: Length = 0, *, batch: int = 32) -> int:
+        """Run what is due until nothing is, for at least this long; return how many failed.
+
+        With a length, what falls due meanwhile runs on time.
+        """
         services = self._services
-        services.catalog.refresh()
-        services.known.look()
-        with _kept_by(services.keeper):
-            return attempts_in(services.once.run(batch))
+        until = self._clock.monotonic() + as_duration(length).total_seconds()
+        before = services.stats.failures
+        # It ends at the given moment, once nothing is due.
+        while True:
+            if self.run(batch):
+                continue
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                return services.stats.failures - before
+            time.sleep(min(left, services.seconds_to_next(0.2)))
+
+    @property
+    def stats(self) -> Stats:
+        """How this process has done so far."""
+        return self._services.stats
+
+    def status(self) -> dict[str, Any]:
+        """What there is: unfinished runs, schedules, workers."""
+        store, now = self._services.store, self._clock.now()
+        counts = store.count_runs()
+        return {
+            "now": now,
+            "runs": {phase.value: count for phase, count in counts.by_phase.items()},
+            "schedules": [
+                {
+                    "tenant": row.spec.tenant,
+                    "name": row.spec.name,
+                    "job": row.spec.job,
+                    "next_due_at": row.next_due_at,
+                    "last_fired_at": row.last_fired_at,
+                    "is_paused": row.is_paused,
+                }
+                for row in store.list_schedules()
+            ],
+            "workers": [
+                {
+                    "id": worker.id,
+                    "host": worker.host,
+                    "pid": worker.pid,
+                    "beat_at": worker.beat_at,
+                    "running": worker.running,
+                }
+                for worker in store.list_workers()
+            ],
+        }
+
+    def release_dead(self, pid: int) -> int:
+        """End the leases of a worker process of this machine that is known to be dead."""
+        return self._services.reaper.release_process(pid)
 
     # ------------------------------------------------------------ the rest
 
@@ -333,7 +522,7 @@ class Tickwork:
                 break
         return total
 
-    def lock(self, name: str, ttl: Length = 60) -> AbstractContextManager[Lock]:
+    def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractContextManager[Lock]:
         """Hold a named lock: one holder across all processes, renewed while it lives.
 
         Raises:
@@ -351,15 +540,47 @@ class Tickwork:
         return subscribe
 
     def close(self) -> None:
-        """Let go of all connections. What is used afterwards opens them again."""
+        """Let go of all connections and threads. What is used afterwards makes them again."""
+        self._hops.close()
         services = self.__dict__.pop("_services", None)
         if services is not None:
-            services.engine.close()
+            services.close()
         opened = self.__dict__.get("_opened")
         if opened is not None:
             opened.close()
 
     # ------------------------------------------------------------ wiring
+
+    def _run_until(self, stop: threading.Event, batch: int) -> int:
+        if not 1 <= batch <= BATCH_MAX:
+            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
+        return attempts_in(self._services.passes(batch, stop=stop).steps)
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is for this application: by default, that of its database."""
+        return self._clock
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+    @contextmanager
+    def _on(self, store: Store, clock: Clock | None = None) -> Iterator[None]:
+        """For a block: this store, and this clock, instead of its own. Definitions stay."""
+        wired = ("_services", "_opened", "_clock")
+        kept = {name: self.__dict__.pop(name) for name in wired if name in self.__dict__}
+        given = self._given_store, self._given_clock, self._is_elsewhere
+        self._given_store, self._is_elsewhere = store, True
+        if clock is not None:
+            self._given_clock = clock
+        try:
+            yield
+        finally:
+            self.close()
+            self._given_store, self._given_clock, self._is_elsewhere = given
+            for name in wired:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(kept)
 
     @cached_property
     def _opened(self) -> Store:
@@ -375,22 +596,40 @@ class Tickwork:
 
     @cached_property
     def _services(self) -> Services:
-        store = self._opened
-        if self.settings.is_installing:
-            store.install()
-        else:
-            store.check_schema()
-        return Services(self, store, self._clock)
+        with self._making:
+            made: Services | None = self.__dict__.get("_services")
+            if made is not None:
+                return made  # by another thread, meanwhile
+            store = self._opened
+            if self.settings.is_installing:
+                store.install()
+            else:
+                store.check_schema()
+            # Leases end by themselves, unless time stands still or nobody else can see them.
+            is_beating = not (self._is_elsewhere or is_manual(self._clock))
+            made = Services(self, store, self._clock, self._hops, is_beating=is_beating)
+            self.__dict__["_services"] = made
+            return made
 
     @cached_property
     def _door(self) -> "Door":
-        return Door(lambda: self._services, self.registry)
+        return self._door_of(self.registry)
+
+    def _door_of(self, registry: Registry) -> "Door":
+        return Door(
+            lambda: self._services, registry, hops=self._hops, has_to_ask=lambda: self._has_to_ask
+        )
+
+    @property
+    def _has_to_ask(self) -> bool:
+        is_stale = isinstance(self._clock, StoreClock) and self._clock.is_stale
+        return is_stale or "_services" not in self.__dict__
 
     @cached_property
     def _bench(self) -> Bench:
         return Bench(
             registry=self.registry,
-            clock=self._clock,
+            now=self._now,
             timezone=self.settings.timezone,
             symbols=self.symbols,
         )
@@ -425,42 +664,37 @@ class Tickwork:
 class Door:
     """Where dispatches of one application go."""
 
-    def __init__(self, services: Callable[[], Services], registry: Registry) -> None:
+    def __init__(
+        self,
+        services: Callable[[], Services],
+        registry: Registry,
+        *,
+        hops: Hops,
+        has_to_ask: Callable[[], bool],
+    ) -> None:
         self._services = services
         self._registry = registry
+        self._has_to_ask = has_to_ask
+        self.hops = hops
+
+    @property
+    def enqueuer(self) -> Enqueuer:
+        """Adds runs."""
+        return self._services().enqueuer
+
+    @property
+    def has_to_ask(self) -> bool:
+        """Whether the next look would wait for the database."""
+        return self._has_to_ask()
+
+    def look(self) -> tuple[Enqueuer, datetime]:
+        """Who adds runs, and what time it is for the database."""
+        services = self._services()
+        return services.enqueuer, services.clock.now()
 
     def define(self, name: str) -> Definition:
         """The job of this name, as this process knows it."""
         return self._registry.get(name)
-
-    def dispatch_one(
-        self,
-        definition: Definition,
-        order: Order,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> RunHandle:
-        """Add one run."""
-        return self._services().enqueuer.one(definition, order, args, kwargs)
-
-    def dispatch_all(
-        self, definition: Definition, order: Order, calls: Iterable[Mapping[str, Any]]
-    ) -> list[RunHandle]:
-        """Add many, in one transaction."""
-        return self._services().enqueuer.many(definition, order, calls)
-
-
-class _kept_by(AbstractContextManager[None]):  # noqa: N801  # reads as a sentence
-    """What is logged inside is kept with its run."""
-
-    def __init__(self, keeper: LogKeeper) -> None:
-        self._keeper = keeper
-
-    def __enter__(self) -> None:
-        logging.getLogger().addHandler(self._keeper)
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger().removeHandler(self._keeper)
 
 
 def _anything(**arguments: Any) -> None:

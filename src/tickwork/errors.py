@@ -31,6 +31,7 @@
     │   └── SchemaTooNew             this code is older than the tables allow
     ├── RunError                     one run, and what was asked of it
     │   ├── RunNotFound              (LookupError) there is no such run
+    │   │   └── NotCommitted         nobody sees it before you commit
     │   ├── AlreadyClaimed           too late to reschedule it
     │   ├── InvalidTransition        a step that its status does not allow
     │   ├── LeaseLost                another worker holds it now
@@ -523,6 +524,24 @@ class RunNotFound(RunError, LookupError):
             run_id,
             f"There is no run {run_id}.",
             why="It never was in this database, or its history was pruned.",
+        )
+
+
+class NotCommitted(RunNotFound):
+    """A run that was dispatched in a transaction of yours, which is not committed.
+
+    No worker sees it before that, and whoever waited for it would hold the transaction open.
+    """
+
+    code = "not-committed"
+
+    def __init__(self, run_id: str) -> None:
+        RunError.__init__(
+            self,
+            run_id,
+            f"Nobody can see the run {run_id}.",
+            why="It was dispatched in a transaction that is not committed, or was rolled back.",
+            fix="Commit first; then this handle can be used as any other.",
         )
 
 

@@ -678,6 +678,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.count_runs())
         self.both(lambda store: store.count_taken(self.keys()))
         self.both(lambda store: store.next_due_at())
+        self.both(lambda store: store.look_ahead())
         self.both(lambda store: store.next_firing_at())
         self.both(lambda store: store.scheduled_jobs())
         self.both(lambda store: store.ready_pairs())

@@ -4,11 +4,11 @@ A chain is one thing under one name, so the builder changes what it stands for a
 itself: whatever was said last in the chain is what the application knows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
-from tickwork._client.jobs import Draft, Job
+from tickwork._client.jobs import AsyncConnection, Draft, Job
 from tickwork._client.runs import RunHandle
 from tickwork._define.definition import Entry
 from tickwork._define.options import JobOptions, JobWords, Length, ScheduleWords
@@ -17,8 +17,11 @@ from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.frequencies import Frequencies
 from tickwork._domain.schedules.pattern import Values
 from tickwork._domain.schedules.timing import Timing
-from tickwork._kernel.clock import Clock
 from tickwork._kernel.instants import When
+
+if TYPE_CHECKING:
+    from tickwork._client.asynchronous import AsyncDispatch
+    from tickwork._client.borrowing import AsyncDraft
 
 P = ParamSpec("P")
 
@@ -30,12 +33,12 @@ class Bench:
         self,
         *,
         registry: Registry,
-        clock: Clock,
+        now: Callable[[], datetime],
         timezone: str,
         symbols: Mapping[str, Mapping[str, Values]],
     ) -> None:
         self.registry = registry
-        self.clock = clock
+        self.now = now
         self.timezone = timezone
         self.symbols = symbols
 
@@ -85,12 +88,12 @@ class ScheduleBuilder(ScheduleWords, Frequencies, Generic[P]):
     def rule(self) -> Schedule:
         """The rule that was said. An interval without a beginning counts from now."""
         return self._entry.timing.rule(
-            key=self._entry.name, tz=self._bench.timezone, anchor=self._bench.clock.now()
+            key=self._entry.name, tz=self._bench.timezone, anchor=self._bench.now()
         )
 
     def preview(self, count: int = 10, *, after: datetime | None = None) -> Sequence[datetime]:
         """The next instants at which it would fire."""
-        return self.rule().preview(count, after=after or self._bench.clock.now())
+        return self.rule().preview(count, after=after or self._bench.now())
 
     def describe(self) -> str:
         """When it fires, in plain English."""
@@ -101,6 +104,11 @@ class JobBuilder(JobWords, ScheduleBuilder[P]):
     """A job, and when it is due. Without a rule it is a job that is only dispatched."""
 
     # ------------------------------------------------------------ dispatching
+
+    @property
+    def aio(self) -> "AsyncDispatch[P]":
+        """Dispatch for coroutines: ``await builder.aio.dispatch(...)``."""
+        return self.job.aio
 
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Add a run with these arguments of the handler.
@@ -127,6 +135,16 @@ class JobBuilder(JobWords, ScheduleBuilder[P]):
         """A dispatch on behalf of this tenant."""
         return self.job.tenant(tenant)
 
-    def using(self, connection: object) -> Draft[P]:
-        """A dispatch in the transaction of this connection of yours."""
+    @overload
+    def using(  # type: ignore[overload-overlap]  # what comes first decides
+        self, connection: AsyncConnection
+    ) -> "AsyncDraft[P]": ...
+    @overload
+    def using(self, connection: object) -> Draft[P]: ...
+
+    def using(self, connection: object) -> "Draft[P] | AsyncDraft[P]":
+        """A dispatch in the transaction of this connection of yours.
+
+        Given an async connection, ``dispatch`` is to be awaited.
+        """
         return self.job.using(connection)

@@ -76,14 +76,17 @@ class Catalog:
         self._registry = registry
         self._timezone = timezone
         self._written: Mapping[str, Definition] | None = None
-        self._written_at = 0.0
+        self._jobs: list[str] = []
+        self._schedules: list[ScheduleId] = []
+        self._stamped_at = 0.0
 
     def refresh(self) -> None:
-        """Write it down if something was said anew, or an hour has passed."""
-        definitions = self._registry.definitions()
-        age = self._clock.monotonic() - self._written_at
-        if definitions is not self._written or age >= SEEN_EVERY:
+        """Write it down if something was said anew; after an hour, say that we are here."""
+        if self._registry.definitions() is not self._written:
             self.write()
+        elif self._clock.monotonic() - self._stamped_at >= SEEN_EVERY:
+            # Not written again: whoever started later may have changed it meanwhile.
+            self._stamp()
 
     def write(self) -> None:
         """Write down everything that is defined: schedules, limits, and that it was seen.
@@ -108,16 +111,21 @@ class Catalog:
             limits.update(definition.spec.slots_by_limit())
         if limits:
             self._store.set_limits(limits)
-        self._add([said[entry.name] for entry in entries if entry.name not in rows], now=now)
+        added = self._add(
+            [said[entry.name] for entry in entries if entry.name not in rows], now=now
+        )
         for name, row in rows.items():
             self._change(row, said[name], now=now)
-        self._store.stamp_seen(
-            jobs=sorted({definition.name for definition in lasting}),
-            schedules=[row.id for row in rows.values() if row.spec.origin is Origin.CODE],
-            now=now,
-        )
+        self._jobs = sorted({definition.name for definition in lasting})
+        self._schedules = [
+            row.id for row in [*rows.values(), *added] if row.spec.origin is Origin.CODE
+        ]
+        self._stamp()
         self._written = definitions
-        self._written_at = self._clock.monotonic()
+
+    def _stamp(self) -> None:
+        self._store.stamp_seen(jobs=self._jobs, schedules=self._schedules, now=self._clock.now())
+        self._stamped_at = self._clock.monotonic()
 
     def _said(
         self,
@@ -139,7 +147,7 @@ class Catalog:
             )
         return said
 
-    def _add(self, said: Iterable[Said], *, now: datetime) -> None:
+    def _add(self, said: Iterable[Said], *, now: datetime) -> list[ScheduleRow]:
         new = [
             NewSchedule(
                 ScheduleId(new_id(now)),
@@ -148,8 +156,7 @@ class Catalog:
             )
             for each in said
         ]
-        if new:
-            self._store.add_schedules(new, now=now)
+        return self._store.add_schedules(new, now=now) if new else []
 
     def _change(self, row: ScheduleRow, said: Said, *, now: datetime) -> None:
         spec = said.spec

@@ -10,6 +10,7 @@ from tickwork._define.arguments import Parameters, encoded, masked_args
 from tickwork._define.options import NOTHING_SAID, JobOptions
 from tickwork._define.resolve import Handler
 from tickwork._domain.job import JobSpec, ScheduleSpec
+from tickwork._domain.limits import Unique
 from tickwork._domain.run import NO_ARGS
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.timing import Timing
@@ -66,6 +67,7 @@ class Definition:
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    is_simple: bool = False  # a plain function, and nothing around it
 
     @property
     def name(self) -> str:
@@ -94,6 +96,14 @@ class Definition:
             given = {**self.defaults, **given}
         self.parameters.check(self.name, given)
         return encoded(given, size_max=self.size_max)
+
+    def check_unique(self, unique: Unique) -> None:
+        """See that the handler takes what runs are told apart by.
+
+        Raises:
+            DefinitionError: It does not.
+        """
+        _check_names(self.name, set(unique.by), "tells runs apart by", self.parameters)
 
     def shown_args(self, args: str) -> dict[str, Any]:
         """Stored arguments as people may see them."""
@@ -124,6 +134,7 @@ def defined(
         size_max=size_max,
         redacted=redact,
         defaults=dict(options.args),
+        is_simple=options.is_plain and handler.is_simple,
     )
 
 

@@ -127,7 +127,8 @@ def keys_wanted(
             wanted.add(key)
         job = jobs.get(row.spec.job)
         if job is not None and job.unique is not None and row.next_due_at is not None:
-            run = _run(row, job, row.next_due_at, now=now, args=_args(row, job))
+            args = _args(row, job)
+            run = _run(row, job, row.next_due_at, now=now, args=args, overlap_key=key)
             assert run.unique is not None, run
             wanted.add(run.unique.key)
     return wanted
@@ -154,7 +155,7 @@ def _carried(
         if overlap_key is not None and (overlap_key in held or overlap_key in taken):
             _fold(skips, row, instant, overlapping)
             continue
-        run = _run(row, job, instant, now=now, args=args)
+        run = _run(row, job, instant, now=now, args=args, overlap_key=overlap_key)
         if run.unique is not None:
             if run.unique.key in held or run.unique.key in taken:
                 _fold(skips, row, instant, NOT_UNIQUE)
@@ -167,12 +168,21 @@ def _carried(
 
 
 def _run(
-    row: ScheduleRow, job: JobSpec, nominal_at: datetime, *, now: datetime, args: str
+    row: ScheduleRow,
+    job: JobSpec,
+    nominal_at: datetime,
+    *,
+    now: datetime,
+    args: str,
+    overlap_key: str | None,
 ) -> NewRun:
     spec = row.spec
+    overlap = spec.overlap
     due_at = nominal_at
     if spec.jitter:
         due_at += spread(row.id, nominal_at, within=spec.jitter)
+    # By identity: to be found in a set, a member of an enum is hashed by Python.
+    has_queue = overlap is not Overlap.SKIP and overlap is not Overlap.ALLOW
     return job.new_run(
         firing_id(row.id, nominal_at),
         now=now,
@@ -183,10 +193,8 @@ def _run(
         priority=spec.priority,
         expires=spec.expires,
         tags=spec.tags,
-        overlap_key=_overlap_key(row),
-        one_at_a_time=None
-        if spec.overlap in {Overlap.SKIP, Overlap.ALLOW}
-        else one_at_a_time(row.id),
+        overlap_key=overlap_key,
+        one_at_a_time=one_at_a_time(row.id) if has_queue else None,
         schedule=spec.name,
         nominal_at=nominal_at,
         target=spec.target,

@@ -14,7 +14,7 @@ class Clock(Protocol):
     took on this machine; it never goes back.
 
     Three kinds implement it: :class:`SystemClock`, :class:`StoreClock` and
-    ``testing.ManualClock``.
+    ``testing.ManualClock``. One that moves only when it is told to has ``is_manual = True``.
     """
 
     def now(self) -> datetime:
@@ -24,6 +24,11 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since some fixed point in the past. Only differences mean anything."""
         ...
+
+
+def is_manual(clock: Clock) -> bool:
+    """Whether time stands still until somebody moves it: leases do not end by themselves."""
+    return bool(getattr(clock, "is_manual", False))
 
 
 # A lease goes on ending while a laptop is closed, so the clock that watches it must
@@ -69,6 +74,12 @@ class StoreClock:
             origin = self._origin = self._measured(origin)
             monotonic = self._base.monotonic()
         return origin[0] + timedelta(seconds=monotonic - origin[1])
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the next look asks the database."""
+        origin = self._origin
+        return origin is None or self._base.monotonic() - origin[1] >= self._every
 
     def monotonic(self) -> float:
         """As the machine's."""

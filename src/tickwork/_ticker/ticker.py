@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, Protocol
 
-from tickwork._domain.job import JobSpec, ScheduleRow
+from tickwork._domain.job import JobSpec, Origin, ScheduleRow
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
@@ -39,6 +39,12 @@ class FiringStore(Protocol):
         self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
     ) -> datetime | None:
         """When the next schedule of these jobs falls due."""
+        ...
+
+    def list_schedules(
+        self, *, after: tuple[str, str] | None = None, limit: int = 1000
+    ) -> list[ScheduleRow]:
+        """Schedules by (tenant, name), after this pair."""
         ...
 
 
@@ -78,11 +84,33 @@ class Ticker:
             seen_after=now - self._retire_after,
         )
 
-    def next_at(self) -> datetime | None:
-        """When the next schedule of a job that we know falls due."""
-        return self._store.next_firing_at(
-            jobs=self._specs().keys(), seen_after=self._clock.now() - self._retire_after
-        )
+    def next_at(self, *, after: datetime | None = None) -> datetime | None:
+        """When the next schedule of a job that we know falls due.
+
+        With ``after``, those that stand at an earlier instant do not count: for whoever has
+        tried to fire them in vain. Every schedule is looked at then.
+        """
+        jobs, seen_after = self._specs().keys(), self._clock.now() - self._retire_after
+        if after is None:
+            return self._store.next_firing_at(jobs=jobs, seen_after=seen_after)
+        found: list[datetime] = []
+        last: tuple[str, str] | None = None
+        while rows := self._store.list_schedules(after=last, limit=SCHEDULES_MAX):
+            found += [
+                row.next_due_at
+                for row in rows
+                if row.spec.job in jobs
+                and row.next_due_at is not None
+                and row.next_due_at > after
+                and (not row.is_paused or row.paused_until is not None)
+                and (row.spec.origin is not Origin.CODE or _is_seen(row, since=seen_after))
+            ]
+            last = rows[-1].spec.tenant, rows[-1].spec.name
+        return min(found, default=None)
+
+
+def _is_seen(row: ScheduleRow, *, since: datetime) -> bool:
+    return row.seen_at is not None and row.seen_at >= since
 
 
 def rule_of(row: ScheduleRow) -> Schedule:

@@ -5,15 +5,18 @@ from typing import Any
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
+from tickwork._worker.heartbeat import Heartbeat
+from tickwork._worker.held import HeldRuns
 from tickwork.stores.contract import Store
 
 
 class StoreDesk:
     """Carries a handler's words to the store."""
 
-    def __init__(self, *, store: Store, clock: Clock) -> None:
+    def __init__(self, *, store: Store, clock: Clock, heartbeat: Heartbeat | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._heartbeat = heartbeat
 
     def save(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
@@ -32,6 +35,21 @@ class StoreDesk:
         return await borrowed.complete(claim, now=self._clock.now(), result=result)
 
     def is_canceled(self, run_id: RunId) -> bool:
-        """Whether somebody asked that this run be stopped."""
+        """Whether somebody asked that this run be stopped, or it is no longer ours."""
         run = self._store.get_run(run_id)
+        if self._heartbeat is not None and self._heartbeat.is_lost(run_id, found=run):
+            return True
         return run is not None and run.cancel_requested_at is not None
+
+
+class HeldDesk(StoreDesk):
+    """The same for a worker that holds many: what a heartbeat has learned is enough."""
+
+    def __init__(self, *, store: Store, clock: Clock, held: HeldRuns) -> None:
+        super().__init__(store=store, clock=clock)
+        self._held = held
+
+    def is_canceled(self, run_id: RunId) -> bool:
+        """Whether somebody asked that this run be stopped, or it is no longer ours."""
+        run = self._held.get(run_id)
+        return run is None or run.is_canceled

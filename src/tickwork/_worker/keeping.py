@@ -1,11 +1,13 @@
 """Log records that are made during an attempt, kept with the run."""
 
 import logging
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from threading import Lock
 from typing import Final
 
-from tickwork._define.context import CURRENT
+from tickwork._define.context import CURRENT, RunContext
 from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import bounded
 from tickwork.stores.contract import LogLine
@@ -24,28 +26,49 @@ class LogKeeper(logging.Handler):
     handlers can show them.
     """
 
-    def __init__(self, *, lines_max: int = LINES_MAX) -> None:
+    def __init__(self, *, now: Callable[[], datetime], lines_max: int = LINES_MAX) -> None:
         super().__init__()
+        self._now = now
+        self._is_busy = False
         self._lines_max = lines_max
         self._guard = Lock()
         self._lines: dict[RunId, list[LogLine]] = {}
+        self._listeners = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what is logged in the block, by whatever logger. Several may overlap."""
+        self._listen(1)
+        try:
+            yield
+        finally:
+            self._listen(-1)
+
+    def _listen(self, more: int) -> None:
+        with self._guard:
+            self._listeners += more
+            root = logging.getLogger()
+            (root.addHandler if self._listeners else root.removeHandler)(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep one record, if an attempt is being made here."""
         ctx = CURRENT.get()
-        if ctx is None:
+        if ctx is None or self._is_busy:
             return
+        # A clock that asks its database may log something itself, in this very thread.
+        self._is_busy = True
+        try:
+            self._keep(record, ctx)
+        finally:
+            self._is_busy = False
+
+    def _keep(self, record: logging.LogRecord, ctx: RunContext) -> None:
         record.run_id, record.job, record.attempt = ctx.run_id, ctx.job, ctx.attempt
         try:
             message = self.format(record)
         except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
             message = str(record.msg)
-        line = LogLine(
-            datetime.fromtimestamp(record.created, UTC),
-            record.levelname,
-            record.name,
-            bounded(message, MESSAGE_MAX),
-        )
+        line = LogLine(self._now(), record.levelname, record.name, bounded(message, MESSAGE_MAX))
         with self._guard:
             lines = self._lines.setdefault(ctx.run_id, [])
             if len(lines) < self._lines_max:

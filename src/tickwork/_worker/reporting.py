@@ -1,14 +1,16 @@
 """What happened, told to subscribers and to the log, after it was written."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
 from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
+from tickwork._worker.stats import Stats
 from tickwork.events import (
     Event,
     RunCanceled,
@@ -29,15 +31,23 @@ _log: Final = logging.getLogger("tickwork.worker")
 class Reporter:
     """Makes events of what was written, and logs what went wrong."""
 
-    def __init__(self, *, bus: EventBus) -> None:
+    def __init__(self, *, bus: EventBus, stats: Stats) -> None:
         self._bus = bus
+        self.stats = stats
         self._set_aside: set[tuple[str, str]] = set()
 
-    def recorded(self, steps: Iterable[Transition], *, lost: Collection[str], at: datetime) -> None:
+    def recorded(self, steps: Sequence[Transition], *, lost: Collection[str], at: datetime) -> None:
         """Tell what became of runs."""
+        self.stats.add(steps)
         for step in steps:
             if step.outcome is OutcomeKind.FAILED or lost or self._bus.is_listened_to:
                 self._tell(step, is_lost=step.claim.run_id in lost, at=at)
+
+    def lost(self, claim: Claim, *, at: datetime) -> None:
+        """Tell that a run was lost before an attempt could be made."""
+        _log.warning("%s: run %s was lost to another worker.", claim.job, claim.run_id)
+        if self._bus.is_listened_to:
+            self._bus.emit(_lost(claim, at=at))
 
     def fired(self, plan: TickPlan, *, at: datetime) -> None:
         """Tell what a tick gave."""
@@ -82,11 +92,17 @@ class Reporter:
             self._bus.emit(_event(step, is_lost=is_lost, at=at))
 
 
+def _lost(claim: Claim, *, at: datetime) -> RunLost:
+    return RunLost(
+        at=at, run_id=claim.run_id, job=claim.job, tenant=claim.tenant, token=claim.token
+    )
+
+
 def _event(step: Transition, *, is_lost: bool, at: datetime) -> Event:
     claim = step.claim
     run_id, job, tenant = claim.run_id, claim.job, claim.tenant
     if is_lost:
-        return RunLost(at=at, run_id=run_id, job=job, tenant=tenant, token=claim.token)
+        return _lost(claim, at=at)
     match step.to_status:
         case RunStatus.COMPLETED:
             return RunSucceeded(

@@ -32,13 +32,16 @@ class Wanted(NamedTuple):
     """What a worker may take: its queues (None: all), the jobs it knows, and how many.
 
     ``is_ahead`` asks for runs that may wait in the worker's hands before they start: those
-    with limit keys or an earlier crash are left where they are.
+    with limit keys, and those that were claimed before, are left where they are. Whatever
+    became of them then may be their own doing. ``is_starting`` says that all of them start
+    at once, so that a worker that dies with them is known to have been running them.
     """
 
     limit: int
     queues: tuple[str, ...] | None = None
     jobs: tuple[str, ...] | None = None  # None: whatever there is
     is_ahead: bool = False
+    is_starting: bool = False
 
 
 class Held(NamedTuple):
@@ -58,6 +61,15 @@ class Beat(NamedTuple):
 
     lost: list[RunId]
     cancel_requested: list[RunId]
+
+
+class Ahead(NamedTuple):
+    """What unfinished runs wait for: where nothing does, nobody need lock anything."""
+
+    due_at: datetime | None  # when the next waiting run falls due
+    lease_until: datetime | None  # when the first lease ends
+    is_blocked: bool  # whether a run waits for a limit
+    is_ready: bool  # whether a run waits for a worker, be it one that nobody may take
 
 
 class Canceling(StrEnum):
@@ -154,9 +166,11 @@ class RunStore(Protocol):
         ...
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
-        """Finish a run, touching no gate and no job row; False when the claim was lost.
+        """Finish a run, touching no gate and no job row; False when it was not ours to finish.
 
-        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited.
+        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited. After a
+        False, because the claim was lost or the run is finished already, the transaction must
+        not be committed: what belongs to the run was written by whoever finished it.
         """
         ...
 
@@ -204,6 +218,10 @@ class RunStore(Protocol):
 
     def next_due_at(self) -> datetime | None:
         """When the next waiting run falls due."""
+        ...
+
+    def look_ahead(self) -> Ahead:
+        """What there is to stage, reap, sweep and claim, now or later: one cheap look."""
         ...
 
 
@@ -574,6 +592,18 @@ class ReadStore(Protocol):
 # ---------------------------------------------------------------- schema
 
 
+class Listener(Protocol):
+    """Hears that there may be something to do. A hint: looking is the truth."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something was heard within this time."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
 class SchemaStore(Protocol):
     """The tables themselves."""
 
@@ -593,6 +623,10 @@ class SchemaStore(Protocol):
         """What time it is for the database."""
         ...
 
+    def listen(self) -> Listener | None:
+        """Something that hears when others add work; None when only looking can tell."""
+        ...
+
     def close(self) -> None:
         """Let go of all connections. Idempotent."""
         ...
@@ -600,6 +634,11 @@ class SchemaStore(Protocol):
 
 class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Protocol):
     """All of it."""
+
+    @property
+    def connections_max(self) -> int:
+        """How many verbs can be under way at once; more threads would wait for each other."""
+        ...
 
     def using(self, connection: object) -> "Store":
         """The same store, every verb of which happens in the transaction of this connection.

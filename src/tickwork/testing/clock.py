@@ -21,6 +21,8 @@ class ManualClock:
     5400.0
     """
 
+    is_manual = True
+
     def __init__(self, start: datetime = _START) -> None:
         self._lock = Lock()
         self._now = _in_utc(start)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
 import psycopg
@@ -13,6 +14,7 @@ import pytest
 from contract.builders import (
     ANN,
     BOB,
+    HOUR,
     MINUTE,
     NOON,
     Hands,
@@ -20,6 +22,7 @@ from contract.builders import (
     a_run,
     add,
     added,
+    all_runs,
     an_id,
     ids,
     in_phase,
@@ -27,11 +30,13 @@ from contract.builders import (
     the_run,
     tick,
 )
+from tickwork._domain.job import Overlap
 from tickwork._domain.limits import UniqueKey, gate_of
+from tickwork._domain.outcome import Skipped
 from tickwork._domain.run import Claim
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.status import Phase, RunStatus
-from tickwork._domain.tick import keys_wanted, plan_tick
+from tickwork._domain.tick import STILL_RUNNING, TickPlan, keys_wanted, plan_tick
 from tickwork._domain.transitions import reap
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.operations import (
@@ -46,6 +51,7 @@ from tickwork.stores._sql.operations import (
 )
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import Enqueued, Held, Store, Wanted
+from tickwork.stores.postgres import store as store_module
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.postgres.values import Message, messages
 from tickwork.testing import ManualClock
@@ -561,27 +567,28 @@ class TestUniqueness:
         assert again.result(WAIT_SECONDS_MAX) == [Enqueued(run.id, is_new=False)]
 
 
+def firing(store: PostgresStore, *, now: datetime = NOON) -> Operation[TickPlan]:
+    known = {"send_email": a_job()}
+    rule = Interval(length=MINUTE, anchor=NOON)
+    return schedules.fire(
+        store.query,
+        now=now,
+        limit=10,
+        jobs=known,
+        keys_of=lambda rows: keys_wanted(rows, now=now, jobs=known),
+        plan=lambda rows, taken: plan_tick(
+            rows, now=now, jobs=known, rule_of=lambda _: rule, taken=taken
+        ),
+    )
+
+
 class TestFiring:
     """One run for a firing, however many tick."""
-
-    def firing(self, store: PostgresStore) -> Operation[Any]:
-        known = {"send_email": a_job()}
-        rule = Interval(length=MINUTE, anchor=NOON)
-        return schedules.fire(
-            store.query,
-            now=NOON,
-            limit=10,
-            jobs=known,
-            keys_of=lambda rows: keys_wanted(rows, now=NOON, jobs=known),
-            plan=lambda rows, taken: plan_tick(
-                rows, now=NOON, jobs=known, rule_of=lambda _: rule, taken=taken
-            ),
-        )
 
     def test_a_schedule_that_is_being_fired_is_left_alone(self, store, begin, clock):
         added(store)
         one = begin()
-        assert len(one.run(self.firing(store)).runs) == 1
+        assert len(one.run(firing(store)).runs) == 1
 
         with quickly():
             assert tick(store, clock).runs == []
@@ -592,10 +599,109 @@ class TestFiring:
     def test_a_ticker_that_gave_up_leaves_it_to_the_next(self, store, begin, clock):
         added(store)
         one = begin()
-        one.run(self.firing(store))
+        one.run(firing(store))
         one.roll_back()
 
         assert len(tick(store, clock).runs) == 1
+
+
+class Meeting:
+    """Two operations that go on together, once each has come to a statement of its own."""
+
+    def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._store = store
+        self._barrier = threading.Barrier(2)
+        self.repeats = 0
+        sleep = store_module._sleep
+
+        def counting(times: int) -> None:
+            self.repeats += 1
+            sleep(times)
+
+        monkeypatch.setattr(store_module, "_sleep", counting)
+
+    def write(self, begin: Callable[[], Operation[T]], *, at: str) -> T:
+        waited: list[str] = []
+
+        def stopping() -> Operation[T]:
+            operation = begin()
+            statement = next(operation)
+            try:
+                while True:
+                    if statement.name == at and not waited:
+                        waited.append(at)
+                        self._barrier.wait(WAIT_SECONDS_MAX)
+                    statement = operation.send((yield statement))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+
+        return self._store._write(stopping)
+
+
+class TestCircles:
+    """Two that wait for each other: the database ends one of them, and the store repeats it."""
+
+    @pytest.fixture
+    def meeting(self, store, monkeypatch) -> Meeting:
+        return Meeting(store, monkeypatch)
+
+    def test_a_tick_that_cancels_beside_a_record_that_counts_skips(
+        self, store, background, meeting, clock
+    ):
+        # The one holds the schedule and wants its run, the other holds the run.
+        added(store, overlap=Overlap.CANCEL_RUNNING)
+        tick(store, clock)
+        held = Hands(store, clock).claim_one(lease=HOUR)
+        clock.advance(minutes=1)
+
+        ticked = background.submit(
+            meeting.write,
+            lambda: firing(store, now=clock.now()),
+            at="request_cancel_of_schedules",
+        )
+        steps = [settled(held, Skipped("closed"), now=clock.now())]
+        lost = meeting.write(lambda: record.record(store.query, steps), at="lock_marks")
+
+        runs = [*ticked.result(WAIT_SECONDS_MAX).runs, *tick(store, clock).runs]
+        assert [run.nominal_at for run in runs] == [NOON + MINUTE]
+        assert lost == []
+        assert the_run(store, held).status is RunStatus.SKIPPED
+        assert ids(Hands(store, clock).claim()) == ids(runs)
+        assert meeting.repeats == 1
+
+    @pytest.mark.parametrize("folder", ["tick", "record"])
+    def test_a_prune_beside_skips_that_are_counted(self, store, background, meeting, clock, folder):
+        # The one holds the row that counts them and wants the schedule, the other holds that.
+        added(store)
+        tick(store, clock)
+        hands = Hands(store, clock)
+        hands.record(hands.claim_one(), Skipped(STILL_RUNNING))
+        clock.advance(minutes=1)
+        tick(store, clock)
+        held = hands.claim_one(lease=HOUR)
+        if folder == "tick":
+            clock.advance(minutes=1)
+            tick(store, clock)  # it is there still
+            clock.advance(minutes=1)
+
+        pruned = background.submit(
+            meeting.write,
+            lambda: reads.prune(store.query, before=clock.now(), limit=10, with_definitions=False),
+            at="prune_runs",
+        )
+        if folder == "tick":
+            meeting.write(lambda: firing(store, now=clock.now()), at="fold_skips")
+        else:
+            steps = [settled(held, Skipped(STILL_RUNNING), now=clock.now())]
+            meeting.write(lambda: record.record(store.query, steps), at="fold_skips")
+
+        pruned.result(WAIT_SECONDS_MAX)
+        tick(store, clock)
+        rows = [run for run in all_runs(store) if run.status is RunStatus.SKIPPED]
+        counted = [row for row in rows if clock.now() in {row.nominal_at, row.last_nominal_at}]
+        assert len(counted) == 1
+        assert meeting.repeats == 1
 
 
 class TestStaging:

@@ -25,10 +25,11 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tickwork.stores._sql.migrate import SCHEMA_VERSION
-from tickwork.stores._sql.statement import Operation
+from tickwork.stores._sql.migrate import SCHEMA_VERSION, Migration
+from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores.contract import Enqueued, Wanted
 from tickwork.stores.postgres import connection as connection_module
+from tickwork.stores.postgres import schema as schema_module
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.postgres.values import Message
 
@@ -229,13 +230,13 @@ class TestWaiting:
 
 
 def _lock_run_then_gate(store: PostgresStore, run_id: Any) -> str:
-    def lock() -> Operation[str]:
-        yield store.query("lock_run", id=run_id)
-        yield store.query("lock_gates", gates=[5])
-        yield store.query("count_slots", keys=[])
+    def act(connection: Any) -> str:
+        connection.execute(store.query("lock_run", id=run_id))
+        connection.execute(store.query("lock_gates", gates=[5]))
+        connection.execute(store.query("count_slots", keys=[]))
         return "done"
 
-    return store._patiently(lock)
+    return store._patiently(act)
 
 
 def _await_waiter(store: PostgresStore) -> None:
@@ -419,6 +420,35 @@ class TestInstalling:
             assert connection.execute("SELECT count(*) FROM tickwork_gate").fetchone() == (1024,)
         for store in stores:
             store.close()
+
+    def test_a_step_may_take_longer_than_a_statement(self, postgres_url, monkeypatch):
+        slow = [Migration(1, ["SELECT pg_sleep(0.4)"])]
+        monkeypatch.setattr(schema_module, "migrations", lambda *_, **__: slow)
+        store = PostgresStore(postgres_url, statement_timeout=timedelta(seconds=0.1))
+
+        def sleeping() -> Operation[None]:
+            yield Statement("sleep", ("SELECT pg_sleep(1)",), {})
+
+        assert store.install() == SCHEMA_VERSION
+        with pytest.raises(StoreBusy):
+            store._write(sleeping)
+        store.close()
+
+    def test_whoever_comes_while_another_installs_waits(self, postgres_url):
+        first = PostgresStore(postgres_url)
+        first.install()
+        short = timedelta(seconds=0.05)
+        second = PostgresStore(postgres_url, statement_timeout=short, lock_timeout=short)
+
+        with ThreadPoolExecutor(1) as threads, psycopg.connect(postgres_url) as other:
+            other.execute("LOCK TABLE tickwork_meta IN EXCLUSIVE MODE")
+            installed = threads.submit(second.install)
+            with pytest.raises(TimeoutError):
+                installed.result(timeout=1.0)
+            other.rollback()
+            assert installed.result(timeout=20) == SCHEMA_VERSION
+        first.close()
+        second.close()
 
     def test_tables_that_are_not_there(self, postgres_url):
         store = PostgresStore(postgres_url)

@@ -93,12 +93,15 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
     (
         "take_runs",
-        {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW},
+        {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": None},
         "tickwork_run_pkey",
     ),
     ("find_claims", {"worker": ANN, "tag": ""}, "tickwork_run_lease"),
     ("stage_runs", {"now": NOW, "limit": 1000}, "tickwork_run_waiting"),
     ("next_waiting", {}, "tickwork_run_waiting"),
+    ("look_ahead", {}, "tickwork_run_lease"),
+    ("look_ahead", {}, "tickwork_run_blocked"),
+    ("look_ahead", {}, "tickwork_run_ready"),
     ("find_ids", {"ids": some(100)}, "tickwork_history_pkey"),
     ("protect_keys", {"many": [(f"key{n}", an_id(), None, NOW) for n in range(9)]}, "unique_pkey"),
     ("key_holders", {"keys": ["key1", "key2"], "now": NOW}, "tickwork_unique_pkey"),
@@ -141,8 +144,12 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("next_firing", {"jobs": ["job1"], "seen_after": 7}, "tickwork_schedule_due"),
     ("scheduled_jobs", {}, "tickwork_schedule_job"),
     ("get_schedules", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
+    ("lock_marks", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
+    ("skip_marks", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
+    ("skip_marks", {"names": [["", "schedule1"]]}, "tickwork_run_schedule"),
     ("count_logs", {"ids": some(100)}, "tickwork_log_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=50)}, "tickwork_schedule_pkey"),
+    ("move_schedules", {"many": many(NOW, NOW, NOW, count=2000)}, "tickwork_schedule_pkey"),
     ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
     ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
     ("old_runs", {"before": 100, "limit": 100}, "tickwork_history_ended"),
@@ -179,13 +186,13 @@ def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[P
     postgres_databases.drop_database(database)
 
 
-def plans(store: PostgresStore, statement: Statement) -> str:
+def plans(store: PostgresStore, statement: Statement, *, explain: bytes = b"EXPLAIN ") -> str:
     """How the server would run it, under the settings of a transaction that writes."""
     found: list[str] = []
     with store._pool.lent() as connection, connection.transaction():
         for message in messages(statement):
             connection._begin("")
-            connection._unsent.append(Message(b"EXPLAIN " + message.text, message.values))
+            connection._unsent.append(Message(explain + message.text, message.values))
             result = connection._send()[-1]
             found.extend(
                 (result.get_value(row, 0) or b"").decode()[:200] for row in range(result.ntuples)
@@ -204,7 +211,7 @@ class TestPlans:
         for table in ("run", "history", "slot", "unique", "schedule"):
             assert f"Seq Scan on tickwork_{table} " not in plan, plan
 
-    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs"])
+    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs", "due_schedules"])
     def test_it_sorts_nothing(self, store, name):
         [values] = [values for other, values, _ in HOT if other == name]
 
@@ -222,6 +229,17 @@ class TestPlans:
         [values] = [values for other, values, _ in HOT if other == "pick_by_pairs"]
 
         assert "tickwork_run_ready" not in plans(store, store.query("pick_by_pairs", **values))
+
+    def test_a_tick_looks_at_nothing_that_is_paused(self, store):
+        [values] = [values for other, values, _ in HOT if other == "due_schedules"]
+        with psycopg.connect(store.url) as connection:
+            connection.execute("UPDATE tickwork_schedule SET paused_at = 1, next_due_at = 1")
+            connection.commit()
+
+        plan = plans(store, store.query("due_schedules", **values), explain=b"EXPLAIN ANALYZE ")
+
+        assert "tickwork_schedule_due" in plan
+        assert "Rows Removed" not in plan, plan
 
 
 PREPARED = tuple(

@@ -19,13 +19,22 @@ WANTED = {"queues": None, "jobs": None, "is_ahead": 0, "now": NOW, "limit": 50}
 PLANS = {
     "stage_runs": ({"now": NOW, "limit": 50}, ["tickwork_run_waiting"]),
     "next_waiting": ({}, ["tickwork_run_waiting"]),
+    "look_ahead": (
+        {},
+        [
+            "tickwork_run_waiting",
+            "tickwork_run_lease",
+            "tickwork_run_blocked",
+            "tickwork_run_ready",
+        ],
+    ),
     "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
     "count_look": ({"look": 200}, ["INDEX tickwork_run_"]),
     "pairs_ready": ({}, ["tickwork_run_pairs"]),
     "pairs_parked": ({}, ["tickwork_run_parked"]),
     "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
     "take_runs": (
-        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW},
+        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW, "started_at": None},
         ["SEARCH tickwork_run USING PRIMARY KEY"],
     ),
     "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_lease"]),
@@ -42,7 +51,7 @@ PLANS = {
         {"schedule": "s", "tenant": "", "limit": 10},
         ["tickwork_run_schedule"],
     ),
-    "skip_marks": ({"names": '["s"]'}, ["tickwork_run_schedule"]),
+    "skip_marks": ({"names": '[["", "s"]]'}, ["tickwork_run_schedule", "(tenant=? AND name=?)"]),
     "due_schedules": (
         {"now": NOW, "jobs": None, "seen_after": NOW, "limit": 10},
         ["tickwork_schedule_due"],
@@ -128,10 +137,11 @@ def test_a_batch_uses_its_index(filled, name):
         assert any(words in plan for words in BATCHES[name]), plan
 
 
-def test_the_order_of_a_claim_is_served_by_the_index(filled):
+@pytest.mark.parametrize("name", ["pick_ready", "due_schedules", "expired_runs"])
+def test_the_order_is_served_by_the_index(filled, name):
     store, connection = filled
-    values, _ = PLANS["pick_ready"]
+    values, _ = PLANS[name]
 
-    plan = plan_of(connection, store.query("pick_ready").parts[0], values)
+    plan = plan_of(connection, store.query(name).parts[0], values)
 
     assert "USE TEMP B-TREE FOR ORDER BY" not in plan

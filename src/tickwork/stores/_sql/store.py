@@ -24,6 +24,7 @@ from tickwork.stores._sql.operations import (
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import (
+    Ahead,
     Beat,
     Canceling,
     Counts,
@@ -161,6 +162,9 @@ class SqlStore(ABC):
 
     def next_due_at(self) -> datetime | None:
         return self._read(lambda: claim.next_due_at(self.query))
+
+    def look_ahead(self) -> Ahead:
+        return self._read(lambda: claim.look_ahead(self.query))
 
     # ------------------------------------------------------------ schedules
 

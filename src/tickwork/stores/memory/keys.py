@@ -114,10 +114,13 @@ def free_slots(tables: Tables, run_id: RunId, *, is_final: bool) -> frozenset[st
 
 def let_out(tables: Tables, keys: Iterable[str], *, limit: int | None = None) -> int:
     """Make blocked runs ready, by claim order, as many as there is room for in their keys."""
+    chosen = sorted(set(keys))
+    if not chosen:
+        return 0
     taken = taken_by_key(tables)
     slots = slots_by_limit(tables)
     out = 0
-    for key in sorted(set(keys)):
+    for key in chosen:
         blocked = [run for run in tables.runs.values() if run.blocked_on == key]
         candidates = [Candidate(run.id, (key,)) for run in sorted(blocked, key=claim_order)]
         granted = decide_grants(candidates, taken=taken, slots_by_limit=slots).granted

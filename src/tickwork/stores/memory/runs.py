@@ -13,6 +13,7 @@ from tickwork._domain.run import Claim, NewRun, Run, checked_claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import (
+    Ahead,
     Beat,
     Canceling,
     Enqueued,
@@ -83,6 +84,7 @@ class MemoryRuns(TableHolder):
                     lease_until=now + length,
                     worker=worker,
                     overlap_key=overlap_key,
+                    started_at=now if wanted.is_starting else None,
                 )
                 tables.claim_tags[run_id] = tag
                 claims.append(_claim_of(run))
@@ -169,8 +171,7 @@ class MemoryRuns(TableHolder):
         """Finish a run. Whoever waited for its slots stays blocked until a sweep."""
         with self._writing() as tables:
             if not is_ours(tables, claim):
-                ended = tables.history.get(claim.run_id)
-                return ended is not None and ended.token == claim.token
+                return False
             run = tables.runs[claim.run_id]
             finish(
                 tables,
@@ -246,6 +247,17 @@ class MemoryRuns(TableHolder):
         with self._reading() as tables:
             return min((run.due_at for run in _in_phase(tables, Phase.WAITING)), default=None)
 
+    def look_ahead(self) -> Ahead:
+        """What there is to stage, reap, sweep and claim, now or later."""
+        with self._reading() as tables:
+            runs = list(tables.runs.values())
+            return Ahead(
+                min((run.due_at for run in runs if run.phase is Phase.WAITING), default=None),
+                min((run.lease_until for run in runs if run.lease_until is not None), default=None),
+                any(run.phase is Phase.BLOCKED for run in runs),
+                any(run.phase is Phase.READY for run in runs),
+            )
+
     # ------------------------------------------------------------ what handlers leave behind
 
     def save_progress(
@@ -291,7 +303,7 @@ def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
             continue
         if (PauseKind.QUEUE, run.queue) in paused or (PauseKind.JOB, run.job) in paused:
             continue
-        if wanted.is_ahead and (run.limit_keys or run.crashes):
+        if wanted.is_ahead and (run.limit_keys or run.token):
             continue
         if run.crashes and any(other.crashes for other in picked):
             continue

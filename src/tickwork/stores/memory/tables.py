@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow
@@ -22,6 +21,54 @@ from tickwork.stores.contract import (
     WorkerRow,
 )
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NOTHING: Final[Any] = object()
+
+
+Journal = list[tuple["Table[Any, Any]", Any, Any]]
+"""What changes have replaced, in order: the table, the key, and the row or nothing."""
+
+
+class Table(dict[K, V]):
+    """Rows by primary key. Each change is noted, so that it can be undone.
+
+    A history of a hundred thousand runs need not be copied to add one more to it.
+    """
+
+    __slots__ = ("journal",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journal: Journal = []
+
+    def __setitem__(self, key: K, row: V) -> None:
+        self.journal.append((self, key, self.get(key, _NOTHING)))
+        super().__setitem__(key, row)
+
+    def __delitem__(self, key: K) -> None:
+        self.journal.append((self, key, self[key]))
+        super().__delitem__(key)
+
+    def pop(self, key: K, default: Any = _NOTHING) -> Any:
+        """Remove a row; return it, or the default when it is not there."""
+        if default is not _NOTHING and key not in self:
+            return default
+        row = self[key]
+        del self[key]
+        return row
+
+    def put_back(self, key: K, row: V) -> None:
+        """Undo one change: the row that it replaced, or nothing, is there again."""
+        if row is _NOTHING:
+            super().__delitem__(key)
+        else:
+            super().__setitem__(key, row)
+
+    # Whatever else changes a dict would do so without a note.
+    clear = popitem = setdefault = update = __ior__ = None  # type: ignore[assignment]
+
 
 class Protected(NamedTuple):
     """Who protects a unique key, and until when; None: for as long as it is unfinished."""
@@ -34,23 +81,33 @@ class Protected(NamedTuple):
 class Tables:
     """Every table is a dict by primary key. Rows are values that never change."""
 
-    runs: dict[RunId, Run] = field(default_factory=dict)  # the unfinished ones
-    history: dict[RunId, Run] = field(default_factory=dict)
-    claim_tags: dict[RunId, str] = field(default_factory=dict)
-    attempts: dict[RunId, tuple[Attempt, ...]] = field(default_factory=dict)
-    logs: dict[RunId, tuple[LogLine, ...]] = field(default_factory=dict)
-    slots: dict[RunId, frozenset[str]] = field(default_factory=dict)  # keys, by who holds them
-    uniques: dict[str, Protected] = field(default_factory=dict)
-    schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=dict)
-    jobs: dict[tuple[str, str], JobRow] = field(default_factory=dict)
-    limits: dict[str, LimitRow] = field(default_factory=dict)
-    pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=dict)
-    locks: dict[str, LockRow] = field(default_factory=dict)
-    workers: dict[WorkerId, WorkerRow] = field(default_factory=dict)
+    runs: dict[RunId, Run] = field(default_factory=Table)  # the unfinished ones
+    history: dict[RunId, Run] = field(default_factory=Table)
+    claim_tags: dict[RunId, str] = field(default_factory=Table)
+    attempts: dict[RunId, tuple[Attempt, ...]] = field(default_factory=Table)
+    logs: dict[RunId, tuple[LogLine, ...]] = field(default_factory=Table)
+    slots: dict[RunId, frozenset[str]] = field(default_factory=Table)  # keys, by who holds them
+    uniques: dict[str, Protected] = field(default_factory=Table)
+    schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=Table)
+    jobs: dict[tuple[str, str], JobRow] = field(default_factory=Table)
+    limits: dict[str, LimitRow] = field(default_factory=Table)
+    pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=Table)
+    locks: dict[str, LockRow] = field(default_factory=Table)
+    workers: dict[WorkerId, WorkerRow] = field(default_factory=Table)
 
-    def copied(self) -> "Tables":
-        """The same rows in other dicts."""
-        return Tables(*(copy(getattr(self, table.name)) for table in fields(self)))
+    journal: Journal = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            table = getattr(self, each.name)
+            if isinstance(table, Table):
+                table.journal = self.journal
+
+    def roll_back(self) -> None:
+        """Undo what is in the journal, the last change first."""
+        while self.journal:
+            table, key, row = self.journal.pop()
+            table.put_back(key, row)
 
     def unfinished_of(self, tenant: str, schedule: str) -> list[Run]:
         """The unfinished runs of a schedule, by id."""
@@ -74,6 +131,9 @@ class TableHolder:
     def _writing(self) -> Iterator[Tables]:
         """One transaction: when an error leaves the block, nothing in it has happened."""
         with self._lock:
-            draft = self._tables.copied()
-            yield draft
-            self._tables = draft
+            try:
+                yield self._tables
+            except BaseException:
+                self._tables.roll_back()
+                raise
+            self._tables.journal.clear()

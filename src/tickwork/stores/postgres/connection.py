@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import pq
@@ -54,45 +54,6 @@ _ROLLBACK: Final = Message(b"ROLLBACK")
 
 _ANSWER_GRACE: Final = timedelta(seconds=5)
 """How much longer than a statement may take we wait for its answer."""
-
-UNASKED: Final = frozenset(
-    {
-        "beat_worker",
-        "block_runs",
-        "cancel_waiting",
-        "clear_skip_marks",
-        "delete_slots",
-        "delete_worker",
-        "drop_history",
-        "extend_leases",
-        "fold_skips",
-        "free_keys",
-        "insert_attempts",
-        "insert_log",
-        "insert_pause",
-        "insert_runs",
-        "insert_schedules",
-        "insert_skips",
-        "insert_slots",
-        "lock_gates",
-        "move_run",
-        "notify",
-        "override_limit",
-        "request_cancel",
-        "request_cancel_of_schedules",
-        "return_runs",
-        "set_aside",
-        "set_limits",
-        "set_skip_marks",
-        "stamp_jobs",
-        "stamp_schedules",
-        "take_lock",
-        "take_runs",
-        "touch_jobs",
-        "update_schedule",
-    }
-)
-"""Statements whose answer no operation reads: they are sent with the next one."""
 
 _PREPARED: Final = frozenset(
     {
@@ -146,6 +107,26 @@ class Lost(Exception):  # noqa: N818  # never leaves this package
         self.is_unopened = is_unopened
 
 
+class _Limits(NamedTuple):
+    """How transactions begin, with their time-outs, and how long we wait for an answer."""
+
+    reading: tuple[Message, Message]
+    writing: tuple[Message, Message]
+    adding: tuple[Message, Message]
+    patience: int  # milliseconds
+
+
+def _limits(statement_timeout: timedelta, lock_timeout: timedelta) -> _Limits:
+    values = [b"%d" % _milliseconds(limit) for limit in (statement_timeout, lock_timeout)]
+    by_index = Message(_BY_INDEX, values)
+    return _Limits(
+        (_READING, by_index),
+        (_WRITING, by_index),
+        (_WRITING, Message(_TIMEOUTS, values)),
+        _milliseconds(statement_timeout + _ANSWER_GRACE),
+    )
+
+
 class _Owned(psycopg.Connection[tuple[Any, ...]]):
     def __del__(self, *_: object) -> None:
         """Say nothing: the pool closes it; and after a fork it is the parent's, not ours."""
@@ -170,11 +151,8 @@ class PostgresConnection:
         self._pgconn = self._connection.pgconn
         self._pgconn.enter_pipeline_mode()
         self._loader = Transformer(self._connection)
-        limits = [b"%d" % _milliseconds(limit) for limit in (statement_timeout, lock_timeout)]
-        self._reading = (_READING, Message(_BY_INDEX, limits))
-        self._writing = (_WRITING, Message(_BY_INDEX, limits))
-        self._adding = (_WRITING, Message(_TIMEOUTS, limits))
-        self._patience = _milliseconds(statement_timeout + _ANSWER_GRACE)
+        self._lock_timeout = lock_timeout
+        self._limits = self._usual = _limits(statement_timeout, lock_timeout)
         self._name_by_text: dict[bytes, bytes] = {}
         self._to_prepare = {_BY_INDEX, _TIMEOUTS} if may_prepare else set()
         self._may_prepare = may_prepare
@@ -192,8 +170,13 @@ class PostgresConnection:
     # ------------------------------------------------------------ what drives an operation
 
     @contextmanager
-    def transaction(self, *, is_reading: bool = False) -> Iterator[None]:
+    def transaction(
+        self, *, is_reading: bool = False, statement_timeout: timedelta | None = None
+    ) -> Iterator[None]:
         """One transaction: begun with its first statement, committed with its last."""
+        self._limits = self._usual
+        if statement_timeout is not None:
+            self._limits = _limits(statement_timeout, self._lock_timeout)
         self._is_reading = is_reading
         self._is_begun = self._is_commit_sent = False
         self._unsent = []
@@ -211,7 +194,7 @@ class PostgresConnection:
         self._unsent.extend(sent)
         if self._may_prepare and statement.name in _PREPARED:
             self._to_prepare.update(message.text for message in sent)
-        if statement.name in UNASKED:
+        if not statement.is_asked:
             return ()
         results = self._send()
         last = results[-1]
@@ -245,11 +228,12 @@ class PostgresConnection:
         if self._is_begun:
             return
         self._is_begun = True
+        limits = self._limits
         if self._is_reading:
-            self._unsent.extend(self._reading)
+            self._unsent.extend(limits.reading)
         else:
             # Whoever begins by adding runs has nothing to look up.
-            self._unsent.extend(self._adding if first == "insert_runs" else self._writing)
+            self._unsent.extend(limits.adding if first == "insert_runs" else limits.writing)
 
     def _commit(self) -> None:
         if self._is_begun:
@@ -335,9 +319,10 @@ class PostgresConnection:
 
     def _await(self, events: int) -> int:
         """Wait for the socket, but not forever: a server that is frozen answers nothing."""
-        ready = _ready(self._pgconn.socket, events, milliseconds=self._patience)
+        patience = self._limits.patience
+        ready = _ready(self._pgconn.socket, events, milliseconds=patience)
         if not ready:
-            seconds = self._patience / 1000
+            seconds = patience / 1000
             raise self._lost(f"The server did not answer within {seconds:g} seconds.")
         return ready
 

@@ -20,17 +20,12 @@ from tickwork.errors import (
     StoreUnavailable,
 )
 from tickwork.stores._sql.drive import drive_within
-from tickwork.stores._sql.migrate import (
-    COMPATIBLE_FROM,
-    SCHEMA_VERSION,
-    check_version,
-    migrations,
-)
+from tickwork.stores._sql.migrate import check_version
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
-from tickwork.stores._sql.rows import moment
-from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
+from tickwork.stores._sql.statement import Operation, Overtaken
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import AsyncRuns, Canceling, Story
+from tickwork.stores.contract import AsyncRuns, Canceling, Listener, Story
+from tickwork.stores.postgres import schema
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.borrowed import BorrowedConnection
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PACKAGE: Final = "tickwork.stores.postgres"
 _VERSION_MIN: Final = 13
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -47,6 +41,10 @@ POOL_MAX: Final = 8
 
 STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
 LOCK_TIMEOUT: Final = timedelta(seconds=10)
+
+INSTALL_TIMEOUT: Final = timedelta(hours=1)
+"""How long one step of a migration may take, and how long one waits for another's. No index of
+ten million rows is made within the limit of a statement."""
 
 _CONFLICTS_MAX: Final = 8
 """How often a transaction is tried that others keep getting in the way of."""
@@ -101,7 +99,7 @@ class PostgresStore(SqlStore):
         except ImportError as error:
             raise DriverMissing("psycopg", extra="postgres") from error
         self.url = url
-        self.query = Queries(_PACKAGE, prefix=prefix)
+        self.query = Queries(schema.PACKAGE, prefix=prefix)
         self._prefix = prefix
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
@@ -112,7 +110,13 @@ class PostgresStore(SqlStore):
             raise InvalidStoreUrl(url, str(error)) from None
         self._driver = connection
         self._exhausted = pool.Exhausted
+        self._connections_max = pool_max
         self._pool = pool.Pool(self._connect, size=pool_max, patience=statement_timeout)
+
+    @property
+    def connections_max(self) -> int:
+        """As many as the pool may hold."""
+        return self._connections_max
 
     def _connect(self) -> "PostgresConnection":
         connection = self._driver.PostgresConnection(
@@ -145,19 +149,29 @@ class PostgresStore(SqlStore):
     # ------------------------------------------------------------ transactions
 
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(begin)
+        return self._patiently(lambda connection: drive_within(begin(), connection))
 
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(begin, is_reading=True)
+        return self._patiently(
+            lambda connection: drive_within(begin(), connection), is_reading=True
+        )
 
-    def _patiently(self, begin: Callable[[], Operation[T]], *, is_reading: bool = False) -> T:
+    def _patiently(
+        self,
+        act: Callable[["PostgresConnection"], T],
+        *,
+        is_reading: bool = False,
+        is_installing: bool = False,
+    ) -> T:
         """Do it in one transaction; again, when others were in the way or the server left."""
-        give_up_at = time.monotonic() + self._statement_timeout.total_seconds()
+        patience = INSTALL_TIMEOUT if is_installing else self._statement_timeout
+        give_up_at = time.monotonic() + patience.total_seconds()
         conflicts = losses = 0
         # It ends: both are counted.
         while True:
             try:
-                return self._once(begin(), is_reading=is_reading)
+                timeout = INSTALL_TIMEOUT if is_installing else None
+                return self._once(act, is_reading=is_reading, statement_timeout=timeout)
             except (Overtaken, self._driver.Refused) as error:
                 conflicts += 1
                 may_repeat = (
@@ -165,10 +179,11 @@ class PostgresStore(SqlStore):
                     or error.state in _CONFLICTS
                     or (self._may_prepare and self._gave_up_preparing(error))
                 )
-                is_last = conflicts == _CONFLICTS_MAX or time.monotonic() > give_up_at
-                if is_last or not may_repeat:
+                # Whoever installs waits for another who does, however long that takes.
+                is_last = conflicts == _CONFLICTS_MAX and not is_installing
+                if is_last or not may_repeat or time.monotonic() > give_up_at:
                     raise self._said(error) from error
-                _sleep(conflicts)
+                _sleep(min(conflicts, _CONFLICTS_MAX))
             except self._driver.Lost as error:
                 # What else is in the pool went the same way.
                 self._pool.clear()
@@ -183,9 +198,18 @@ class PostgresStore(SqlStore):
             except self._exhausted as error:
                 raise StoreBusy(self.url, waited=self._statement_timeout) from error
 
-    def _once(self, operation: Operation[T], *, is_reading: bool) -> T:
-        with self._pool.lent() as connection, connection.transaction(is_reading=is_reading):
-            return drive_within(operation, connection)
+    def _once(
+        self,
+        act: Callable[["PostgresConnection"], T],
+        *,
+        is_reading: bool,
+        statement_timeout: timedelta | None = None,
+    ) -> T:
+        with (
+            self._pool.lent() as connection,
+            connection.transaction(is_reading=is_reading, statement_timeout=statement_timeout),
+        ):
+            return act(connection)
 
     def _gave_up_preparing(self, error: "Refused") -> bool:
         """Whether the server stumbled over a prepared statement: then no more of them."""
@@ -236,20 +260,10 @@ class PostgresStore(SqlStore):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
-        return self._write(self._install)
+        return self._patiently(self._install, is_installing=True)
 
-    def _install(self) -> Operation[int]:
-        if not (yield self.query("has_meta"))[0][0]:
-            # Two who do so at once get in each other's way, and the second tries again.
-            yield self.query("create_meta")
-        yield self.query("lock_meta")
-        installed = _installed((yield self.query("get_version")))[0]
-        for step in migrations(_PACKAGE, prefix=self._prefix):
-            if step.version > installed:
-                yield Statement("migration", tuple(step.statements), {})
-        if installed < SCHEMA_VERSION:
-            yield self.query("set_version", version=SCHEMA_VERSION, compatible=COMPATIBLE_FROM)
-        return max(installed, SCHEMA_VERSION)
+    def _install(self, connection: "PostgresConnection") -> int:
+        return drive_within(schema.install(self.query, prefix=self._prefix), connection)
 
     def schema_version(self) -> int:
         """The version that is installed; 0 when there is none."""
@@ -261,19 +275,17 @@ class PostgresStore(SqlStore):
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
     def _versions(self) -> tuple[int, int]:
-        return self._read(self._look_up_versions)
-
-    def _look_up_versions(self) -> Operation[tuple[int, int]]:
-        if not (yield self.query("has_meta"))[0][0]:
-            return 0, 0
-        return _installed((yield self.query("get_version")))
+        return self._read(lambda: schema.versions(self.query))
 
     def database_time(self) -> datetime:
         """What time it is for the server."""
-        return self._read(self._ask_time)
+        return self._read(lambda: schema.server_time(self.query))
 
-    def _ask_time(self) -> Operation[datetime]:
-        return moment((yield self.query("server_time"))[0][0])
+    def listen(self) -> Listener | None:
+        """Hears NOTIFY."""
+        from tickwork.stores.postgres.wakeup import PostgresListener  # noqa: PLC0415  # for workers
+
+        return PostgresListener(self._conninfo)
 
     def close(self) -> None:
         """Let go of all connections. Idempotent."""
@@ -299,12 +311,12 @@ class _LentStore(PostgresStore):
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         return self._connection.run(begin)
 
+    def install(self) -> int:
+        """Create or upgrade the tables; return the version."""
+        return self._write(lambda: schema.install(self.query, prefix=self._prefix))
+
     def close(self) -> None:
         """Leave it as it is: the connection is the caller's."""
-
-
-def _installed(rows: Rows) -> tuple[int, int]:
-    return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
 
 def _sleep(times: int) -> None:

@@ -17,7 +17,7 @@ from tickwork.stores._sql.rows import (
     standing_claim_of,
 )
 from tickwork.stores._sql.statement import Operation, Row, Rows
-from tickwork.stores.contract import Wanted
+from tickwork.stores.contract import Ahead, Wanted
 
 LOOK: Final = 4
 """How many times the wanted number a claim looks at before it goes by queue and job."""
@@ -38,6 +38,14 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
 def next_due_at(query: Queries) -> Operation[datetime | None]:
     """When the next waiting run falls due."""
     return moment_or_none((yield query("next_waiting"))[0][0])
+
+
+def look_ahead(query: Queries) -> Operation[Ahead]:
+    """What there is to stage, reap, sweep and claim, now or later."""
+    [(due_at, lease_until, is_blocked, is_ready)] = yield query("look_ahead")
+    return Ahead(
+        moment_or_none(due_at), moment_or_none(lease_until), bool(is_blocked), bool(is_ready)
+    )
 
 
 def claim(
@@ -66,8 +74,13 @@ def claim(
             granted = [_leased(claim, lease_by_job, now=now) for claim in granted]
             ids_by_lease = _by_lease(granted)
         for lease_until, ids in ids_by_lease.items():
-            yield query(
-                "take_runs", ids=ids, tag=tag, worker=worker, lease_until=micros(lease_until)
+            yield query.tell(
+                "take_runs",
+                ids=ids,
+                tag=tag,
+                worker=worker,
+                lease_until=micros(lease_until),
+                started_at=micros(now) if wanted.is_starting else None,
             )
         claims += granted
         if len(claims) == wanted.limit or not is_blocked:
@@ -89,7 +102,7 @@ def _readable(
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
             broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:
-        yield query("set_aside", many=broken)
+        yield query.tell("set_aside", many=broken)
     return claims
 
 

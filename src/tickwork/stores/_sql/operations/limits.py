@@ -38,10 +38,10 @@ def grant(
     granted = set(grants.granted)
     rows = [(run, key) for run, keys in candidates if run in granted for key in keys]
     if rows:
-        yield query("insert_slots", many=sorted(rows))
+        yield query.tell("insert_slots", many=sorted(rows))
     if grants.blocked_on:
         blocked = sorted((run, key) for run, key in grants.blocked_on.items())
-        yield query("block_runs", many=[(key, run) for run, key in blocked])
+        yield query.tell("block_runs", many=[(key, run) for run, key in blocked])
     if grants.room_by_key:
         yield from _let_out(query, grants.room_by_key)
     return grants
@@ -50,8 +50,8 @@ def grant(
 def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None]:
     """Free these slots, and let out whoever waits for them."""
     keys = sorted({key for _, key in slots})
-    yield query("lock_gates", gates=sorted({gate_of(key) for key in keys}))
-    yield query("delete_slots", many=sorted(slots))
+    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    yield query.tell("delete_slots", many=sorted(slots))
     yield from unblock(query, keys)
 
 
@@ -77,7 +77,7 @@ def sweep(query: Queries, *, limit: int) -> Operation[int]:
     keys = sorted(row[0] for row in (yield query("keys_blocked", limit=limit)))
     if not keys:
         return 0
-    yield query("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
     return (yield from unblock(query, keys))
 
 
@@ -89,7 +89,7 @@ def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[No
     )
     if changed:
         yield from _lock_all_gates(query)
-        yield query("set_limits", many=changed)
+        yield query.tell("set_limits", many=changed)
         for name, _ in changed:
             yield from _unblock_limit(query, name)
 
@@ -97,12 +97,12 @@ def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[No
 def change_limit(query: Queries, name: str, slots: int | None) -> Operation[None]:
     """What an operator says about one limit."""
     yield from _lock_all_gates(query)
-    yield query("override_limit", name=name, slots=slots)
+    yield query.tell("override_limit", name=name, slots=slots)
     yield from _unblock_limit(query, name)
 
 
 def _lock_all_gates(query: Queries) -> Operation[None]:
-    yield query("lock_gates", gates=list(range(1024)))
+    yield query.tell("lock_gates", gates=list(range(1024)))
 
 
 def _unblock_limit(query: Queries, name: str) -> Operation[None]:

@@ -8,7 +8,7 @@ from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros
-from tickwork.stores._sql.statement import Operation, Row
+from tickwork.stores._sql.statement import Operation, Overtaken, Row
 
 
 class SkipMark(NamedTuple):
@@ -26,12 +26,18 @@ class SkipFolder:
     def __init__(self, marks: dict[tuple[str, str], SkipMark]) -> None:
         self._marks = marks
         self._begun: set[tuple[str, str]] = set()
-        self._folded: list[Row] = []
+        self._folded: dict[str, Row] = {}  # by the row that they go into
 
     @classmethod
     def read(cls, query: Queries, schedules: Collection[tuple[str, str]]) -> Operation[Self]:
-        """A folder for these schedules, by (tenant, name)."""
-        rows = yield query("skip_marks", names=sorted({name for _, name in schedules}))
+        """A folder for these schedules, by (tenant, name).
+
+        Whoever reads a mark to move it on holds it: two that fold into one row go one
+        after the other.
+        """
+        names = [list(schedule) for schedule in sorted(schedules)]
+        yield query.tell("lock_marks", names=names)
+        rows = yield query("skip_marks", names=names)
         return cls({(row[0], row[1]): SkipMark(*row[2:6]) for row in rows})
 
     def has(self, schedule: tuple[str, str], *, reason: str, at: int) -> bool:
@@ -60,7 +66,8 @@ class SkipFolder:
             and mark.last_at < first_at
             and (mark.next_at is None or mark.next_at >= first_at)
         ):
-            self._folded.append((instants, last_at, now, mark.run_id))
+            before = self._folded.get(mark.run_id, (0,))[0]
+            self._folded[mark.run_id] = (before + instants, last_at, now, mark.run_id)
             self._marks[schedule] = mark._replace(last_at=last_at)
             self._begun.add(schedule)
             return True
@@ -73,13 +80,16 @@ class SkipFolder:
     def write(self, query: Queries) -> Operation[None]:
         """Write what was folded, and where each schedule stands."""
         if self._folded:
-            yield query("fold_skips", many=self._folded)
+            count = (yield query("fold_skips", many=list(self._folded.values())))[0][0]
+            if count != len(self._folded):
+                # Their row was pruned since we looked: they would be counted nowhere.
+                raise Overtaken
         if self._begun:
             rows = []
             for schedule in sorted(self._begun):
                 mark = self._marks[schedule]
                 rows.append((mark.run_id, mark.reason, mark.last_at, *schedule))
-            yield query("set_skip_marks", many=rows)
+            yield query.tell("set_skip_marks", many=rows)
 
 
 def may_fold(step: Transition) -> bool:
@@ -108,7 +118,7 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
         if step.outcome is not OutcomeKind.SKIPPED
     }
     if ended:
-        yield query("clear_skip_marks", many=sorted(ended))
+        yield query.tell("clear_skip_marks", many=sorted(ended))
     if not skipped:
         return
     folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})
@@ -129,4 +139,4 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
             dropped.append((step.claim.run_id,))
     yield from folder.write(query)
     if dropped:
-        yield query("drop_history", many=dropped)
+        yield query.tell("drop_history", many=dropped)

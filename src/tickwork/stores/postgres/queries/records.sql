@@ -251,15 +251,29 @@ SELECT run, line, at, level, logger, message
 FROM unnest(:c1::uuid[], :c2::integer[], :c3::bigint[], :c4::text[], :c5::text[], :c6::text[])
     AS said (run, line, at, level, logger, message);
 
+-- name: lock_marks
+-- In a statement of its own: what is read after it is as whoever held them before left it.
+SELECT schedule.id
+FROM jsonb_array_elements(:names::jsonb) AS wanted
+JOIN tickwork_schedule AS schedule
+    ON schedule.tenant = wanted ->> 0 AND schedule.name = wanted ->> 1
+ORDER BY schedule.id
+FOR UPDATE OF schedule;
+
 -- name: skip_marks
 -- With the first unfinished firing after the newest row of skips, if there is one.
 SELECT tenant, name, skip_id, skip_reason, skip_last_at,
        (SELECT min(nominal_at) FROM tickwork_run AS run
-        WHERE run.schedule = tickwork_schedule.name
-          AND run.tenant = tickwork_schedule.tenant
-          AND run.nominal_at > tickwork_schedule.skip_last_at)
-FROM tickwork_schedule
-WHERE name = ANY (:names::text[]) AND skip_id IS NOT NULL;
+        WHERE run.schedule = schedule.name
+          AND run.tenant = schedule.tenant
+          AND run.nominal_at > schedule.skip_last_at)
+FROM jsonb_array_elements(:names::jsonb) AS wanted
+CROSS JOIN LATERAL (
+    SELECT tenant, name, skip_id, skip_reason, skip_last_at FROM tickwork_schedule
+    WHERE tenant = wanted ->> 0 AND name = wanted ->> 1
+    OFFSET 0
+) AS schedule
+WHERE skip_id IS NOT NULL;
 
 -- name: set_skip_marks
 WITH mark AS MATERIALIZED (
@@ -291,17 +305,7 @@ SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
 WHERE id = ANY (ARRAY(SELECT id FROM mark));
 
 -- name: fold_skips
--- Several of a batch may go into one row: their instants add up, and the last one counts.
-WITH folded AS MATERIALIZED (
-    SELECT id,
-           sum(instants)::integer AS instants,
-           (array_agg(last_at ORDER BY place DESC))[1] AS last_at,
-           (array_agg(ended_at ORDER BY place DESC))[1] AS ended_at
-    FROM unnest(:c1::integer[], :c2::bigint[], :c3::bigint[], :c4::uuid[])
-        WITH ORDINALITY AS skip (instants, last_at, ended_at, id, place)
-    GROUP BY id
-),
-mine AS MATERIALIZED (
+WITH mine AS MATERIALIZED (
     SELECT id FROM tickwork_history
     WHERE id = ANY (:c4::uuid[])
     ORDER BY id
@@ -311,7 +315,8 @@ UPDATE tickwork_history AS history
 SET instants = history.instants + folded.instants,
     last_nominal_at = folded.last_at,
     ended_at = folded.ended_at
-FROM folded
+FROM unnest(:c1::integer[], :c2::bigint[], :c3::bigint[], :c4::uuid[])
+    AS folded (instants, last_at, ended_at, id)
 WHERE history.id = folded.id AND history.id = ANY (ARRAY(SELECT id FROM mine));
 
 -- name: drop_history

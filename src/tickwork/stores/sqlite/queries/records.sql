@@ -152,6 +152,10 @@ FROM (
 -- name: insert_log
 INSERT INTO tickwork_log (run, line, at, level, logger, message) VALUES (?, ?, ?, ?, ?, ?);
 
+-- name: lock_marks
+-- One writer at a time: there is nothing to lock.
+SELECT value FROM json_each(:names);
+
 -- name: skip_marks
 -- With the first unfinished firing after the newest row of skips, if there is one.
 SELECT tenant, name, skip_id, skip_reason, skip_last_at,
@@ -160,7 +164,8 @@ SELECT tenant, name, skip_id, skip_reason, skip_last_at,
           AND run.tenant = tickwork_schedule.tenant
           AND run.nominal_at > tickwork_schedule.skip_last_at)
 FROM tickwork_schedule
-WHERE name IN (SELECT value FROM json_each(:names)) AND skip_id IS NOT NULL;
+WHERE (tenant, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:names))
+  AND skip_id IS NOT NULL;
 
 -- name: set_skip_marks
 UPDATE tickwork_schedule

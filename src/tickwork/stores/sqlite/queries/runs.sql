@@ -70,6 +70,14 @@ SELECT changes();
 -- name: next_waiting
 SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
 
+-- name: look_ahead
+-- One row, each value from the end of an index: it costs the same with a million runs.
+SELECT
+    (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
+    (SELECT min(lease_until) FROM tickwork_run WHERE lease_until IS NOT NULL),
+    (SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on IS NOT NULL) IS NOT NULL,
+    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready') IS NOT NULL;
+
 -- name: pick_ready
 -- A look at the head of the index, bounded: a backlog that others must take costs no more.
 SELECT {claim_columns}
@@ -85,7 +93,7 @@ LIMIT :limit;
 -- fragment: is_wanted
 (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
   AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
-  AND (:is_ahead = 0 OR (limit_keys IS NULL AND crashes = 0))
+  AND (:is_ahead = 0 OR (limit_keys IS NULL AND token = 0))
   AND queue NOT IN (
       SELECT name FROM tickwork_pause WHERE kind = 'queue' AND coalesce(until > :now, 1)
   )
@@ -170,7 +178,7 @@ SET status = 'running',
     claim_tag = :tag,
     lease_until = :lease_until,
     worker = :worker,
-    started_at = NULL,
+    started_at = :started_at,
     -- A run that waits behind another of its schedule has its turn now.
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id IN (SELECT value FROM json_each(:ids));

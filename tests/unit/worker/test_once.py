@@ -1,0 +1,112 @@
+"""A pass on a store that loses its answers."""
+
+from typing import Any
+
+import pytest
+
+from tickwork import RunStatus, Tickwork
+from tickwork.errors import OutcomeUnknown, StoreUnavailable
+from tickwork.stores.memory import MemoryStore
+from tickwork.testing import ManualClock
+
+
+class FaultyStore(MemoryStore):
+    """Does what it is asked to, but its answers to some verbs get lost on the way."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.faults: dict[str, list[Exception]] = {}
+        self.repeats: list[bool] = []
+
+    def claim(self, *args: Any, **said: Any) -> Any:
+        claims = super().claim(*args, **said)
+        self._fail("claim")
+        return claims
+
+    def record(self, steps: Any, *, is_repeat: bool = False) -> Any:
+        self.repeats.append(is_repeat)
+        lost = super().record(steps, is_repeat=is_repeat)
+        self._fail("record")
+        return lost
+
+    def _fail(self, verb: str) -> None:
+        if self.faults.get(verb):
+            raise self.faults[verb].pop()
+
+
+def unknown() -> Exception:
+    return OutcomeUnknown("memory://", "the line went dead")
+
+
+@pytest.fixture
+def store():
+    return FaultyStore(ManualClock())
+
+
+@pytest.fixture
+def app(store):
+    with Tickwork("memory://", store=store, clock=store._clock) as app:
+        yield app
+
+
+class TestLostAnswers:
+    """What was done though the answer was lost is found again, and not done twice."""
+
+    def test_claims_whose_answer_was_lost_are_found_again(self, app, store):
+        run = app.schedule("work", lambda: "done").dispatch()
+        store.faults["claim"] = [unknown()]
+
+        assert app.run() == 1
+        assert run.result() == "done"
+
+    def test_a_record_whose_answer_was_lost_is_repeated_and_says_so(self, app, store):
+        run = app.schedule("work", lambda: "done").dispatch()
+        store.faults["record"] = [unknown(), unknown()]
+
+        assert app.run() == 1
+        assert store.repeats == [False, True, True]
+        assert run.result() == "done"
+
+    def test_the_caller_is_told_when_no_answer_comes_at_all(self, app, store):
+        app.schedule("work", lambda: "done").dispatch()
+        store.faults["record"] = [unknown() for _ in range(20)]
+
+        with pytest.raises(OutcomeUnknown):
+            app.run()
+
+    def test_outcomes_are_tried_once_more_when_the_store_went_away(self, app, store):
+        run = app.schedule("work", lambda: "done").dispatch()
+        store.faults["record"] = [StoreUnavailable("memory://", "restarting")]
+
+        with pytest.raises(StoreUnavailable):
+            app.run()
+
+        assert run.status is RunStatus.COMPLETED
+
+
+class TestIdlePasses:
+    """A pass that moved nothing says so; one that staged, fired or claimed does not."""
+
+    def test_nothing_to_do(self, app):
+        assert app._services.passes(10).is_idle
+
+    def test_a_run_was_claimed(self, app):
+        app.schedule("work", lambda: None).dispatch()
+
+        assert not app._services.passes(10).is_idle
+
+    def test_a_schedule_fired_though_its_run_is_due_later(self, app, store):
+        app.schedule("work", lambda: None).hourly().jitter(3000)
+        app.run()
+        store._clock.advance(hours=1)
+
+        passed = app._services.passes(10)
+
+        assert passed.steps == []
+        assert not passed.is_idle
+
+    def test_what_nobody_here_may_take_is_ready_and_moves_nothing(self, app):
+        app.remote("elsewhere").dispatch()
+
+        assert app._services.passes(10).is_idle
+        assert app._services.once.look_ahead().is_due
