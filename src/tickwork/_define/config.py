@@ -3,26 +3,32 @@
 Everything that is wrong is found before anything is taken in, and told together.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
 from tickwork._define.definition import Definition, Entry, schedule_spec
 from tickwork._define.document import Document, shown
-from tickwork._define.options import SCHEDULE_WORDS, WORDS, JobOptions, options_by_name
+from tickwork._define.imports import FAULTY, imported_at
+from tickwork._define.options import (
+    SCHEDULE_WORDS,
+    WORDS,
+    JobOptions,
+    names_taken_by,
+    options_by_name,
+)
 from tickwork._define.registry import Registry, entry_for
-from tickwork._define.resolve import handler_of, import_handler
+from tickwork._define.resolve import handler_of
 from tickwork._define.timings import WORDS as TIMING_WORDS
 from tickwork._define.timings import Symbols, check_pattern, timing_at
 from tickwork._define.toml_places import Path
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork._domain.schedules.timing import Timing
-from tickwork.errors import ArgumentError, HandlerNotFound, InvalidOption, TickworkError
+from tickwork.errors import ArgumentError, InvalidOption, TickworkError
 
 TABLES: Final = ("tickwork", "symbols", "jobs", "schedules")
 
@@ -128,7 +134,7 @@ class _Reader:
         for alias in options.aliases:
             self._take_name((*path, "aliases"), alias, path)
         self._job_names.update(options.aliases, () if name is None else (name,))
-        if target is _FAULTY or name is None:
+        if target is FAULTY or name is None:
             return None
         place = self._document.place(path)
         entry = entry_for(name, target, place=place, options=options, timing=timing)
@@ -223,16 +229,16 @@ class _Reader:
     # ------------------------------------------------------------ handlers
 
     def _target(self, path: Path, table: Mapping[str, Any], name: str | None) -> object:
-        """What the class or handler names; ``_FAULTY`` when it is wrong."""
+        """What the class or handler names; ``FAULTY`` when it is wrong."""
         keys = [key for key in ("class", "handler") if key in table]
         if len(keys) > 1:
             self._document.fault((*path, "handler"), "It has a class, and a handler too.")
-            return _FAULTY
+            return FAULTY
         if not keys:
             return self._target_by_type(path, name)
-        target = self._imported((*path, keys[0]), table[keys[0]])
-        if target is _FAULTY:
-            return _FAULTY
+        target = imported_at(self._document, (*path, keys[0]), table[keys[0]])
+        if target is FAULTY:
+            return FAULTY
         job = self._registry.job_of(target)
         if job is not None:
             self._document.fault(
@@ -240,50 +246,24 @@ class _Reader:
                 f"{table[keys[0]]} is the job {job!r} already. Say when it is due under "
                 f"[[schedules]], with job = {job!r}.",
             )
-            return _FAULTY
+            return FAULTY
         try:
             handler_of(target)
         except TickworkError as error:
             self._document.note((*path, keys[0]), error)
-            return _FAULTY
+            return FAULTY
         return target
 
     def _target_by_type(self, path: Path, name: str | None) -> object:
         if name is None:
-            return _FAULTY
+            return FAULTY
         with self._document.noting(path):
             if self._registry.supporter(name) is not None:
                 return None
             self._document.fault(
                 path, "It names no class: add class = 'package.module:Name', or a handler."
             )
-        return _FAULTY
-
-    def _imported(self, path: Path, said: object) -> object:
-        """What a path leads to. A typo must not wait for the first firing."""
-        if not isinstance(said, str):
-            key = [part for part in path if isinstance(part, str)][-1]
-            self._document.fault(
-                path, f"{key} is a path, not {shown(said)}. Write 'package.module:Name'."
-            )
-            return _FAULTY
-        module = said.partition(":")[0]
-        try:
-            return import_handler(said)
-        except HandlerNotFound as error:
-            package, dot, name = said.rpartition(".")
-            reason = f"{error.what} {error.reason}"
-            if ":" not in said:
-                reason += f" Did you mean '{package}:{name}'?" if dot else f" {error.fix}"
-            elif _is_being_imported(module):
-                reason += f" {_TOO_EARLY}"
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # a module may do anything
-            reason = f"{module} cannot be imported: {type(error).__name__}: {error}."
-            named = getattr(error, "name", None) or ""
-            if _is_being_imported(named) or "partially initialized module" in str(error):
-                reason += f" {_TOO_EARLY}"
-        self._document.fault(path, reason)
-        return _FAULTY
+        return FAULTY
 
     # ------------------------------------------------------------ options
 
@@ -301,7 +281,7 @@ class _Reader:
                 continue
             with self._document.noting((*path, key)):
                 value = self._value(path, key, table[key])
-                if value is not None:
+                if value is not None and self._has_known_keys((*path, key), word, value):
                     options_by_name({word: value}).spec("job", args="{}")
                     said[word] = value
         return options_by_name(said)
@@ -318,10 +298,24 @@ class _Reader:
             return self._hooks((*path, key), value)
         return value
 
+    def _has_known_keys(self, path: Path, word: str, value: Any) -> bool:
+        """Whether a table of a word's arguments, or each in a list, names only what there is."""
+        before = self._document.fault_count
+        names = names_taken_by(word)
+        tables = [(path, value)]
+        if isinstance(value, list):
+            tables = [((*path, position), each) for position, each in enumerate(value)]
+        for here, table in tables:
+            if isinstance(table, dict) and names:
+                self._document.check_keys(here, table, names)
+        return self._document.fault_count == before
+
     def _hooks(self, path: Path, value: Any) -> list[Any] | None:
         said = value if isinstance(value, list) else [value]
-        found = [self._imported((*path, place), each) for place, each in enumerate(said)]
-        return None if _FAULTY in found else found
+        found = [
+            imported_at(self._document, (*path, place), each) for place, each in enumerate(said)
+        ]
+        return None if any(each is FAULTY for each in found) else found
 
     def _timing(self, path: Path, table: Mapping[str, Any]) -> Timing:
         if "run" not in table:
@@ -339,18 +333,11 @@ class _Reader:
             before = self._document.fault_count
             for key in table:
                 word = _ALSO.get(key, key)
-                if word in entry.options.said:
-                    value = self._value(path, key, table[key])
+                value = self._value(path, key, table[key]) if word in entry.options.said else None
+                if value is not None:
                     only = options_by_name({word: value})
                     with self._document.noting((*path, key)):
-                        self._registry.tried(
-                            Entry(
-                                name=entry.name,
-                                target=entry.target,
-                                place=entry.place,
-                                options=only,
-                            )
-                        )
+                        self._registry.tried(replace(entry, options=only))
             if self._document.fault_count == before:
                 self._document.note(path, error)
             return None
@@ -380,18 +367,6 @@ class _Reader:
 
 
 _NO_TIMING: Final = Timing()
-_FAULTY: Final = object()
-"""Stands for a value that is wrong, and was noted."""
-
-_TOO_EARLY: Final = (
-    "It is still being imported: load the file when all modules are, for example at the end of "
-    "the main one."
-)
-
-
-def _is_being_imported(module: str) -> bool:
-    spec = getattr(sys.modules.get(module), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
 
 
 def _other(key: str, table: Mapping[str, Any]) -> str:

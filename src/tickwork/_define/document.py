@@ -85,7 +85,10 @@ class Document:
             self.note(path, error)
 
     def note(self, path: Path, error: TickworkError) -> None:
-        """Note an error as a fault of what stands there."""
+        """Note an error as a fault of what stands there, or of the option in it."""
+        option = getattr(error, "option", "")
+        if (*path, option) in self._lines:
+            path = (*path, option)
         if isinstance(error, NaiveDatetime):
             self.fault(path, f"{error.what} Write it with one: 2026-01-01T09:00:00+01:00.")
         else:

@@ -231,7 +231,8 @@ class TestOptions:
             ("max_running_time = -1", "no attempt is over in no time"),
             ("queue = 5", "queue=5 cannot be: a name is a string."),
             ("priority = 1_000_000", "it lies between -32,767 and 32,767"),
-            ("retries = { max = 5, bas = 2 }", "it takes no 'bas'. Did you mean 'base'?"),
+            ("retries = { max = 5, bas = 2 }", "There is no 'bas' here. Did you mean 'base'?"),
+            ("tags = { a = 1 }", "it is a text, or a list of texts."),
             ('overlap = "skipp"', "Did you mean 'skip'?"),
             ('tags = ["a", "a"]', "at most 20, each once"),
             ('when = "0 9 * * *"', "It has no ':' between the module and the name."),
@@ -268,6 +269,29 @@ class TestOptions:
 
         assert found.startswith("line 4: ")
         assert fault in found
+
+    @pytest.mark.parametrize(
+        ("said", "line", "fault"),
+        [
+            ("[jobs.retries]\nmax = 5\nbas = 2", 5, "There is no 'bas' here."),
+            ("[jobs.retries]\nmax = 5\nbase = -2", 5, "a delay cannot be negative."),
+            ("[jobs.retries]\nbase = 2", 3, "'max' is missing."),
+            ("concurrency = [\n  1,\n  { slot = 1 },\n]", 5, "Did you mean 'slots'?"),
+            ("[jobs.unique]\nby = []\nwithin = 0", 5, "a window is longer than nothing."),
+        ],
+    )
+    def test_what_is_inside_a_table_has_its_own_line(self, said, line, fault):
+        [found] = faults_of(a_job(said))
+
+        assert found.startswith(f"line {line}: ")
+        assert fault in found
+
+    def test_a_word_that_says_nothing_hides_no_other_fault(self):
+        said = "max_running_time = 0\ntimeout = 5\nargs = { knd = 1 }"
+
+        [fault] = faults_of(a_job(said))
+
+        assert fault.startswith("line 5: ")
 
     def test_each_element_of_a_list_has_its_own_line(self):
         text = a_job(f'on_error = [\n  "{HERE}:report",\n  "{HERE}:reprot",\n]')
