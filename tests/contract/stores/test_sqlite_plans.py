@@ -71,6 +71,7 @@ PLANS = {
         {"ids": IDS},
         ["tickwork_run USING PRIMARY", "tickwork_history USING PRIMARY", "tickwork_log USING"],
     ),
+    "prune_keys": ({"before": NOW, "limit": 10}, ["tickwork_unique_until"]),
     "old_runs": ({"before": NOW, "limit": 10}, ["tickwork_history_ended"]),
     "get_runs": ({"ids": IDS}, ["tickwork_run USING PRIMARY", "tickwork_history USING PRIMARY"]),
     "count_phases": (
