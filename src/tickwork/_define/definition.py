@@ -67,6 +67,7 @@ class Definition:
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    is_simple: bool = False  # a plain function, and nothing around it
 
     @property
     def name(self) -> str:
@@ -133,6 +134,7 @@ def defined(
         size_max=size_max,
         redacted=redact,
         defaults=dict(options.args),
+        is_simple=options.is_plain and handler.is_simple,
     )
 
 

@@ -7,7 +7,15 @@ from typing import Any, Final, NamedTuple
 
 from tickwork._define.context import Desk, RunContext
 from tickwork._define.definition import Definition
-from tickwork._domain.outcome import Canceled, Failed, Interrupted, Outcome, OutcomeKind, Succeeded
+from tickwork._domain.outcome import (
+    Canceled,
+    Failed,
+    Interrupted,
+    Outcome,
+    PutOff,
+    Skipped,
+    Succeeded,
+)
 from tickwork._domain.retry import NO_RETRY, NoRetry
 from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition, expiry, settle
@@ -72,16 +80,22 @@ class Attempts:
         """The step that an outcome means."""
         if begun.ctx.has_seen_cancel and isinstance(outcome, Succeeded):
             outcome = Canceled("Its handler saw the request, and stopped.")
-        step = self._settled(begun.claim, begun.definition, outcome)
-        if step.outcome in {OutcomeKind.SKIPPED, OutcomeKind.PUT_OFF}:
-            return step  # no attempt was made
-        return step._replace(started_at=begun.started_at)
+        # Where a filter held it back, no attempt was made.
+        started_at = None if isinstance(outcome, Skipped | PutOff) else begun.started_at
+        return self._settled(begun.claim, begun.definition, outcome, started_at=started_at)
 
     def give_back(self, claim: Claim, outcome: Interrupted) -> Transition:
         """The step of a claim that goes back without an attempt."""
         return self._settled(claim, None, outcome)
 
-    def _settled(self, claim: Claim, definition: Definition | None, outcome: Outcome) -> Transition:
+    def _settled(
+        self,
+        claim: Claim,
+        definition: Definition | None,
+        outcome: Outcome,
+        *,
+        started_at: datetime | None = None,
+    ) -> Transition:
         retry = NO_RETRY if definition is None else definition.spec.retry
         if retry is not NO_RETRY and not isinstance(retry, NoRetry):
             # Whoever dispatched it may not have known the policy; the job itself does.
@@ -93,6 +107,7 @@ class Attempts:
             now=self._clock.now(),
             retry=retry,
             random=self._chance(),
+            started_at=started_at,
             is_cancel_requested=is_canceled,
         )
 
