@@ -274,6 +274,13 @@ class TestRulesOfAnotherVersion:
 
         assert app.run() == 1
 
+    def test_whoever_waits_for_the_next_firing_rests_all_the_same(self, app, clock):
+        clock.advance(hours=1)
+        timer = app._services.timer
+        timer.step()
+
+        assert timer.seconds_left(1.0) >= 0.05
+
     def test_what_needs_the_rule_says_so(self, app):
         with pytest.raises(InvalidSchedule, match="newer version"):
             app.schedules.preview("digest")

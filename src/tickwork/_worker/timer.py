@@ -10,6 +10,8 @@ from tickwork._worker.reporting import Reporter
 from tickwork.stores.contract import Store
 
 STAGE_MAX: Final = 5_000
+SET_ASIDE_FOR: Final = 0.1
+"""Seconds after which a schedule that could not be fired here is looked at again."""
 
 
 class Timer:
@@ -29,10 +31,12 @@ class Timer:
         self._tick = tick
         self._next_firing_at = next_firing_at
         self._reporter = reporter
+        self._has_set_aside = False
 
     def step(self) -> bool:
         """Do what is due; whether runs became ready."""
         plan = self._tick()
+        self._has_set_aside = bool(plan.set_aside)
         self._reporter.fired(plan, at=self._clock.now())
         staged = self._store.stage(now=self._clock.now(), limit=STAGE_MAX)
         return bool(plan.runs or staged)
@@ -44,4 +48,6 @@ class Timer:
         due = [moment for moment in found if moment is not None]
         if not due:
             return longest
-        return min(max((min(due) - now).total_seconds(), 0.0), longest)
+        # What was set aside stays due, perhaps for days: whoever waited for it would not rest.
+        shortest = SET_ASIDE_FOR if self._has_set_aside else 0.0
+        return min(max((min(due) - now).total_seconds(), shortest), longest)
