@@ -33,6 +33,10 @@ class Desk(Protocol):
         """The same for an async connection."""
         ...
 
+    def has_landed(self, claim: Claim) -> bool:
+        """Whether the run was completed under this claim, for everybody to see."""
+        ...
+
     def is_canceled(self, run_id: RunId) -> bool:
         """Whether somebody asked that this run be stopped."""
         ...
@@ -58,10 +62,12 @@ class RunContext:
         "attempt",
         "attempts_max",
         "deadline",
+        "has_landed",
         "has_seen_cancel",
         "job",
         "log",
         "nominal_at",
+        "output",
         "queue",
         "run_id",
         "schedule",
@@ -92,6 +98,8 @@ class RunContext:
         self.args = args
         self.deadline = deadline
         self.has_seen_cancel = False
+        self.has_landed = False  # once looked: whether what complete() did was committed
+        self.output: Any = None  # what complete() was given
         # Records of any logger are kept with the run; this one names it, too.
         self.log = logging.getLogger(LOGGER)
 
@@ -138,22 +146,29 @@ class RunContext:
         """Finish this run in a transaction of your own: your writes and it, or neither.
 
         Commit before the handler returns. When it returns and the run is still there, you
-        have rolled back, and the attempt failed.
+        have rolled back, and the attempt failed. Once it is committed the run is completed,
+        whatever the handler does or raises afterwards.
 
         Raises:
-            LeaseLost: Another worker has the run by now. Roll back.
+            LeaseLost: Another worker has the run by now, or has finished it. Roll back.
+            WrongConnection: It leads to another database.
         """
         stored = None if result is None else encode(result)
         if not self._desk.complete(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed = True
+        self._is_completed, self.output = True, result
 
     async def complete_async(self, *, connection: object, result: Any = None) -> None:
         """The same in a transaction of an async connection."""
         stored = None if result is None else encode(result)
         if not await self._desk.complete_async(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed = True
+        self._is_completed, self.output = True, result
+
+    def look_again(self) -> bool:
+        """Look whether what :meth:`complete` did was committed. For engines."""
+        self.has_landed = self._desk.has_landed(self._claim)
+        return self.has_landed
 
     def _save(self, *, progress: str | None = None, checkpoint: str | None = None) -> None:
         if not self._desk.save(self._claim, progress=progress, checkpoint=checkpoint):

@@ -11,6 +11,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import Clock
+from tickwork._worker.completing import look_after
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LINES_MAX, LogKeeper
 from tickwork._worker.reporting import Reporter
@@ -61,7 +62,8 @@ class Writer:
             return 0
         self._keep_log()
         try:
-            lost = self._recorded(steps, is_repeat=is_repeat)
+            looked = look_after(self._store, steps)
+            lost = self._recorded(looked.unwritten, is_repeat=is_repeat)
         except OutcomeUnknown:
             self._unsure.append(tuple(steps))
             raise
@@ -73,7 +75,8 @@ class Writer:
             raise
         for step in steps:
             self._held.drop(step.claim.run_id)
-        self._reporter.recorded(steps, lost=lost, at=self._clock.now())
+        written = [*looked.landed, *looked.unwritten] if looked.landed else looked.unwritten
+        self._reporter.recorded(written, lost=lost, at=self._clock.now())
         return len(steps)
 
     def _taken(self) -> list[Transition]:

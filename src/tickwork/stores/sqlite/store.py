@@ -107,6 +107,10 @@ class SqliteStore(SqlStore):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
+        installed = self.schema_version()
+        if installed >= SCHEMA_VERSION:
+            # Whoever holds the write lock, be it in this very thread, is not waited for.
+            return installed
         with self._writer.transaction():
             installed, _ = self._versions()
             for step in migrations(_PACKAGE, prefix=self._prefix):
