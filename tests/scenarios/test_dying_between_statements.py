@@ -319,7 +319,7 @@ def a_pruning(store: Store, clock: ManualClock) -> Deed:
 GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Deed], int]]] = {
     "enqueue": (an_enqueue, 4),
     "claim": (a_claim, 8),
-    "record": (a_record, 15),
+    "record": (a_record, 14),
     "fire": (a_firing, 8),
     "cancel": (a_cancel, 7),
     "reap": (a_reaping, 8),

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from types import SimpleNamespace, UnionType
 from typing import (
@@ -62,6 +62,10 @@ class Parameters:
     context: str | None = None
     secrets: frozenset[str] = frozenset()
     by_position: int = 0  # how many of the names can be passed without them
+    known: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", frozenset(self.names))
 
     def bind(self, job: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name; what is missing may still come from the definition."""
@@ -80,12 +84,11 @@ class Parameters:
         Raises:
             ArgumentError: One is missing, or there is one that the handler does not take.
         """
-        if not self.takes_any:
-            unknown = given.keys() - set(self.names)
-            if unknown:
-                raise self._wrong(job, f"it takes no argument {min(unknown)!r}.")
-        missing = self.required - given.keys()
-        if missing:
+        if not (self.takes_any or self.known.issuperset(given)):
+            unknown = given.keys() - self.known
+            raise self._wrong(job, f"it takes no argument {min(unknown)!r}.")
+        if not self.required <= given.keys():
+            missing = self.required - given.keys()
             names = ", ".join(repr(name) for name in self.names if name in missing)
             raise self._wrong(job, f"{names} {'is' if len(missing) == 1 else 'are'} missing.")
 

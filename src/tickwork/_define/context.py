@@ -54,26 +54,8 @@ class RunContext:
     that was dispatched.
     """
 
-    __slots__ = (
-        "_claim",
-        "_desk",
-        "_is_completed",
-        "args",
-        "attempt",
-        "attempts_max",
-        "deadline",
-        "has_landed",
-        "has_seen_cancel",
-        "job",
-        "log",
-        "nominal_at",
-        "output",
-        "queue",
-        "run_id",
-        "schedule",
-        "target",
-        "tenant",
-    )
+    # Made for every attempt, so it takes no more than it must: the claim knows the rest.
+    __slots__ = ("_claim", "_completed", "_desk", "args", "deadline", "has_seen_cancel")
 
     def __init__(
         self,
@@ -85,31 +67,73 @@ class RunContext:
     ) -> None:
         self._claim = claim
         self._desk = desk
-        self._is_completed = False
-        self.run_id = claim.run_id
-        self.job = claim.job
-        self.queue = claim.queue
-        self.tenant = claim.tenant
-        self.schedule = claim.schedule
-        self.nominal_at = claim.nominal_at
-        self.target = claim.target
-        self.attempt = claim.attempt
-        self.attempts_max = claim.attempts_max
+        self._completed: tuple[Any] | None = None  # with what
         self.args = args
         self.deadline = deadline
         self.has_seen_cancel = False
-        self.has_landed = False  # once looked: whether what complete() did was committed
-        self.output: Any = None  # what complete() was given
-        # Records of any logger are kept with the run; this one names it, too.
-        self.log = logging.getLogger(LOGGER)
 
     def __repr__(self) -> str:
         return f"RunContext({self.job!r}, run {self.run_id}, attempt {self.attempt})"
 
     @property
+    def run_id(self) -> RunId:
+        """The id of the run."""
+        return self._claim.run_id
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self._claim.job
+
+    @property
+    def queue(self) -> str:
+        """The queue in which the run waited."""
+        return self._claim.queue
+
+    @property
+    def tenant(self) -> str:
+        """The tenant on whose behalf it runs; empty when there is none."""
+        return self._claim.tenant
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that fired it; None for a run that was dispatched."""
+        return self._claim.schedule
+
+    @property
+    def nominal_at(self) -> datetime | None:
+        """The instant of the schedule for which it stands."""
+        return self._claim.nominal_at
+
+    @property
+    def target(self) -> str | None:
+        """What it is about: an id of yours."""
+        return self._claim.target
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._claim.attempt
+
+    @property
+    def attempts_max(self) -> int:
+        """How many attempts the run has."""
+        return self._claim.attempts_max
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger. Records of any other are kept with the run just the same."""
+        return logging.getLogger(LOGGER)
+
+    @property
     def is_completed(self) -> bool:
         """Whether :meth:`complete` was called: the caller's transaction has the last word."""
-        return self._is_completed
+        return self._completed is not None
+
+    @property
+    def output(self) -> Any:
+        """What :meth:`complete` was given."""
+        return None if self._completed is None else self._completed[0]
 
     def is_canceled(self) -> bool:
         """Whether somebody asked that this run be stopped. A long handler looks now and then.
@@ -156,19 +180,18 @@ class RunContext:
         stored = None if result is None else encode(result)
         if not self._desk.complete(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed, self.output = True, result
+        self._completed = (result,)
 
     async def complete_async(self, *, connection: object, result: Any = None) -> None:
         """The same in a transaction of an async connection."""
         stored = None if result is None else encode(result)
         if not await self._desk.complete_async(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed, self.output = True, result
+        self._completed = (result,)
 
     def look_again(self) -> bool:
         """Look whether what :meth:`complete` did was committed. For engines."""
-        self.has_landed = self._desk.has_landed(self._claim)
-        return self.has_landed
+        return self._desk.has_landed(self._claim)
 
     def _save(self, *, progress: str | None = None, checkpoint: str | None = None) -> None:
         if not self._desk.save(self._claim, progress=progress, checkpoint=checkpoint):

@@ -34,6 +34,7 @@ class Entry:
     timing: Timing = NO_TIMING
     job: str = ""
     is_adhoc: bool = False
+    is_remote: bool = False  # another program defines it
     loading: object = None  # tells two loadings of the handler's module apart
 
     @property
@@ -64,9 +65,11 @@ class Definition:
     options: JobOptions
     place: str
     is_adhoc: bool = False
+    is_remote: bool = False
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    is_simple: bool = False  # a plain function, and nothing around it
 
     @property
     def name(self) -> str:
@@ -130,9 +133,11 @@ def defined(
         options=options,
         place=entry.place,
         is_adhoc=entry.is_adhoc,
+        is_remote=entry.is_remote,
         size_max=size_max,
         redacted=redact,
         defaults=dict(options.args),
+        is_simple=options.is_plain and handler.is_simple,
     )
 
 

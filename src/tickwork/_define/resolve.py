@@ -40,6 +40,11 @@ class Handler:
     kind: type | None = None  # the class of which an instance is needed
     method: str = ""
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether it can be called as it is, and answers at once."""
+        return self.kind is None and not (self.is_async or self.takes_run or self.is_verdict)
+
     def callable_for(self, construct: Construct) -> Callable[..., Any]:
         """What to call this time."""
         if self.kind is None:

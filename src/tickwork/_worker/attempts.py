@@ -13,7 +13,8 @@ from tickwork._domain.outcome import (
     Failed,
     Interrupted,
     Outcome,
-    OutcomeKind,
+    PutOff,
+    Skipped,
     Succeeded,
 )
 from tickwork._domain.retry import NO_RETRY, NoRetry
@@ -91,16 +92,22 @@ class Attempts:
         return self._step(begun, SUCCEEDED)._replace(undone=self._step(begun, undone))
 
     def _step(self, begun: Begun, outcome: Outcome) -> Transition:
-        step = self._settled(begun.claim, begun.definition, outcome)
-        if step.outcome in {OutcomeKind.SKIPPED, OutcomeKind.PUT_OFF}:
-            return step  # no attempt was made
-        return step._replace(started_at=begun.started_at)
+        # Where a filter held it back, no attempt was made.
+        started_at = None if isinstance(outcome, Skipped | PutOff) else begun.started_at
+        return self._settled(begun.claim, begun.definition, outcome, started_at=started_at)
 
     def give_back(self, claim: Claim, outcome: Interrupted) -> Transition:
         """The step of a claim that goes back without an attempt."""
         return self._settled(claim, None, outcome)
 
-    def _settled(self, claim: Claim, definition: Definition | None, outcome: Outcome) -> Transition:
+    def _settled(
+        self,
+        claim: Claim,
+        definition: Definition | None,
+        outcome: Outcome,
+        *,
+        started_at: datetime | None = None,
+    ) -> Transition:
         retry = NO_RETRY if definition is None else definition.spec.retry
         if retry is not NO_RETRY and not isinstance(retry, NoRetry):
             # Whoever dispatched it may not have known the policy; the job itself does.
@@ -112,6 +119,7 @@ class Attempts:
             now=self._clock.now(),
             retry=retry,
             random=self._chance(),
+            started_at=started_at,
             is_cancel_requested=is_canceled,
         )
 

@@ -33,6 +33,7 @@ class KnownJobs:
         self._defined: Mapping[str, Definition] = {}
         self._found: dict[str, Definition] = {}
         self._strangers: set[str] = set()
+        self._known: dict[str, Definition] = {}
         self._specs: dict[str, JobSpec] = {}
         self._names: dict[bool | None, tuple[str, ...]] = {}
         self._lease_by_job: dict[str, timedelta] = {}
@@ -56,8 +57,8 @@ class KnownJobs:
         self._refresh()
 
     def find(self, name: str) -> Definition | None:
-        """The definition of a job."""
-        return self._registry.definitions().get(name) or self._found.get(name)
+        """The definition of a job that :meth:`names` has named."""
+        return self._known.get(name)
 
     def specs(self) -> Mapping[str, JobSpec]:
         """Specs by name, old names included."""
@@ -88,7 +89,7 @@ class KnownJobs:
             return
         self._defined = defined
         self._strangers.clear()
-        known = {**self._found, **defined}
+        known = self._known = {**self._found, **defined}
         self._specs = {name: definition.spec for name, definition in known.items()}
         self._names = {
             None: tuple(known),

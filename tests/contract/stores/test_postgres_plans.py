@@ -135,6 +135,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("release_worker", {"worker": ANN, "now": NOW}, "tickwork_run_lease"),
     ("held_slots", {"ids": some()}, "tickwork_slot_pkey"),
     ("count_slots", {"keys": ["job:job1=1"]}, "tickwork_slot_key"),
+    ("slots_and_limits", {"keys": ["job:job1=1", "job:job2=2"]}, "tickwork_slot_key"),
     ("delete_slots", {"many": many("job:job1=1")}, "Tid Scan on tickwork_slot"),
     ("block_runs", {"many": [("key", run_id) for run_id in some()]}, "tickwork_run_pkey"),
     ("let_out", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),

@@ -46,6 +46,7 @@ PLANS = {
     "completed_runs": ({"ids": IDS}, ["SEARCH tickwork_history USING PRIMARY KEY"]),
     "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_lease"]),
     "count_slots": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
+    "slots_and_limits": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
     "keys_blocked": ({"limit": 10}, ["tickwork_run_blocked"]),
     "overlap_holders": ({"keys": '["k"]'}, ["tickwork_run_overlap"]),
     "key_holders": ({"keys": '["k"]', "now": NOW}, ["SEARCH tickwork_unique USING PRIMARY KEY"]),
