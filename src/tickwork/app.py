@@ -703,8 +703,7 @@ class Tickwork:
             store = self._opened
             if self.settings.is_installing:
                 store.install()
-            else:
-                store.check_schema()
+            store.check_schema()
             # Leases end by themselves, unless time stands still or nobody else can see them.
             is_beating = not (self._is_elsewhere or is_manual(self._clock))
             made = Services(self, store, self._clock, self._hops, is_beating=is_beating)

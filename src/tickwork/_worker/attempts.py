@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from tickwork._define.context import Desk, RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import (
+    SUCCEEDED,
     Canceled,
     Crashed,
     Failed,
@@ -22,6 +23,7 @@ from tickwork._domain.run import CRASHES_MAX, Claim
 from tickwork._domain.transitions import Transition, expiry, settle
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
+from tickwork.engines.invoke import ROLLED_BACK
 from tickwork.errors import TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
@@ -79,8 +81,18 @@ class Attempts:
 
     def end(self, begun: Begun, outcome: Outcome) -> Transition:
         """The step that an outcome means."""
+        if begun.ctx.is_completed:
+            return self._completed(begun, outcome)
         if begun.ctx.has_seen_cancel and isinstance(outcome, Succeeded):
             outcome = Canceled("Its handler saw the request, and stopped.")
+        return self._step(begun, outcome)
+
+    def _completed(self, begun: Begun, outcome: Outcome) -> Transition:
+        # The handler's own transaction has the last word, and whoever writes steps asks for it.
+        undone = Failed(ROLLED_BACK) if isinstance(outcome, Succeeded) else outcome
+        return self._step(begun, SUCCEEDED)._replace(undone=self._step(begun, undone))
+
+    def _step(self, begun: Begun, outcome: Outcome) -> Transition:
         # Where a filter held it back, no attempt was made.
         started_at = None if isinstance(outcome, Skipped | PutOff) else begun.started_at
         return self._settled(begun.claim, begun.definition, outcome, started_at=started_at)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tickwork._domain.run import Claim
+from tickwork._domain.status import RunStatus
 from tickwork._kernel.clock import Clock
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
@@ -32,6 +33,13 @@ class StoreDesk:
         """The same for an async connection."""
         borrowed = self._store.using_async(connection)
         return await borrowed.complete(claim, now=self._clock.now(), result=result)
+
+    def has_landed(self, claim: Claim) -> bool:
+        """Whether the run was completed under this claim, for everybody to see."""
+        run = self._store.get_run(claim.run_id)
+        if run is None:
+            return False
+        return run.status is RunStatus.COMPLETED and run.token == claim.token
 
     def shall_stop(self, claim: Claim) -> bool:
         """Whether somebody asked that this run be stopped, or it is no longer ours."""

@@ -11,6 +11,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import Clock
+from tickwork._worker.completing import look_after
 from tickwork._worker.held import HeldRun, HeldRuns
 from tickwork._worker.keeping import LINES_MAX, LogKeeper
 from tickwork._worker.reporting import Reporter
@@ -86,7 +87,8 @@ class Writer:
             return 0
         try:
             self.keep_log()
-            lost = self._store.record(steps, is_repeat=is_repeat)
+            looked = look_after(self._store, steps)
+            lost = self._store.record(looked.unwritten, is_repeat=is_repeat)
         except OutcomeUnknown:
             self._again.append(steps)
             raise
@@ -100,7 +102,8 @@ class Writer:
             self._part(steps, fault)
             return len(steps)
         self._held.drop_all([step.claim for step in steps])
-        self._reporter.recorded(steps, lost=lost, at=self._clock.now())
+        written = [*looked.landed, *looked.unwritten] if looked.landed else looked.unwritten
+        self._reporter.recorded(written, lost=lost, at=self._clock.now())
         return len(steps)
 
     def keep_log(self) -> None:

@@ -31,10 +31,11 @@ from tickwork._domain.outcome import (
     outcome_of_exception,
     outcome_of_result,
 )
-from tickwork.errors import RunFailed
+from tickwork.errors import RunFailed, StoreError
 
 _log: Final = logging.getLogger("tickwork.run")
 _HERE: Final = str(Path(__file__).parent)
+ROLLED_BACK: Final = "Its handler completed it in a transaction that was not committed."
 _SECRET_MIN: Final = 4
 """Characters below which a secret is not looked for in a text: it would hide half of it."""
 
@@ -83,6 +84,9 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
             error = RunFailed(ctx.run_id, status="failed", reason=outcome.error)
         elif isinstance(result, JobResult):
             result = result.output
+    if ctx.is_completed:
+        outcome, error = yield from _looked_at(ctx, outcome, error)
+        result = ctx.output if result is None else result
     if isinstance(outcome, Succeeded):
         yield from _called(options.success, ctx, result)
     elif isinstance(outcome, Failed):
@@ -118,8 +122,14 @@ def simple_attempt(
 
 def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> Attempt:
     """The hooks that are called when an attempt was ended from outside."""
+    error: BaseException | None = None
     if isinstance(outcome, Failed):
         error = RunFailed(ctx.run_id, status="failed", reason=outcome.error)
+    if ctx.is_completed:
+        outcome, error = yield from _looked_at(ctx, outcome, error)
+    if isinstance(outcome, Succeeded):
+        yield from _called(definition.options.success, ctx, ctx.output)
+    elif isinstance(outcome, Failed):
         yield from _called(definition.options.error, ctx, error)
     yield from _called(definition.options.after, ctx, outcome)
     return outcome
@@ -238,6 +248,28 @@ def _called(hooks: tuple[Hook, ...], *facts: Any) -> Generator[Call, Any, None]:
 
 
 # ---------------------------------------------------------------- outcomes
+
+
+def _looked_at(
+    ctx: RunContext, outcome: Outcome, error: BaseException | None
+) -> Generator[Call, Any, tuple[Outcome, BaseException | None]]:
+    """What came of an attempt whose handler completed the run in a transaction of its own.
+
+    That has the last word. Hooks are told what it said, so they wait for this look.
+    """
+    try:
+        has_landed = yield Call(ctx.look_again)
+    except StoreError:
+        # The database went. Whoever records the outcome looks once more.
+        return outcome, error
+    if not has_landed:
+        if not isinstance(outcome, Succeeded):
+            return outcome, error
+        undone = Failed(ROLLED_BACK)
+        return undone, RunFailed(ctx.run_id, status="failed", reason=undone.error)
+    if error is not None:
+        _log.error("The run was completed; what its handler did afterwards failed: %r", error)
+    return SUCCEEDED, None
 
 
 def _outcome_of(result: object, definition: Definition) -> Succeeded | Failed:
