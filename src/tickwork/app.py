@@ -8,17 +8,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
+from os import PathLike
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from tickwork._client.adding import Inlet
+from tickwork._client.asked import AskedRuns
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
 from tickwork._client.catalog import Catalog
+from tickwork._client.control import Limits, Pauses
 from tickwork._client.decorator import JobDecorator
 from tickwork._client.enqueue import Enqueuer
 from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
 from tickwork._client.locks import TTL_DEFAULT, Lock, Locks
+from tickwork._client.maker import Maker
 from tickwork._client.runs import RunHandle, Runs
+from tickwork._client.schedule_rows import ScheduleRows
+from tickwork._client.schedules import Schedules
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.options import JobOptions, Length
@@ -28,8 +35,8 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
-from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.instants import When
 from tickwork._kernel.loop import Loop
 from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
@@ -51,17 +58,19 @@ from tickwork.engines.inline import InlineEngine
 from tickwork.errors import AlreadyStarted, InvalidOption, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
-from tickwork.settings import RETIRE_AFTER, Settings, read_settings
+from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Pruned
+from tickwork.stores.contract import Pause, Pruned
 
 if TYPE_CHECKING:
     from tickwork._client.asynchronous import AsyncApp
+    from tickwork._define.document import Document
 
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
 
+CONFIG: Final = "tickwork.toml"
 BATCH_MAX: Final = 500
 PRUNE_BATCH: Final = 1_000
 PRUNE_ROUNDS_MAX: Final = 10_000
@@ -80,7 +89,11 @@ class Services:
         self.store = store
         self.clock = clock
         self.catalog = Catalog(
-            store=store, clock=clock, registry=app.registry, timezone=settings.timezone
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
         )
         self.known = KnownJobs(store=store, registry=app.registry)
         self.ticker = Ticker(
@@ -92,6 +105,28 @@ class Services:
         self.inlet = Inlet(store=store, bus=app.events)
         self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
         self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
+        self.schedule_rows = ScheduleRows(
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            maker=Maker(
+                registry=app.registry,
+                timezone=settings.timezone,
+                symbols=app.symbols,
+                size_max=settings.payload_max,
+            ),
+            retire_after=settings.retire_after,
+        )
+        self.schedules = Schedules(
+            store=store,
+            clock=clock,
+            rows=self.schedule_rows,
+            asked=AskedRuns(store=store, registry=app.registry, inlet=self.inlet, runs=self.runs),
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
+        )
+        self.pauses = Pauses(store=store, clock=clock, registry=app.registry)
+        self.limits = Limits(store=store, clock=clock, registry=app.registry)
         self.locks = Locks(store=store, clock=clock)
         self.stats = Stats()
         self.keeper = LogKeeper(now=clock.now)
@@ -189,30 +224,37 @@ class Tickwork:
         self,
         url: str | None = None,
         *,
-        timezone: str = "UTC",
+        timezone: str | None = None,
         install: bool | None = None,
         handler_paths: Iterable[str] | None = None,
-        redact: Iterable[str] = (),
-        payload_max: int = SIZE_MAX,
-        retire_after: Length = RETIRE_AFTER,
+        redact: Iterable[str] | None = None,
+        payload_max: int | None = None,
+        retire_after: Length | None = None,
+        config: str | PathLike[str] | None = None,
         clock: Clock | None = None,
         store: Store | None = None,
     ) -> None:
+        file, source = ({}, "") if config is None else _settings_of(config)
         self.settings: Settings = read_settings(
-            url=url,
-            timezone=timezone,
-            install=install,
-            handler_paths=[_package_of_caller()] if handler_paths is None else handler_paths,
-            redact=redact,
-            payload_max=payload_max,
-            retire_after=retire_after,
+            {
+                "url": url,
+                "timezone": timezone,
+                "install": install,
+                "handler_paths": handler_paths,
+                "redact": redact,
+                "payload_max": payload_max,
+                "retire_after": retire_after,
+            },
+            package=_package_of_caller(),
+            file=file,
+            config=source,
         )
         self.construct: Construct = construct_plainly
         self.symbols: dict[str, Mapping[str, Values]] = dict(SYMBOLS)
         self.events = EventBus()
         self.registry = Registry(
             handler_paths=self.settings.handler_paths,
-            size_max=payload_max,
+            size_max=self.settings.payload_max,
             redact=self.settings.redact,
         )
         self._hops = Hops(lambda: self._opened.connections_max)
@@ -236,9 +278,19 @@ class Tickwork:
     def aio(self) -> "AsyncApp":
         """The same verbs for coroutines: ``await app.aio.dispatch("report")``."""
         # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.async_schedules import (  # noqa: PLC0415
+            AsyncLimits,
+            AsyncSchedules,
+        )
         from tickwork._client.asynchronous import AsyncApp  # noqa: PLC0415
 
-        return AsyncApp(self, self._hops, run_until=self._run_until)
+        return AsyncApp(
+            self,
+            self._hops,
+            run_until=self._run_until,
+            schedules=AsyncSchedules(lambda: self.schedules, self._hops),
+            limits=AsyncLimits(lambda: self.limits, self._hops),
+        )
 
     # ------------------------------------------------------------ defining
 
@@ -306,7 +358,9 @@ class Tickwork:
         What its definition says about queue, priority, limits and uniqueness is not known
         here: say it again, if it says anything.
         """
-        entry = entry_for(checked_name("name", name, forbidden="="), _anything, is_adhoc=True)
+        entry = entry_for(
+            checked_name("name", name, forbidden="="), _anything, is_adhoc=True, is_remote=True
+        )
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
         door = self._door_of(remote)
@@ -317,6 +371,37 @@ class Tickwork:
             symbols=self.symbols,
         )
         return JobBuilder(bench, entry, Job(door, name, _anything))
+
+    @classmethod
+    def from_config(cls, path: str | PathLike[str] = CONFIG, **settings: Any) -> Self:
+        """An application by a file: its settings, and the jobs and schedules it declares.
+
+        What is said here, or in the environment, beats the file.
+
+        Raises:
+            ConfigError: With everything that is wrong with the file, each with its line.
+        """
+        document = _read(path)
+        settings_in(document)
+        # With faulty settings it is an app that nobody gets: the rest is looked at all the same.
+        app = cls(**settings, config=None if document.fault_count else path)
+        app._declare(document)
+        return app
+
+    def load_config(self, path: str | PathLike[str] | None = None) -> list[str]:
+        """Declare the jobs and schedules of a file; return their names.
+
+        Without a path it is the file that the application was made with, or
+        ``tickwork.toml``. Handlers are imported here: load when they can be.
+
+        Raises:
+            ConfigError: With everything that is wrong with it, each with its line. Nothing of
+                it was taken in.
+            DuplicateDefinition: It says something else than code, or another file, does.
+        """
+        document = _read(path or self.settings.config or CONFIG)
+        note_late_settings(document, self.settings)
+        return self._declare(document)
 
     def handler(self, instance: R) -> R:
         """Register a handler for job types: ``supports(job_type)`` and ``handle(run)``."""
@@ -352,6 +437,44 @@ class Tickwork:
     def get_run(self, run_id: str) -> RunHandle:
         """A handle on a run that somebody dispatched."""
         return self.runs.handle(RunId(run_id))
+
+    # ------------------------------------------------------------ operating
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules at run time: make, change, pause, run and look at them."""
+        return self._services.schedules
+
+    @property
+    def limits(self) -> Limits:
+        """How many runs at a time: what an operator says beats code, until it is reset."""
+        return self._services.limits
+
+    def pause(
+        self,
+        *,
+        queue: str | None = None,
+        job: str | None = None,
+        note: str = "",
+        until: When | None = None,
+    ) -> Pause:
+        """Stop a queue or a job: its runs wait until it is resumed, or until an instant.
+
+        Schedules go on to fire; to stop one of those, ``app.schedules.pause(name)``.
+
+        Raises:
+            JobNotFound: There is no such job; the close name is suggested.
+            InvalidOption: ``until`` has passed, or not exactly one of both is named.
+        """
+        return self._services.pauses.pause(queue=queue, job=job, note=note, until=until)
+
+    def resume(self, *, queue: str | None = None, job: str | None = None) -> bool:
+        """Let a queue or a job go on; False when it was not paused."""
+        return self._services.pauses.resume(queue=queue, job=job)
+
+    def pauses(self) -> list[Pause]:
+        """The queues and jobs that are paused now."""
+        return self._services.pauses.list()
 
     # ------------------------------------------------------------ running
 
@@ -599,6 +722,20 @@ class Tickwork:
         self.registry.add_whole(entry)
         return Job(self._door, name, handler)
 
+    def _declare(self, document: "Document") -> list[str]:
+        from tickwork._define.config import declared  # noqa: PLC0415  # as _read
+
+        found = declared(
+            document,
+            registry=self.registry,
+            symbols=self.symbols,
+            timezone=self.settings.timezone,
+        )
+        document.raise_faults()
+        self.registry.add_all(found.entries)
+        self.symbols.update(found.symbols)
+        return [entry.name for entry in found.entries]
+
     def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
         entry = entry_for(name, handler)
         self.registry.add(entry)
@@ -646,7 +783,26 @@ def _anything(**arguments: Any) -> None:
     raise NotImplementedError(f"This process does not define the job ({arguments}).")
 
 
+def _read(path: str | PathLike[str]) -> "Document":
+    # Whoever has no file need not load what reads one.
+    from tickwork._define.document import Document  # noqa: PLC0415
+
+    return Document.read(path)
+
+
+def _settings_of(path: str | PathLike[str]) -> tuple[Mapping[str, Any], str]:
+    document = _read(path)
+    found = settings_in(document)
+    document.raise_faults()
+    return found, document.source
+
+
 def _package_of_caller() -> str:
-    frame = sys._getframe(2)  # noqa: SLF001  # two up: past __init__
-    name: str = frame.f_globals.get("__package__") or frame.f_globals.get("__name__", "__main__")
-    return name.partition(".")[0]
+    """The package whose code makes the application."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # inspect.stack reads every file
+    ours = name = __name__.partition(".")[0]
+    while frame is not None and name == ours:
+        named = frame.f_globals.get("__package__") or frame.f_globals.get("__name__", "__main__")
+        name = str(named).partition(".")[0]
+        frame = frame.f_back
+    return name

@@ -139,6 +139,7 @@ class InvalidOption(DefinitionError, ValueError):
         super().__init__(f"{option}={_shown(value)} cannot be: {reason}", fix=fix)
         self.option = option
         self.value = value
+        self.reason = reason
 
 
 class InvalidDuration(DefinitionError, ValueError):
@@ -196,7 +197,8 @@ class JobNotFound(DefinitionError, LookupError):
             f"No job named {name!r} is registered in this process.",
             why=f"It knows {_listed('job', names)}.",
             fix=_guess(name, names)
-            or "Pass the module that defines it: tickwork -a your.module:app work",
+            or "Pass the module that defines it (tickwork -a your.module:app work), or say "
+            f"app.remote({name!r}) if another program does.",
         )
         self.name = name
 
@@ -642,12 +644,14 @@ class ScheduleNotFound(TickworkError, LookupError):
 
     code = "schedule-not-found"
 
-    def __init__(self, name: str, *, tenant: str = "", known: Iterable[str] = ()) -> None:
+    def __init__(
+        self, name: str, *, tenant: str = "", known: Iterable[str] = (), fix: str = ""
+    ) -> None:
         names = sorted(known)
         super().__init__(
             f"There is no schedule {name!r}" + (f" for the tenant {tenant!r}." if tenant else "."),
             why=f"There is {_listed('schedule', names)}." if names else "",
-            fix=_guess(name, names),
+            fix=fix or _guess(name, names),
         )
         self.name = name
         self.tenant = tenant

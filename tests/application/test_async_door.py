@@ -15,11 +15,14 @@ import pytest
 from tickwork import RunStatus, Tickwork
 from tickwork import app as app_module
 from tickwork._client import asynchronous, borrowing, builder, jobs, locks, runs
+from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
 from tickwork._client.asynchronous import AsyncApp, AsyncDispatch, AsyncOpenDispatch, AsyncRun
 from tickwork._client.borrowing import AsyncDraft, AsyncOpenDraft
 from tickwork._client.builder import JobBuilder
+from tickwork._client.control import Limits
 from tickwork._client.jobs import Draft, Job, OpenDraft
 from tickwork._client.runs import RunHandle
+from tickwork._client.schedules import Schedules
 from tickwork._client.words import OrderWords
 from tickwork.errors import (
     AlreadyClaimed,
@@ -35,7 +38,17 @@ from tickwork.testing import ManualClock
 # ---------------------------------------------------------------- kept equal
 
 WORDS = {name for name in vars(OrderWords) if not name.startswith("_")}
-DEFINING = {"job", "schedule", "adhoc", "remote", "handler", "on", "args"}
+DEFINING = {
+    "from_config",
+    "load_config",
+    "job",
+    "schedule",
+    "adhoc",
+    "remote",
+    "handler",
+    "on",
+    "args",
+}
 """What only changes this process: nothing of it waits for a database."""
 
 WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead"}
@@ -48,6 +61,8 @@ DOORS = [
     (OpenDraft, AsyncOpenDispatch, WORDS | {"using"}),
     (OpenDraft, AsyncOpenDraft, WORDS | {"using"}),
     (Job, AsyncDispatch, WORDS | {"using"}),
+    (Schedules, AsyncSchedules, set()),
+    (Limits, AsyncLimits, set()),
     (Tickwork, AsyncApp, DEFINING | WORKING),
 ]
 

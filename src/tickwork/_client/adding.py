@@ -29,10 +29,14 @@ class Inlet:
         self._bus = bus
         self.on_added: Callable[[Sequence[NewRun]], None] | None = None
 
-    def add(self, runs: Sequence[NewRun]) -> list[Enqueued]:
-        """Add these, all or none; answer for each, in order."""
-        answers = self._added(runs)
-        new = [run for run, answer in zip(runs, answers, strict=True) if answer.run_id == run.id]
+    def add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        """Add these, all or none; answer for each, in order.
+
+        ``is_repeat`` says that they may be here already, unfinished or finished: their ids
+        were derived.
+        """
+        answers = self._added(runs, is_repeat=is_repeat)
+        new = [run for run, answer in zip(runs, answers, strict=True) if answer.is_new]
         if new and self._bus.is_listened_to:
             for run in new:
                 self._bus.emit(_dispatched(run))
@@ -40,9 +44,9 @@ class Inlet:
             self.on_added(new)
         return answers
 
-    def _added(self, runs: Sequence[NewRun]) -> list[Enqueued]:
+    def _added(self, runs: Sequence[NewRun], *, is_repeat: bool) -> list[Enqueued]:
         try:
-            return self._store.enqueue(runs)
+            return self._store.enqueue(runs, is_repeat=is_repeat)
         except OutcomeUnknown as error:
             lost = error
         for pause in PAUSES:

@@ -22,9 +22,10 @@ from tickwork._domain.run import Run
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
-from tickwork.stores.contract import Attempt, LogLine, Pruned
+from tickwork.stores.contract import Attempt, LogLine, Pause, Pruned
 
 if TYPE_CHECKING:
+    from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
     from tickwork._client.jobs import Draft, Job, OpenDraft
     from tickwork._client.runs import RunHandle, Runs
     from tickwork.app import Tickwork
@@ -160,11 +161,19 @@ class AsyncApp:
     """What an application does, to be awaited: ``await app.aio.dispatch("report")``."""
 
     def __init__(
-        self, app: "Tickwork", hops: Hops, *, run_until: Callable[[threading.Event, int], int]
+        self,
+        app: "Tickwork",
+        hops: Hops,
+        *,
+        run_until: Callable[[threading.Event, int], int],
+        schedules: "AsyncSchedules",
+        limits: "AsyncLimits",
     ) -> None:
         self._app = app
         self._hops = hops
         self._run_until = run_until
+        self.schedules = schedules
+        self.limits = limits
 
     def __repr__(self) -> str:
         return f"<async {self._app!r}>"
@@ -191,6 +200,25 @@ class AsyncApp:
         except asyncio.CancelledError:
             stop.set()
             raise
+
+    async def pause(
+        self,
+        *,
+        queue: str | None = None,
+        job: str | None = None,
+        note: str = "",
+        until: When | None = None,
+    ) -> Pause:
+        """As :meth:`Tickwork.pause`."""
+        return await hop(self._hops, self._app.pause, queue=queue, job=job, note=note, until=until)
+
+    async def resume(self, *, queue: str | None = None, job: str | None = None) -> bool:
+        """As :meth:`Tickwork.resume`."""
+        return await hop(self._hops, self._app.resume, queue=queue, job=job)
+
+    async def pauses(self) -> list[Pause]:
+        """As :meth:`Tickwork.pauses`."""
+        return await hop(self._hops, self._app.pauses)
 
     async def install(self) -> int:
         """As :meth:`Tickwork.install`."""

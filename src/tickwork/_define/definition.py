@@ -34,6 +34,7 @@ class Entry:
     timing: Timing = NO_TIMING
     job: str = ""
     is_adhoc: bool = False
+    is_remote: bool = False  # another program defines it
     loading: object = None  # tells two loadings of the handler's module apart
 
     @property
@@ -64,6 +65,7 @@ class Definition:
     options: JobOptions
     place: str
     is_adhoc: bool = False
+    is_remote: bool = False
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -131,6 +133,7 @@ def defined(
         options=options,
         place=entry.place,
         is_adhoc=entry.is_adhoc,
+        is_remote=entry.is_remote,
         size_max=size_max,
         redacted=redact,
         defaults=dict(options.args),

@@ -241,6 +241,16 @@ class ScheduleRow:
         """Whether a person has stopped it for now."""
         return self.paused_at is not None
 
+    def is_paused_at(self, now: datetime) -> bool:
+        """Whether it is paused still: one that was to end by now is over."""
+        return self.is_paused and (self.paused_until is None or self.paused_until > now)
+
+    def is_retired(self, *, seen_after: datetime) -> bool:
+        """Whether code defined it once, and no live program has since this instant."""
+        if self.spec.origin is not Origin.CODE:
+            return False
+        return self.seen_at is None or self.seen_at < seen_after
+
 
 def checked_priority(priority: object) -> int:
     """Return the priority, or say what is wrong with it."""

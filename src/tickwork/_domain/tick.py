@@ -6,7 +6,8 @@ made again with the same ids.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tickwork._domain.firings import plan_firings
@@ -132,6 +133,28 @@ def keys_wanted(
             assert run.unique is not None, run
             wanted.add(run.unique.key)
     return wanted
+
+
+def asked_run(
+    row: ScheduleRow,
+    job: JobSpec,
+    run_id: RunId,
+    *,
+    nominal_at: datetime,
+    now: datetime,
+    is_queued: bool = False,
+) -> NewRun:
+    """A run of a schedule because somebody asked for it: due at once, and never spread.
+
+    It gives way to others as a firing of this moment would. With ``is_queued`` it waits for
+    its turn instead: there may be a hundred of them.
+    """
+    overlap = row.spec.overlap
+    if is_queued and overlap is not Overlap.ALLOW:
+        overlap = Overlap.QUEUE_ALL
+    asked = replace(row, spec=replace(row.spec, overlap=overlap, jitter=timedelta(0)))
+    made = _run(asked, job, now, now=now, args=_args(row, job), overlap_key=_overlap_key(asked))
+    return made._replace(id=run_id, nominal_at=nominal_at)
 
 
 def _carried(

@@ -38,8 +38,16 @@ PLANS = {
         {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW, "started_at": None},
         ["SEARCH tickwork_run USING PRIMARY KEY"],
     ),
+    "due_runs": (WANTED, ["tickwork_run_ready"]),
+    "lock_claimable": ({**WANTED, "id": "i"}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
+    "take_run": (
+        {"id": "i", "tag": "t", "worker": "w", "lease_until": NOW, "started_at": NOW},
+        ["SEARCH tickwork_run USING PRIMARY KEY"],
+    ),
+    "completed_runs": ({"ids": IDS}, ["SEARCH tickwork_history USING PRIMARY KEY"]),
     "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_lease"]),
     "count_slots": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
+    "slots_and_limits": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
     "keys_blocked": ({"limit": 10}, ["tickwork_run_blocked"]),
     "overlap_holders": ({"keys": '["k"]'}, ["tickwork_run_overlap"]),
     "key_holders": ({"keys": '["k"]', "now": NOW}, ["SEARCH tickwork_unique USING PRIMARY KEY"]),
@@ -133,7 +141,7 @@ def test_a_batch_uses_its_index(filled, name):
         assert any(words in plan for words in BATCHES[name]), plan
 
 
-@pytest.mark.parametrize("name", ["pick_ready", "due_schedules", "expired_runs"])
+@pytest.mark.parametrize("name", ["pick_ready", "due_runs", "due_schedules", "expired_runs"])
 def test_the_order_is_served_by_the_index(filled, name):
     store, connection = filled
     values, _ = PLANS[name]
