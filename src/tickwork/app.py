@@ -42,7 +42,7 @@ from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import RETIRE_AFTER, Settings, read_settings
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Pruned
+from tickwork.stores.contract import Ahead, Pruned
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,11 +110,14 @@ class Services:
             keep_alive=self.beating.start if is_beating else lambda: None,
         )
 
-    def passes(self, batch: int) -> Passed:
+    def keeping(self) -> AbstractContextManager[None]:
+        """What is logged in passes inside this block is kept with its run."""
+        return _kept_by(self.keeper)
+
+    def passes(self, batch: int, *, ahead: Ahead | None = None) -> Passed:
         """One pass, with what was said anew written down first."""
         self.catalog.refresh()
-        with _kept_by(self.keeper):
-            return self.once.run(batch)
+        return self.once.run(batch, ahead=ahead)
 
     def close(self) -> None:
         """End what runs in the background."""
@@ -301,7 +304,9 @@ class Tickwork:
         """
         if not 1 <= batch <= BATCH_MAX:
             raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
-        return attempts_in(self._services.passes(batch).steps)
+        services = self._services
+        with services.keeping():
+            return attempts_in(services.passes(batch).steps)
 
     # ------------------------------------------------------------ the rest
 

@@ -13,6 +13,7 @@ from tickwork.errors import LeaseLost
 
 LOGGER: Final = "tickwork.run"
 
+_LOG: Final = logging.getLogger(LOGGER)
 _UNSAID: Final = object()
 
 
@@ -93,7 +94,7 @@ class RunContext:
         self.deadline = deadline
         self.has_seen_cancel = False
         # Records of any logger are kept with the run; this one names it, too.
-        self.log = logging.getLogger(LOGGER)
+        self.log = _LOG
 
     def __repr__(self) -> str:
         return f"RunContext({self.job!r}, run {self.run_id}, attempt {self.attempt})"

@@ -89,6 +89,8 @@ class Registry:
         Raises:
             DefinitionError: Something that was said cannot be.
         """
+        if not self._is_stale:
+            return self._by_name  # replaced as a whole, and only then no longer stale
         with self._lock:
             if self._is_stale:
                 self._by_name = self._made()

@@ -10,6 +10,7 @@ WorkerId = NewType("WorkerId", str)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def firing_id(schedule: ScheduleId, nominal_at: datetime) -> RunId:
@@ -25,7 +26,7 @@ def firing_id(schedule: ScheduleId, nominal_at: datetime) -> RunId:
     '019b78c9-0a80-835a-81a6-1253e46ebd76'
     """
     digest = _digest(schedule, nominal_at).hex()
-    milliseconds = (nominal_at - _EPOCH) // timedelta(milliseconds=1)
+    milliseconds = (nominal_at - _EPOCH) // _MILLISECOND
     # Masked, for the few who schedule something before 1970.
     head = f"{milliseconds & 0xFFFF_FFFF_FFFF:012x}"
     return RunId(f"{head[:8]}-{head[8:]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}")

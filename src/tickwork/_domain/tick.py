@@ -25,6 +25,8 @@ STILL_RUNNING: Final = "overlap: the run before it had not finished"
 STILL_WAITING: Final = "overlap: another run was already waiting"
 NOT_UNIQUE: Final = "unique: a run with the same key was there already"
 
+_AT_ONCE: Final = (Overlap.SKIP, Overlap.ALLOW)
+
 
 class Skip(NamedTuple):
     """Instants that gave no run, in one row: from, to, how many, and why.
@@ -184,9 +186,7 @@ def _run(
         expires=spec.expires,
         tags=spec.tags,
         overlap_key=_overlap_key(row),
-        one_at_a_time=None
-        if spec.overlap in {Overlap.SKIP, Overlap.ALLOW}
-        else one_at_a_time(row.id),
+        one_at_a_time=None if spec.overlap in _AT_ONCE else one_at_a_time(row.id),
         schedule=spec.name,
         nominal_at=nominal_at,
         target=spec.target,

@@ -9,7 +9,7 @@ from tickwork._define.context import Desk, RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import Canceled, Failed, Outcome, Succeeded
 from tickwork._domain.retry import NoRetry
-from tickwork._domain.run import Claim
+from tickwork._domain.run import NO_ARGS, Claim
 from tickwork._domain.transitions import Transition, expiry, settle
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
@@ -98,6 +98,8 @@ class Attempts:
 
 
 def _args(claim: Claim) -> dict[str, Any]:
+    if claim.args == NO_ARGS:
+        return {}
     args = decode(claim.args)
     if not isinstance(args, dict):
         raise TypeError(f"The stored arguments are {type(args).__name__}, not an object.")

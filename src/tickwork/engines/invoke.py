@@ -112,7 +112,7 @@ def drive_attempt(
         while True:
             try:
                 value = call.function(*call.args, **call.kwargs)
-                if inspect.isawaitable(value):
+                if value is not None and inspect.isawaitable(value):
                     value = wait(value)
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
                 call = steps.throw(raised)
@@ -134,7 +134,7 @@ async def drive_attempt_async(steps: Attempt, ctx: RunContext) -> Outcome:
         while True:
             try:
                 value = call.function(*call.args, **call.kwargs)
-                if inspect.isawaitable(value):
+                if value is not None and inspect.isawaitable(value):
                     value = await value
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
                 call = steps.throw(raised)
