@@ -29,8 +29,8 @@ $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	@touch $@
 
-demo: $(READY) ## show what tickwork does
-	@$(BIN)/python examples/preview.py
+demo: $(READY) ## run jobs on SQLite for a few seconds, and show what came of it
+	@$(BIN)/python examples/demo.py
 
 check: lint ## the fast loop: format, lint, types, imports, tests without servers
 	$(BIN)/python -m pytest -q -x -m "not servers and not long" $(PYTEST_ARGS)

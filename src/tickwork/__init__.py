@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tickwork._client.schedule_definition import ScheduleDefinition
+    from tickwork._client.schedule_view import ScheduleView
     from tickwork._define.arguments import Secret
     from tickwork._define.context import RunContext, current_run
     from tickwork._define.resolve import ScheduledJob
@@ -26,6 +28,8 @@ __all__ = [
     "RetryLater",
     "RunContext",
     "RunStatus",
+    "ScheduleDefinition",
+    "ScheduleView",
     "ScheduledJob",
     "Secret",
     "Snooze",
@@ -42,6 +46,8 @@ _HOMES = {
     "RetryLater": "tickwork.errors",
     "RunContext": "tickwork._define.context",
     "RunStatus": "tickwork._domain.status",
+    "ScheduleDefinition": "tickwork._client.schedule_definition",
+    "ScheduleView": "tickwork._client.schedule_view",
     "ScheduledJob": "tickwork._define.resolve",
     "Secret": "tickwork._define.arguments",
     "Snooze": "tickwork.errors",

@@ -2,32 +2,46 @@
 
 import logging
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from os import PathLike
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
+from tickwork._client.adding import Inlet
+from tickwork._client.asked import AskedRuns
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
 from tickwork._client.catalog import Catalog
+from tickwork._client.control import Limits, Pauses
 from tickwork._client.decorator import JobDecorator
-from tickwork._client.enqueue import Enqueuer, Order
+from tickwork._client.enqueue import Enqueuer
+from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
-from tickwork._client.locks import Lock, Locks
+from tickwork._client.locks import TTL_DEFAULT, Lock, Locks
+from tickwork._client.maker import Maker
 from tickwork._client.runs import RunHandle, Runs
+from tickwork._client.schedule_rows import ScheduleRows
+from tickwork._client.schedules import Schedules
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
-from tickwork._define.options import NOTHING_SAID, JobOptions, Length
+from tickwork._define.options import JobOptions, Length
 from tickwork._define.registry import Registry, entry_for
 from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
-from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.instants import When
 from tickwork._kernel.loop import Loop
+from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
+from tickwork._upkeep.reaper import Reaper
+from tickwork._wiring import assembled
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
 from tickwork._worker.heartbeat import Heartbeat
@@ -35,19 +49,28 @@ from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
 from tickwork._worker.once import OnePass, Passed, attempts_in
+from tickwork._worker.options import WorkerOptions
 from tickwork._worker.reporting import Reporter
+from tickwork._worker.stats import Stats
+from tickwork._worker.timer import Timer
+from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
-from tickwork.errors import InvalidOption, masked
+from tickwork.errors import AlreadyStarted, InvalidOption, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
-from tickwork.settings import RETIRE_AFTER, Settings, read_settings
+from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Ahead, Pruned
+from tickwork.stores.contract import Ahead, Pause, Pruned
+
+if TYPE_CHECKING:
+    from tickwork._client.asynchronous import AsyncApp
+    from tickwork._define.document import Document
 
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
 
+CONFIG: Final = "tickwork.toml"
 BATCH_MAX: Final = 500
 PRUNE_BATCH: Final = 1_000
 PRUNE_ROUNDS_MAX: Final = 10_000
@@ -60,13 +83,17 @@ class Services:
     """
 
     def __init__(
-        self, app: "Tickwork", store: Store, clock: Clock, *, is_beating: bool = True
+        self, app: "Tickwork", store: Store, clock: Clock, hops: Hops, *, is_beating: bool = True
     ) -> None:
         settings = app.settings
         self.store = store
         self.clock = clock
         self.catalog = Catalog(
-            store=store, clock=clock, registry=app.registry, timezone=settings.timezone
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
         )
         self.known = KnownJobs(store=store, registry=app.registry)
         self.ticker = Ticker(
@@ -75,9 +102,33 @@ class Services:
             specs=self.known.specs,
             retire_after=settings.retire_after,
         )
-        self.runs = Runs(store=store, clock=clock)
-        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, bus=app.events)
+        self.inlet = Inlet(store=store, bus=app.events)
+        self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
+        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
+        self.schedule_rows = ScheduleRows(
+            store=store,
+            clock=clock,
+            registry=app.registry,
+            maker=Maker(
+                registry=app.registry,
+                timezone=settings.timezone,
+                symbols=app.symbols,
+                size_max=settings.payload_max,
+            ),
+            retire_after=settings.retire_after,
+        )
+        self.schedules = Schedules(
+            store=store,
+            clock=clock,
+            rows=self.schedule_rows,
+            asked=AskedRuns(store=store, registry=app.registry, inlet=self.inlet, runs=self.runs),
+            timezone=settings.timezone,
+            retire_after=settings.retire_after,
+        )
+        self.pauses = Pauses(store=store, clock=clock, registry=app.registry)
+        self.limits = Limits(store=store, clock=clock, registry=app.registry)
         self.locks = Locks(store=store, clock=clock)
+        self.stats = Stats()
         self.keeper = LogKeeper(now=clock.now)
         self.held = HeldRuns()
         self.heartbeat = Heartbeat(
@@ -101,23 +152,57 @@ class Services:
                 desk=StoreDesk(store=store, clock=clock, heartbeat=self.heartbeat),
                 bus=app.events,
                 find=self.known.find,
-                engine=self.engine,
             ),
-            reporter=Reporter(bus=app.events),
+            engine=self.engine,
+            reporter=Reporter(bus=app.events, stats=self.stats),
             keeper=self.keeper,
             held=self.held,
             heartbeat=self.heartbeat,
             keep_alive=self.beating.start if is_beating else lambda: None,
         )
+        self.timer = Timer(
+            store=store,
+            clock=clock,
+            tick=self.ticker.tick,
+            next_firing_at=self.ticker.next_at,
+            reporter=Reporter(bus=app.events, stats=self.stats),
+        )
+        self.reaper = Reaper(
+            store=store, clock=clock, crashes_max=self.known.crashes_max, me=ThisProcess.look()
+        )
+        self._app = app
 
-    def keeping(self) -> AbstractContextManager[None]:
-        """What is logged in passes inside this block is kept with its run."""
-        return _kept_by(self.keeper)
+    def seconds_to_next(self, longest: float) -> float:
+        """How long until something falls due."""
+        return self.timer.seconds_left(longest)
 
-    def passes(self, batch: int, *, ahead: Ahead | None = None) -> Passed:
-        """One pass, with what was said anew written down first."""
+    def worker(self, options: WorkerOptions) -> Worker:
+        """A worker that is ready to start."""
+        # SQLite has one writer at a time: a second pump would only wait for the first.
+        is_server = not self._app.settings.url.startswith(("sqlite", "memory"))
+        return assembled(
+            store=self.store,
+            clock=self.clock,
+            known=self.known,
+            catalog=self.catalog,
+            ticker=self.ticker,
+            bus=self._app.events,
+            keeper=self.keeper,
+            construct=lambda: self._app.construct,
+            options=options,
+            stats=self.stats,
+            pumps=2 if is_server else 1,
+        )
+
+    def passes(
+        self, batch: int, *, stop: threading.Event | None = None, ahead: Ahead | None = None
+    ) -> Passed:
+        """One pass, with what was said anew written down first.
+
+        Whoever makes passes listens: what is logged is kept only inside ``keeper.listening()``.
+        """
         self.catalog.refresh()
-        return self.once.run(batch, ahead=ahead)
+        return self.once.run(batch, stop=stop, ahead=ahead)
 
     def close(self) -> None:
         """End what runs in the background."""
@@ -143,34 +228,45 @@ class Tickwork:
         self,
         url: str | None = None,
         *,
-        timezone: str = "UTC",
+        timezone: str | None = None,
         install: bool | None = None,
         handler_paths: Iterable[str] | None = None,
-        redact: Iterable[str] = (),
-        payload_max: int = SIZE_MAX,
-        retire_after: Length = RETIRE_AFTER,
+        redact: Iterable[str] | None = None,
+        payload_max: int | None = None,
+        retire_after: Length | None = None,
+        config: str | PathLike[str] | None = None,
         clock: Clock | None = None,
         store: Store | None = None,
     ) -> None:
+        file, source = ({}, "") if config is None else _settings_of(config)
         self.settings: Settings = read_settings(
-            url=url,
-            timezone=timezone,
-            install=install,
-            handler_paths=[_package_of_caller()] if handler_paths is None else handler_paths,
-            redact=redact,
-            payload_max=payload_max,
-            retire_after=retire_after,
+            {
+                "url": url,
+                "timezone": timezone,
+                "install": install,
+                "handler_paths": handler_paths,
+                "redact": redact,
+                "payload_max": payload_max,
+                "retire_after": retire_after,
+            },
+            package=_package_of_caller(),
+            file=file,
+            config=source,
         )
         self.construct: Construct = construct_plainly
         self.symbols: dict[str, Mapping[str, Values]] = dict(SYMBOLS)
         self.events = EventBus()
         self.registry = Registry(
             handler_paths=self.settings.handler_paths,
-            size_max=payload_max,
+            size_max=self.settings.payload_max,
             redact=self.settings.redact,
         )
+        self._hops = Hops(lambda: self._opened.connections_max)
+        self._making = threading.RLock()
         self._given_clock = clock
         self._given_store = store
+        self._starting = threading.Lock()
+        self._worker: Worker | None = None
         self._is_elsewhere = False
 
     def __repr__(self) -> str:
@@ -181,6 +277,24 @@ class Tickwork:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def aio(self) -> "AsyncApp":
+        """The same verbs for coroutines: ``await app.aio.dispatch("report")``."""
+        # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.async_schedules import (  # noqa: PLC0415
+            AsyncLimits,
+            AsyncSchedules,
+        )
+        from tickwork._client.asynchronous import AsyncApp  # noqa: PLC0415
+
+        return AsyncApp(
+            self,
+            self._hops,
+            run_until=self._run_until,
+            schedules=AsyncSchedules(lambda: self.schedules, self._hops),
+            limits=AsyncLimits(lambda: self.limits, self._hops),
+        )
 
     # ------------------------------------------------------------ defining
 
@@ -248,10 +362,12 @@ class Tickwork:
         What its definition says about queue, priority, limits and uniqueness is not known
         here: say it again, if it says anything.
         """
-        entry = entry_for(checked_name("name", name, forbidden="="), _anything, is_adhoc=True)
+        entry = entry_for(
+            checked_name("name", name, forbidden="="), _anything, is_adhoc=True, is_remote=True
+        )
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
-        door = Door(lambda: self._services, remote)
+        door = self._door_of(remote)
         bench = Bench(
             registry=remote,
             now=self._now,
@@ -259,6 +375,37 @@ class Tickwork:
             symbols=self.symbols,
         )
         return JobBuilder(bench, entry, Job(door, name, _anything))
+
+    @classmethod
+    def from_config(cls, path: str | PathLike[str] = CONFIG, **settings: Any) -> Self:
+        """An application by a file: its settings, and the jobs and schedules it declares.
+
+        What is said here, or in the environment, beats the file.
+
+        Raises:
+            ConfigError: With everything that is wrong with the file, each with its line.
+        """
+        document = _read(path)
+        settings_in(document)
+        # With faulty settings it is an app that nobody gets: the rest is looked at all the same.
+        app = cls(**settings, config=None if document.fault_count else path)
+        app._declare(document)
+        return app
+
+    def load_config(self, path: str | PathLike[str] | None = None) -> list[str]:
+        """Declare the jobs and schedules of a file; return their names.
+
+        Without a path it is the file that the application was made with, or
+        ``tickwork.toml``. Handlers are imported here: load when they can be.
+
+        Raises:
+            ConfigError: With everything that is wrong with it, each with its line. Nothing of
+                it was taken in.
+            DuplicateDefinition: It says something else than code, or another file, does.
+        """
+        document = _read(path or self.settings.config or CONFIG)
+        note_late_settings(document, self.settings)
+        return self._declare(document)
 
     def handler(self, instance: R) -> R:
         """Register a handler for job types: ``supports(job_type)`` and ``handle(run)``."""
@@ -295,6 +442,44 @@ class Tickwork:
         """A handle on a run that somebody dispatched."""
         return self.runs.handle(RunId(run_id))
 
+    # ------------------------------------------------------------ operating
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules at run time: make, change, pause, run and look at them."""
+        return self._services.schedules
+
+    @property
+    def limits(self) -> Limits:
+        """How many runs at a time: what an operator says beats code, until it is reset."""
+        return self._services.limits
+
+    def pause(
+        self,
+        *,
+        queue: str | None = None,
+        job: str | None = None,
+        note: str = "",
+        until: When | None = None,
+    ) -> Pause:
+        """Stop a queue or a job: its runs wait until it is resumed, or until an instant.
+
+        Schedules go on to fire; to stop one of those, ``app.schedules.pause(name)``.
+
+        Raises:
+            JobNotFound: There is no such job; the close name is suggested.
+            InvalidOption: ``until`` has passed, or not exactly one of both is named.
+        """
+        return self._services.pauses.pause(queue=queue, job=job, note=note, until=until)
+
+    def resume(self, *, queue: str | None = None, job: str | None = None) -> bool:
+        """Let a queue or a job go on; False when it was not paused."""
+        return self._services.pauses.resume(queue=queue, job=job)
+
+    def pauses(self) -> list[Pause]:
+        """The queues and jobs that are paused now."""
+        return self._services.pauses.list()
+
     # ------------------------------------------------------------ running
 
     def run(self, batch: int = 32) -> int:
@@ -302,11 +487,109 @@ class Tickwork:
 
         Failed ones are included. What it takes to be due again is the next call's.
         """
-        if not 1 <= batch <= BATCH_MAX:
-            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
+        return self._run_until(threading.Event(), batch)
+
+    def start(self, options: WorkerOptions | None = None) -> None:
+        """Start a worker in the background of this process.
+
+        Raises:
+            AlreadyStarted: There is one.
+        """
+        with self._starting:
+            if self._worker is not None:
+                raise AlreadyStarted
+            services = self._services
+            services.catalog.refresh()
+            services.known.look()
+            logging.getLogger().addHandler(services.keeper)
+            self._worker = services.worker(options or WorkerOptions())
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Let the worker take no new work. Returns at once; what runs may end."""
+        worker = self._worker
+        if worker is not None:
+            worker.stop()
+
+    def join(self) -> None:
+        """Wait until the worker was stopped and has ended."""
+        worker = self._worker
+        if worker is None:
+            return
+        worker.join()
+        logging.getLogger().removeHandler(self._services.keeper)
+        self._worker = None
+
+    def forever(self, poll: Length = 0.2, **options: Any) -> None:
+        """Work until :meth:`stop` is called, from a handler, a signal or another thread."""
+        self.start(WorkerOptions(poll=as_duration(poll), **options))
+        self.join()
+
+    @contextmanager
+    def running(self, options: WorkerOptions | None = None) -> Iterator[Self]:
+        """A worker in the background for as long as the block runs."""
+        self.start(options)
+        try:
+            yield self
+        finally:
+            self.stop()
+            self.join()
+
+    def collect(self, length: Length = 0, *, batch: int = 32) -> int:
+        """Run what is due until nothing is, for at least this long; return how many failed.
+
+        With a length, what falls due meanwhile runs on time.
+        """
         services = self._services
-        with services.keeping():
-            return attempts_in(services.passes(batch).steps)
+        until = self._clock.monotonic() + as_duration(length).total_seconds()
+        before = services.stats.failures
+        # It ends at the given moment, once nothing is due.
+        while True:
+            if self.run(batch):
+                continue
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                return services.stats.failures - before
+            time.sleep(min(left, services.seconds_to_next(0.2)))
+
+    @property
+    def stats(self) -> Stats:
+        """How this process has done so far."""
+        return self._services.stats
+
+    def status(self) -> dict[str, Any]:
+        """What there is: unfinished runs, schedules, workers."""
+        store, now = self._services.store, self._clock.now()
+        counts = store.count_runs()
+        return {
+            "now": now,
+            "runs": {phase.value: count for phase, count in counts.by_phase.items()},
+            "schedules": [
+                {
+                    "tenant": row.spec.tenant,
+                    "name": row.spec.name,
+                    "job": row.spec.job,
+                    "next_due_at": row.next_due_at,
+                    "last_fired_at": row.last_fired_at,
+                    "is_paused": row.is_paused,
+                }
+                for row in store.list_schedules()
+            ],
+            "workers": [
+                {
+                    "id": worker.id,
+                    "host": worker.host,
+                    "pid": worker.pid,
+                    "beat_at": worker.beat_at,
+                    "running": worker.running,
+                }
+                for worker in store.list_workers()
+            ],
+        }
+
+    def release_dead(self, pid: int) -> int:
+        """End the leases of a worker process of this machine that is known to be dead."""
+        return self._services.reaper.release_process(pid)
 
     # ------------------------------------------------------------ the rest
 
@@ -325,7 +608,7 @@ class Tickwork:
                 break
         return total
 
-    def lock(self, name: str, ttl: Length = 60) -> AbstractContextManager[Lock]:
+    def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractContextManager[Lock]:
         """Hold a named lock: one holder across all processes, renewed while it lives.
 
         Raises:
@@ -343,7 +626,8 @@ class Tickwork:
         return subscribe
 
     def close(self) -> None:
-        """Let go of all connections. What is used afterwards opens them again."""
+        """Let go of all connections and threads. What is used afterwards makes them again."""
+        self._hops.close()
         services = self.__dict__.pop("_services", None)
         if services is not None:
             services.close()
@@ -352,6 +636,13 @@ class Tickwork:
             opened.close()
 
     # ------------------------------------------------------------ wiring
+
+    def _run_until(self, stop: threading.Event, batch: int) -> int:
+        if not 1 <= batch <= BATCH_MAX:
+            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
+        services = self._services
+        with services.keeper.listening():
+            return attempts_in(services.passes(batch, stop=stop).steps)
 
     @property
     def clock(self) -> Clock:
@@ -393,18 +684,34 @@ class Tickwork:
 
     @cached_property
     def _services(self) -> Services:
-        store = self._opened
-        if self.settings.is_installing:
-            store.install()
-        else:
-            store.check_schema()
-        # Leases end by themselves, unless time stands still or nobody else can see them.
-        is_beating = not (self._is_elsewhere or is_manual(self._clock))
-        return Services(self, store, self._clock, is_beating=is_beating)
+        with self._making:
+            made: Services | None = self.__dict__.get("_services")
+            if made is not None:
+                return made  # by another thread, meanwhile
+            store = self._opened
+            if self.settings.is_installing:
+                store.install()
+            else:
+                store.check_schema()
+            # Leases end by themselves, unless time stands still or nobody else can see them.
+            is_beating = not (self._is_elsewhere or is_manual(self._clock))
+            made = Services(self, store, self._clock, self._hops, is_beating=is_beating)
+            self.__dict__["_services"] = made
+            return made
 
     @cached_property
     def _door(self) -> "Door":
-        return Door(lambda: self._services, self.registry)
+        return self._door_of(self.registry)
+
+    def _door_of(self, registry: Registry) -> "Door":
+        return Door(
+            lambda: self._services, registry, hops=self._hops, has_to_ask=lambda: self._has_to_ask
+        )
+
+    @property
+    def _has_to_ask(self) -> bool:
+        is_stale = isinstance(self._clock, StoreClock) and self._clock.is_stale
+        return is_stale or "_services" not in self.__dict__
 
     @cached_property
     def _bench(self) -> Bench:
@@ -416,14 +723,27 @@ class Tickwork:
         )
 
     def _make_job(self, name: str, handler: Callable[..., Any], options: JobOptions) -> Any:
-        builder = self._builder(name, handler, options)
-        self.registry.get(name)  # a fault shows here, not at the first dispatch
-        return builder.job
-
-    def _builder(
-        self, name: str, handler: Any, options: JobOptions = NOTHING_SAID
-    ) -> JobBuilder[Any]:
         entry = entry_for(name, handler, options=options)
+        self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
+        self.registry.add_whole(entry)
+        return Job(self._door, name, handler)
+
+    def _declare(self, document: "Document") -> list[str]:
+        from tickwork._define.config import declared  # noqa: PLC0415  # as _read
+
+        found = declared(
+            document,
+            registry=self.registry,
+            symbols=self.symbols,
+            timezone=self.settings.timezone,
+        )
+        document.raise_faults()
+        self.registry.add_all(found.entries)
+        self.symbols.update(found.symbols)
+        return [entry.name for entry in found.entries]
+
+    def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
+        entry = entry_for(name, handler)
         self.registry.add(entry)
         function = handler if callable(handler) else _anything
         return JobBuilder(self._bench, entry, Job(self._door, name, function))
@@ -432,49 +752,63 @@ class Tickwork:
 class Door:
     """Where dispatches of one application go."""
 
-    def __init__(self, services: Callable[[], Services], registry: Registry) -> None:
+    def __init__(
+        self,
+        services: Callable[[], Services],
+        registry: Registry,
+        *,
+        hops: Hops,
+        has_to_ask: Callable[[], bool],
+    ) -> None:
         self._services = services
         self._registry = registry
+        self._has_to_ask = has_to_ask
+        self.hops = hops
+
+    @property
+    def enqueuer(self) -> Enqueuer:
+        """Adds runs."""
+        return self._services().enqueuer
+
+    @property
+    def has_to_ask(self) -> bool:
+        """Whether the next look would wait for the database."""
+        return self._has_to_ask()
+
+    def look(self) -> tuple[Enqueuer, datetime]:
+        """Who adds runs, and what time it is for the database."""
+        services = self._services()
+        return services.enqueuer, services.clock.now()
 
     def define(self, name: str) -> Definition:
         """The job of this name, as this process knows it."""
         return self._registry.get(name)
-
-    def dispatch_one(
-        self,
-        definition: Definition,
-        order: Order,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> RunHandle:
-        """Add one run."""
-        return self._services().enqueuer.one(definition, order, args, kwargs)
-
-    def dispatch_all(
-        self, definition: Definition, order: Order, calls: Iterable[Mapping[str, Any]]
-    ) -> list[RunHandle]:
-        """Add many, in one transaction."""
-        return self._services().enqueuer.many(definition, order, calls)
-
-
-class _kept_by(AbstractContextManager[None]):  # noqa: N801  # reads as a sentence
-    """What is logged inside is kept with its run."""
-
-    def __init__(self, keeper: LogKeeper) -> None:
-        self._keeper = keeper
-
-    def __enter__(self) -> None:
-        logging.getLogger().addHandler(self._keeper)
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger().removeHandler(self._keeper)
 
 
 def _anything(**arguments: Any) -> None:
     raise NotImplementedError(f"This process does not define the job ({arguments}).")
 
 
+def _read(path: str | PathLike[str]) -> "Document":
+    # Whoever has no file need not load what reads one.
+    from tickwork._define.document import Document  # noqa: PLC0415
+
+    return Document.read(path)
+
+
+def _settings_of(path: str | PathLike[str]) -> tuple[Mapping[str, Any], str]:
+    document = _read(path)
+    found = settings_in(document)
+    document.raise_faults()
+    return found, document.source
+
+
 def _package_of_caller() -> str:
-    frame = sys._getframe(2)  # noqa: SLF001  # two up: past __init__
-    name: str = frame.f_globals.get("__package__") or frame.f_globals.get("__name__", "__main__")
-    return name.partition(".")[0]
+    """The package whose code makes the application."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # inspect.stack reads every file
+    ours = name = __name__.partition(".")[0]
+    while frame is not None and name == ours:
+        named = frame.f_globals.get("__package__") or frame.f_globals.get("__name__", "__main__")
+        name = str(named).partition(".")[0]
+        frame = frame.f_back
+    return name

@@ -31,6 +31,7 @@
     │   └── SchemaTooNew             this code is older than the tables allow
     ├── RunError                     one run, and what was asked of it
     │   ├── RunNotFound              (LookupError) there is no such run
+    │   │   └── NotCommitted         nobody sees it before you commit
     │   ├── AlreadyClaimed           too late to reschedule it
     │   ├── InvalidTransition        a step that its status does not allow
     │   ├── LeaseLost                another worker holds it now
@@ -139,6 +140,7 @@ class InvalidOption(DefinitionError, ValueError):
         super().__init__(f"{option}={_shown(value)} cannot be: {reason}", fix=fix)
         self.option = option
         self.value = value
+        self.reason = reason
 
 
 class InvalidDuration(DefinitionError, ValueError):
@@ -196,7 +198,8 @@ class JobNotFound(DefinitionError, LookupError):
             f"No job named {name!r} is registered in this process.",
             why=f"It knows {_listed('job', names)}.",
             fix=_guess(name, names)
-            or "Pass the module that defines it: tickwork -a your.module:app work",
+            or "Pass the module that defines it (tickwork -a your.module:app work), or say "
+            f"app.remote({name!r}) if another program does.",
         )
         self.name = name
 
@@ -526,6 +529,24 @@ class RunNotFound(RunError, LookupError):
         )
 
 
+class NotCommitted(RunNotFound):
+    """A run that was dispatched in a transaction of yours, which is not committed.
+
+    No worker sees it before that, and whoever waited for it would hold the transaction open.
+    """
+
+    code = "not-committed"
+
+    def __init__(self, run_id: str) -> None:
+        RunError.__init__(
+            self,
+            run_id,
+            f"Nobody can see the run {run_id}.",
+            why="It was dispatched in a transaction that is not committed, or was rolled back.",
+            fix="Commit first; then this handle can be used as any other.",
+        )
+
+
 class AlreadyClaimed(RunError):
     """Only a run that no worker has taken yet can be given another time."""
 
@@ -624,12 +645,14 @@ class ScheduleNotFound(TickworkError, LookupError):
 
     code = "schedule-not-found"
 
-    def __init__(self, name: str, *, tenant: str = "", known: Iterable[str] = ()) -> None:
+    def __init__(
+        self, name: str, *, tenant: str = "", known: Iterable[str] = (), fix: str = ""
+    ) -> None:
         names = sorted(known)
         super().__init__(
             f"There is no schedule {name!r}" + (f" for the tenant {tenant!r}." if tenant else "."),
             why=f"There is {_listed('schedule', names)}." if names else "",
-            fix=_guess(name, names),
+            fix=fix or _guess(name, names),
         )
         self.name = name
         self.tenant = tenant

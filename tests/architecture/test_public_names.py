@@ -13,6 +13,8 @@ def test_the_root_exports_just_these_names():
         "RetryLater",
         "RunContext",
         "RunStatus",
+        "ScheduleDefinition",
+        "ScheduleView",
         "ScheduledJob",
         "Secret",
         "Snooze",

@@ -6,9 +6,9 @@ itself: whatever was said last in the chain is what the application knows.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
-from tickwork._client.jobs import Draft, Job
+from tickwork._client.jobs import AsyncConnection, Draft, Job
 from tickwork._client.runs import RunHandle
 from tickwork._define.definition import Entry
 from tickwork._define.options import JobOptions, JobWords, Length, ScheduleWords
@@ -18,6 +18,10 @@ from tickwork._domain.schedules.frequencies import Frequencies
 from tickwork._domain.schedules.pattern import Values
 from tickwork._domain.schedules.timing import Timing
 from tickwork._kernel.instants import When
+
+if TYPE_CHECKING:
+    from tickwork._client.asynchronous import AsyncDispatch
+    from tickwork._client.borrowing import AsyncDraft
 
 P = ParamSpec("P")
 
@@ -101,6 +105,11 @@ class JobBuilder(JobWords, ScheduleBuilder[P]):
 
     # ------------------------------------------------------------ dispatching
 
+    @property
+    def aio(self) -> "AsyncDispatch[P]":
+        """Dispatch for coroutines: ``await builder.aio.dispatch(...)``."""
+        return self.job.aio
+
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Add a run with these arguments of the handler.
 
@@ -126,6 +135,16 @@ class JobBuilder(JobWords, ScheduleBuilder[P]):
         """A dispatch on behalf of this tenant."""
         return self.job.tenant(tenant)
 
-    def using(self, connection: object) -> Draft[P]:
-        """A dispatch in the transaction of this connection of yours."""
+    @overload
+    def using(  # type: ignore[overload-overlap]  # what comes first decides
+        self, connection: AsyncConnection
+    ) -> "AsyncDraft[P]": ...
+    @overload
+    def using(self, connection: object) -> Draft[P]: ...
+
+    def using(self, connection: object) -> "Draft[P] | AsyncDraft[P]":
+        """A dispatch in the transaction of this connection of yours.
+
+        Given an async connection, ``dispatch`` is to be awaited.
+        """
         return self.job.using(connection)

@@ -2,19 +2,25 @@
 
 A diff. Rows are added, changed and stamped as seen. Absence retires nothing: another
 program may define what this one does not. A person's pause is never touched.
+
+When two deploys differ, the newest start wins: a program writes what it says when it
+starts, and when it says something else. After that it only notes every hour that it is
+there, and leaves alone what another one has changed since.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
+from tickwork._client.changes import ChangingStore, is_retimed, write_change
 from tickwork._define.definition import Definition, Entry, schedule_spec
 from tickwork._define.registry import Registry
-from tickwork._domain.firings import first_due
+from tickwork._domain.firings import due_again, first_due
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Origin, ScheduleRow, ScheduleSpec
 from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.rules import from_text
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidSchedule
@@ -27,29 +33,20 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _log: Final = logging.getLogger("tickwork.catalog")
 
 
-class CatalogStore(Protocol):
+class CatalogStore(ChangingStore, Protocol):
     """All that a catalog needs of a store."""
 
-    def add_schedules(self, new: list[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
+    def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
         """Add schedules; where one of that name is there, the answer is that one."""
         ...
 
-    def get_schedules(self, names: list[tuple[str, str]]) -> list[ScheduleRow]:
+    def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
         """Schedules by (tenant, name)."""
         ...
 
-    def change_schedule(
-        self,
-        row: ScheduleRow,
-        spec: ScheduleSpec,
-        *,
-        now: datetime,
-        next_due_at: datetime | None,
-    ) -> ScheduleRow | None:
-        """Replace what was said, if nobody else has since."""
-        ...
-
-    def stamp_seen(self, *, jobs: list[str], schedules: list[ScheduleId], now: datetime) -> None:
+    def stamp_seen(
+        self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
+    ) -> None:
         """Note that a live program defines these."""
         ...
 
@@ -69,23 +66,37 @@ class Catalog:
     """Writes down what this program defines."""
 
     def __init__(
-        self, *, store: CatalogStore, clock: Clock, registry: Registry, timezone: str
+        self,
+        *,
+        store: CatalogStore,
+        clock: Clock,
+        registry: Registry,
+        timezone: str,
+        retire_after: timedelta,
     ) -> None:
         self._store = store
         self._clock = clock
         self._registry = registry
         self._timezone = timezone
+        self._retire_after = retire_after
+        # Whoever lets definitions retire sooner must also hear of them more often.
+        self._every = min(SEEN_EVERY, retire_after.total_seconds() / 3)
         self._written: Mapping[str, Definition] | None = None
         self._jobs: list[str] = []
         self._schedules: list[ScheduleId] = []
         self._stamped_at = 0.0
+        # What this program has written so far: only what differs from it is news.
+        self._specs: dict[str, ScheduleSpec] = {}
+        self._limits: dict[str, int] = {}
 
     def refresh(self) -> None:
         """Write it down if something was said anew; after an hour, say that we are here."""
-        if self._registry.definitions() is not self._written:
+        age = self._clock.monotonic() - self._stamped_at
+        is_news = self._registry.definitions() is not self._written
+        # Whoever slept for so long has let its schedules retire: they begin anew.
+        if is_news or age > self._retire_after.total_seconds():
             self.write()
-        elif self._clock.monotonic() - self._stamped_at >= SEEN_EVERY:
-            # Not written again: whoever started later may have changed it meanwhile.
+        elif age >= self._every:
             self._stamp()
 
     def write(self) -> None:
@@ -95,32 +106,34 @@ class Catalog:
             DefinitionError: Something that was said cannot be. Nothing was written.
         """
         definitions = self._registry.definitions()
-        lasting = [each for each in definitions.values() if not each.is_adhoc]
         now = self._clock.now()
-        entries = self._registry.schedules()
-        rows = {
+        entries = {entry.name: entry for entry in self._registry.schedules()}
+        there = {
             row.spec.name: row
-            for row in self._store.get_schedules([("", entry.name) for entry in entries])
+            for row in self._store.get_schedules([("", name) for name in entries])
         }
-        said = {
-            entry.name: self._said(entry, definitions, rows.get(entry.name), now=now)
-            for entry in entries
-        }
-        limits: dict[str, int] = {}
-        for definition in lasting:
-            limits.update(definition.spec.slots_by_limit())
-        if limits:
-            self._store.set_limits(limits)
-        added = self._add(
-            [said[entry.name] for entry in entries if entry.name not in rows], now=now
-        )
-        for name, row in rows.items():
+
+        def said_for(name: str, row: ScheduleRow | None) -> Said:
+            return self._said(entries[name], definitions, row, now=now)
+
+        # All of it before the first write: a fault in one definition stops them all.
+        said = {name: said_for(name, there.get(name)) for name in entries}
+        lasting = [each for each in definitions.values() if not each.is_adhoc]
+        self._set_limits(lasting)
+        new = {name: said[name] for name in entries if name not in there}
+        added, overtaken = self._add(new, now=now)
+        for row in overtaken:
+            # Another program that starts at this moment was quicker.
+            there[row.spec.name] = row
+            said[row.spec.name] = said_for(row.spec.name, row)
+        for name, row in there.items():
             self._change(row, said[name], now=now)
         self._jobs = sorted({definition.name for definition in lasting})
         self._schedules = [
-            row.id for row in [*rows.values(), *added] if row.spec.origin is Origin.CODE
+            row.id for row in [*there.values(), *added] if row.spec.origin is Origin.CODE
         ]
         self._stamp()
+        self._specs = {name: each.spec for name, each in said.items()}
         self._written = definitions
 
     def _stamp(self) -> None:
@@ -138,7 +151,16 @@ class Catalog:
         # Where an interval counts from is settled once, when it is first written down.
         anchor = now if row is None else row.created_at
         definition = definitions[entry.job_name]
-        said = Said(*schedule_spec(entry, definition, tz=self._timezone, anchor=anchor))
+        try:
+            said = Said(*schedule_spec(entry, definition, tz=self._timezone, anchor=anchor))
+            # A rule of the user's own class has no text that another program could read.
+            from_text(said.spec.rule)
+        except InvalidSchedule as fault:
+            raise InvalidSchedule(
+                f"The schedule {entry.name!r} cannot be: {fault.what}",
+                why=f"It is defined at {entry.place}.",
+                fix=fault.fix,
+            ) from fault
         if said.rule.next_after(_BEGINNING) is None:
             raise InvalidSchedule(
                 f"The schedule {entry.name!r} never fires: {said.rule.describe()}.",
@@ -147,28 +169,47 @@ class Catalog:
             )
         return said
 
-    def _add(self, said: Iterable[Said], *, now: datetime) -> list[ScheduleRow]:
+    def _set_limits(self, definitions: Sequence[Definition]) -> None:
+        limits: dict[str, int] = {}
+        for definition in definitions:
+            limits.update(definition.spec.slots_by_limit())
+        news = {name: slots for name, slots in limits.items() if self._limits.get(name) != slots}
+        if news:
+            self._store.set_limits(news)
+        self._limits = limits
+
+    def _add(
+        self, said: Mapping[str, Said], *, now: datetime
+    ) -> tuple[list[ScheduleRow], list[ScheduleRow]]:
+        """Add these; return the rows of those, and of those that were there by now."""
         new = [
             NewSchedule(
                 ScheduleId(new_id(now)),
                 each.spec,
                 first_due(each.rule, after=now, until=each.spec.until),
             )
-            for each in said
+            for each in said.values()
         ]
-        return self._store.add_schedules(new, now=now) if new else []
+        if not new:
+            return [], []
+        rows = self._store.add_schedules(new, now=now)
+        ours = {one.id for one in new}
+        return [row for row in rows if row.id in ours], [row for row in rows if row.id not in ours]
 
     def _change(self, row: ScheduleRow, said: Said, *, now: datetime) -> None:
-        spec = said.spec
         if row.spec.origin is not Origin.CODE:
             _log.warning(
-                "The schedule %r was made by the API; the one in code is left out.", spec.name
+                "The schedule %r was made by the API; the one in code is left out.", row.spec.name
             )
             return
-        if row.spec == spec:
+        spec, rule = said
+        is_back = row.is_retired(seen_after=now - self._retire_after)
+        is_news = self._specs.get(spec.name) != spec and row.spec != spec
+        if not is_back and not is_news:
             return
         next_due_at = row.next_due_at
-        if (row.spec.rule, row.spec.until) != (spec.rule, spec.until) or next_due_at is None:
-            next_due_at = first_due(said.rule, after=now, until=spec.until)
+        # Nobody is to make up for what passed while no program defined it.
+        if is_back or is_retimed(row.spec, spec):
+            next_due_at = due_again(row, rule, now=now, until=spec.until)
         # When somebody else has changed it since, they started later than we did: theirs counts.
-        self._store.change_schedule(row, spec, now=now, next_due_at=next_due_at)
+        write_change(self._store, row, spec, rule, now=now, next_due_at=next_due_at)

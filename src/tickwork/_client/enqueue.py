@@ -1,10 +1,11 @@
 """Runs in: one, many, and inside the caller's own transaction."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from tickwork._client.adding import Inlet
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
@@ -13,13 +14,7 @@ from tickwork._domain.run import NewRun
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import later
 from tickwork._kernel.ids import new_id, new_ids
-from tickwork.errors import OutcomeUnknown
-from tickwork.events import RunDispatched
-from tickwork.events.bus import EventBus
 from tickwork.stores.contract import AsyncRuns, Enqueued, Store
-
-REPEATS_MAX: Final = 3
-"""How often an insert whose answer was lost is repeated before the caller is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +44,17 @@ PLAIN_ORDER: Final = Order()
 
 
 class Enqueuer:
-    """Makes runs of definitions and adds them to the store."""
+    """Makes runs of definitions and adds them to the store.
 
-    def __init__(self, *, store: Store, clock: Clock, runs: Runs, bus: EventBus) -> None:
+    Runs that take part in a transaction of the caller's are not told to anybody: whether
+    they come to be is decided at its end, which we do not see.
+    """
+
+    def __init__(self, *, store: Store, clock: Clock, runs: Runs, inlet: Inlet) -> None:
         self._store = store
         self._clock = clock
         self._runs = runs
-        self._bus = bus
-        self.on_enqueued: Callable[[Sequence[NewRun]], None] | None = None
+        self._inlet = inlet
 
     def one(
         self,
@@ -71,86 +69,61 @@ class Enqueuer:
             ArgumentError: The arguments do not fit the handler. Nothing was stored.
             PayloadError: They cannot be stored.
         """
-        now = self._clock.now()
-        run = _new_run(definition, order, RunId(new_id(now)), args, kwargs, now=now)
-        if order.connection is None:
-            [answer] = self._added([run])
-        else:
-            [answer] = self._store.using(order.connection).enqueue([run])
-        return self._handed([run], [answer], order)[0]
+        runs = [self.made(definition, order, args, kwargs, now=self._clock.now())]
+        return self.handles(self._added(runs, order), order)[0]
 
     def many(
         self, definition: Definition, order: Order, calls: Iterable[Mapping[str, Any]]
     ) -> list[RunHandle]:
         """Add many, in one transaction: all of them or none."""
-        now = self._clock.now()
-        calls = list(calls)
-        runs = [
-            _new_run(definition, order, RunId(run_id), (), kwargs, now=now)
-            for run_id, kwargs in zip(new_ids(now, len(calls)), calls, strict=True)
-        ]
-        if order.connection is None:
-            answers = self._added(runs)
-        else:
-            answers = self._store.using(order.connection).enqueue(runs)
-        return self._handed(runs, answers, order)
+        runs = self.made_of(definition, order, calls, now=self._clock.now())
+        return self.handles(self._added(runs, order), order)
 
-    async def one_on(
+    # ------------------------------------------------------------ without a colour
+
+    def made(
         self,
-        store: AsyncRuns,
         definition: Definition,
         order: Order,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-    ) -> RunHandle:
-        """Add one run on the caller's own async connection."""
-        now = self._clock.now()
-        run = _new_run(definition, order, RunId(new_id(now)), args, kwargs, now=now)
-        return self._handed([run], await store.enqueue([run]), order)[0]
+        *,
+        now: datetime,
+    ) -> NewRun:
+        """The run that is ordered."""
+        return _new_run(definition, order, RunId(new_id(now)), args, kwargs, now=now)
 
-    async def many_on(
+    def made_of(
         self,
-        store: AsyncRuns,
         definition: Definition,
         order: Order,
         calls: Iterable[Mapping[str, Any]],
-    ) -> list[RunHandle]:
-        """Add many on the caller's own async connection."""
-        now = self._clock.now()
-        calls = list(calls)
-        runs = [
+        *,
+        now: datetime,
+    ) -> list[NewRun]:
+        """The runs that are ordered."""
+        given = list(calls)
+        return [
             _new_run(definition, order, RunId(run_id), (), kwargs, now=now)
-            for run_id, kwargs in zip(new_ids(now, len(calls)), calls, strict=True)
+            for run_id, kwargs in zip(new_ids(now, len(given)), given, strict=True)
         ]
-        return self._handed(runs, await store.enqueue(runs), order)
 
-    def _added(self, runs: Sequence[NewRun]) -> list[Enqueued]:
-        try:
-            return self._store.enqueue(runs)
-        except OutcomeUnknown:
-            # The ids are ours: repeating it cannot add a run twice.
-            for _ in range(REPEATS_MAX - 1):
-                try:
-                    return self._store.enqueue(runs, is_repeat=True)
-                except OutcomeUnknown:
-                    continue
-            return self._store.enqueue(runs, is_repeat=True)
+    def on_async(self, connection: object) -> AsyncRuns:
+        """Where runs are added on the caller's own async connection."""
+        return self._store.using_async(connection)
 
-    def _handed(
-        self, runs: Sequence[NewRun], answers: Sequence[Enqueued], order: Order
-    ) -> list[RunHandle]:
+    def handles(self, answers: Iterable[Enqueued], order: Order) -> list[RunHandle]:
+        """What the caller gets for runs that were added."""
         is_open = order.connection is not None
-        handles = [
+        return [
             self._runs.handle(answer.run_id, is_new=answer.is_new, is_uncommitted=is_open)
             for answer in answers
         ]
-        if self._bus.is_listened_to:
-            for run, answer in zip(runs, answers, strict=True):
-                if answer.is_new:
-                    self._bus.emit(_dispatched(run))
-        if self.on_enqueued is not None and not is_open:
-            self.on_enqueued(runs)
-        return handles
+
+    def _added(self, runs: Sequence[NewRun], order: Order) -> list[Enqueued]:
+        if order.connection is None:
+            return self._inlet.add(runs)
+        return self._store.using(order.connection).enqueue(runs)
 
 
 def _new_run(
@@ -170,6 +143,7 @@ def _new_run(
         args = ()
     spec = definition.spec
     if order.unique is not None:
+        definition.check_unique(order.unique)
         spec = replace(spec, unique=order.unique)
     return spec.new_run(
         run_id,
@@ -182,15 +156,4 @@ def _new_run(
         expires=order.expires,
         tags=order.tags,
         target=order.target,
-    )
-
-
-def _dispatched(run: NewRun) -> RunDispatched:
-    return RunDispatched(
-        at=run.created_at,
-        run_id=run.id,
-        job=run.job,
-        tenant=run.tenant,
-        queue=run.queue,
-        due_at=run.due_at,
     )

@@ -1,118 +1,68 @@
 """Jobs as a program holds them: callable as before, and ready to be dispatched."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from tickwork._client.enqueue import PLAIN_ORDER, Order
+from tickwork._client.enqueue import PLAIN_ORDER
 from tickwork._client.runs import RunHandle
+from tickwork._client.words import Door, OrderWords, mappings, no_job
 from tickwork._define.definition import Definition
-from tickwork._define.options import Length, options_by_name
-from tickwork._domain.names import checked_name
-from tickwork._kernel.durations import as_delay, as_duration
-from tickwork._kernel.instants import When, as_instant
+from tickwork._define.options import Length
+from tickwork._kernel.instants import When
 from tickwork.errors import InvalidOption
+from tickwork.stores import is_async_connection
+
+if TYPE_CHECKING:
+    from tickwork._client.asynchronous import AsyncDispatch, AsyncOpenDispatch
+    from tickwork._client.borrowing import AsyncDraft, AsyncOpenDraft
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Door(Protocol):
-    """Where dispatches go: the application."""
+class AsyncConnection(Protocol):
+    """A connection whose verbs are awaited, such as psycopg's ``AsyncConnection``."""
 
-    def define(self, name: str) -> Definition:
-        """The job of this name, as this process knows it."""
+    # By what it does, so that type checkers need no driver to know it.
+    def commit(self) -> Coroutine[Any, Any, object]:
+        """Commit what is open."""
         ...
-
-    def dispatch_one(
-        self,
-        definition: Definition,
-        order: Order,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> RunHandle:
-        """Add one run."""
-        ...
-
-    def dispatch_all(
-        self, definition: Definition, order: Order, calls: Iterable[Mapping[str, Any]]
-    ) -> list[RunHandle]:
-        """Add many, in one transaction."""
-        ...
-
-
-def _nothing() -> Definition:
-    raise AssertionError("A draft has a job.")
-
-
-@dataclass(frozen=True, slots=True)
-class OrderWords:
-    """What can be said about a dispatch before its arguments. Each word gives a new draft."""
-
-    _door: Door
-    _order: Order = PLAIN_ORDER
-
-    def _with(self, **changes: Any) -> Self:
-        return replace(self, _order=replace(self._order, **changes))
-
-    def at(self, when: When) -> Self:
-        """Due at this instant; one in the past is due at once."""
-        return self._with(at=as_instant(when), delay=None)
-
-    def delay(self, length: Length) -> Self:
-        """Due that long from now."""
-        return self._with(delay=as_delay(length), at=None)
-
-    def queue(self, name: str) -> Self:
-        """In this queue instead of the job's."""
-        return self._with(queue=checked_name("queue", name, forbidden="="))
-
-    def priority(self, priority: int) -> Self:
-        """With this priority instead of the job's: lower runs first."""
-        return self._with(priority=options_by_name({"priority": priority}).priority)
-
-    def unique(
-        self,
-        key: str | None = None,
-        *,
-        by: str | Iterable[str] = (),
-        within: Length | None = None,
-    ) -> Self:
-        """At most one unfinished run of this key: otherwise the earlier one is the answer."""
-        said = options_by_name({"unique": {"key": key, "by": by, "within": within}})
-        return self._with(unique=said.unique)
-
-    def expires(self, after: Length) -> Self:
-        """Skipped if it could not start within this time of when it was due."""
-        return self._with(expires=options_by_name({"expires": as_duration(after)}).expires)
-
-    def tags(self, *tags: str) -> Self:
-        """With these words too, by which people find it."""
-        return self._with(tags=(*self._order.tags, *tags))
-
-    def tenant(self, tenant: str) -> Self:
-        """On behalf of this tenant: part of its unique keys."""
-        return self._with(tenant=checked_name("tenant", tenant) if tenant else "")
-
-    def target(self, target: str) -> Self:
-        """About this thing of yours: an id that the run carries."""
-        return self._with(target=checked_name("target", target))
-
-    def args(self, **args: Any) -> Self:
-        """With these arguments; those of dispatch() override them key by key."""
-        return self._with(args={**self._order.args, **args})
-
-    def using(self, connection: object) -> Self:
-        """In the transaction of this connection of yours: rolled back means never seen."""
-        return self._with(connection=connection)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft(OrderWords, Generic[P]):
     """A dispatch in the making. A value: nothing said here leaks into the next one."""
 
-    _job: Callable[[], Definition] = _nothing
+    _job: Callable[[], Definition] = no_job
+
+    @overload
+    def using(  # type: ignore[overload-overlap]  # what comes first decides
+        self, connection: AsyncConnection
+    ) -> "AsyncDraft[P]": ...
+    @overload
+    def using(self, connection: object) -> "Draft[P]": ...
+
+    def using(self, connection: object) -> "Draft[P] | AsyncDraft[P]":
+        """In the transaction of this connection of yours: rolled back means never seen.
+
+        Given an async connection, ``dispatch`` is to be awaited.
+        """
+        if not is_async_connection(connection):
+            return self._with(connection=connection)
+        # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.borrowing import AsyncDraft  # noqa: PLC0415
+
+        return AsyncDraft(self._door, replace(self._order, connection=connection), self._job)
+
+    @property
+    def aio(self) -> "AsyncDispatch[P]":
+        """The same dispatch for coroutines: ``await draft.aio.dispatch(...)``."""
+        # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.asynchronous import AsyncDispatch  # noqa: PLC0415
+
+        return AsyncDispatch(self, self._hops)
 
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Add a run with these arguments of the handler.
@@ -120,35 +70,69 @@ class Draft(OrderWords, Generic[P]):
         Raises:
             ArgumentError: They do not fit the handler. Nothing was stored.
             PayloadError: They cannot be stored.
+            WrongConnection: ``using`` was given one that leads elsewhere.
         """
-        return self._door.dispatch_one(self._job(), self._order, args, kwargs)
+        return self._door.enqueuer.one(self._job(), self._order, args, kwargs)
 
     def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
         """Add a run for each of these sets of arguments, in one transaction."""
-        return self._door.dispatch_all(self._job(), self._order, _mappings(calls))
+        return self._door.enqueuer.many(self._job(), self._order, mappings(calls))
 
 
 @dataclass(frozen=True, slots=True)
 class OpenDraft(OrderWords):
     """A draft that does not know its job yet: ``app.args(kind="daily").dispatch("report")``."""
 
-    def dispatch(self, job: Any, /, *args: Any, **kwargs: Any) -> RunHandle:
+    @overload
+    def using(  # type: ignore[overload-overlap]  # what comes first decides
+        self, connection: AsyncConnection
+    ) -> "AsyncOpenDraft": ...
+    @overload
+    def using(self, connection: object) -> "OpenDraft": ...
+
+    def using(self, connection: object) -> "OpenDraft | AsyncOpenDraft":
+        """In the transaction of this connection of yours: rolled back means never seen.
+
+        Given an async connection, ``dispatch`` is to be awaited.
+        """
+        if not is_async_connection(connection):
+            return self._with(connection=connection)
+        from tickwork._client.borrowing import AsyncOpenDraft  # noqa: PLC0415  # as above
+
+        return AsyncOpenDraft(self._door, replace(self._order, connection=connection), self._named)
+
+    @property
+    def aio(self) -> "AsyncOpenDispatch":
+        """The same dispatch for coroutines: ``await draft.aio.dispatch("report")``."""
+        # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.asynchronous import AsyncOpenDispatch  # noqa: PLC0415
+
+        return AsyncOpenDispatch(self, self._hops)
+
+    def dispatch(self, job: "str | Job[..., Any]", /, *args: Any, **kwargs: Any) -> RunHandle:
         """Add a run of this job: its name, the path of its handler, or itself."""
-        return self._door.dispatch_one(self._named(job), self._order, args, kwargs)
+        return self._door.enqueuer.one(self._named(job), self._order, args, kwargs)
 
-    def dispatch_many(self, job: Any, /, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
+    def dispatch_many(
+        self, job: "str | Job[..., Any]", /, calls: Iterable[Mapping[str, Any]]
+    ) -> list[RunHandle]:
         """Add a run of this job for each of these sets of arguments, in one transaction."""
-        return self._door.dispatch_all(self._named(job), self._order, _mappings(calls))
+        return self._door.enqueuer.many(self._named(job), self._order, mappings(calls))
 
-    def _named(self, job: Any) -> Definition:
-        if isinstance(job, str):
-            return self._door.define(job)
-        name = getattr(job, "name", None)
-        if not isinstance(name, str):
-            raise InvalidOption(
-                "job", job, "it is neither a job nor a name.", fix="Define it: @app.job."
-            )
-        return self._door.define(name)
+    def _named(self, job: object) -> Definition:
+        return definition_of(self._door, job)
+
+
+def definition_of(door: Door, job: object) -> Definition:
+    """The definition of a job that is given by its name, by a path, or as it is."""
+    if isinstance(job, str):
+        return door.define(job)
+    found = getattr(job, "job", job)  # a builder has one
+    if not isinstance(found, Job):
+        raise InvalidOption(
+            "job", job, "it is neither a job nor a name.", fix="Define it: @app.job."
+        )
+    return found.definition
 
 
 class Job(Generic[P, R]):
@@ -184,6 +168,11 @@ class Job(Generic[P, R]):
         """A dispatch in the making, with nothing said yet."""
         return Draft(self._door, _job=lambda: self.definition)
 
+    @property
+    def aio(self) -> "AsyncDispatch[P]":
+        """Dispatch for coroutines: ``await job.aio.dispatch(...)``."""
+        return self.draft.aio
+
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Add a run with these arguments of the handler.
 
@@ -191,7 +180,7 @@ class Job(Generic[P, R]):
             ArgumentError: They do not fit the handler. Nothing was stored.
             PayloadError: They cannot be stored.
         """
-        return self._door.dispatch_one(self.definition, PLAIN_ORDER, args, kwargs)
+        return self._door.enqueuer.one(self.definition, PLAIN_ORDER, args, kwargs)
 
     def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
         """Add a run for each of these sets of arguments, in one transaction."""
@@ -220,7 +209,11 @@ class Job(Generic[P, R]):
         by: str | Iterable[str] = (),
         within: Length | None = None,
     ) -> Draft[P]:
-        """At most one unfinished run of this key: otherwise the earlier one is the answer."""
+        """At most one unfinished run of this key: otherwise the earlier one is the answer.
+
+        The key is the one given, or the arguments named in ``by``, or all arguments. With
+        ``within``, there is none for that long after the first one, finished or not.
+        """
         return self.draft.unique(key, by=by, within=within)
 
     def expires(self, after: Length) -> Draft[P]:
@@ -243,18 +236,16 @@ class Job(Generic[P, R]):
         """With these arguments; those of dispatch() override them key by key."""
         return self.draft.args(**args)
 
-    def using(self, connection: object) -> Draft[P]:
-        """In the transaction of this connection of yours: rolled back means never seen."""
+    @overload
+    def using(  # type: ignore[overload-overlap]  # what comes first decides
+        self, connection: AsyncConnection
+    ) -> "AsyncDraft[P]": ...
+    @overload
+    def using(self, connection: object) -> Draft[P]: ...
+
+    def using(self, connection: object) -> "Draft[P] | AsyncDraft[P]":
+        """In the transaction of this connection of yours: rolled back means never seen.
+
+        Given an async connection, ``dispatch`` is to be awaited.
+        """
         return self.draft.using(connection)
-
-
-def _mappings(calls: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
-    for call in calls:
-        if not isinstance(call, Mapping):
-            raise InvalidOption(
-                "dispatch_many",
-                call,
-                "each set of arguments is a mapping.",
-                fix='Say dispatch_many([{"to": "ann"}, {"to": "bob"}]).',
-            )
-        yield call

@@ -14,6 +14,7 @@ from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption, LockHeld, StoreError
 from tickwork.stores.contract import ControlStore, LockRow
 
+TTL_DEFAULT: Final = timedelta(seconds=60)
 TTL_MIN: Final = timedelta(seconds=1)
 
 

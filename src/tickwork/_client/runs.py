@@ -1,9 +1,14 @@
 """A run, for whoever dispatched it: look at it, move it, cancel it, wait for it."""
 
-import time
+from collections.abc import Sequence
+from concurrent.futures import wait as wait_for
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tickwork._client.adding import Inlet
+from tickwork._client.hops import Hops
+from tickwork._client.waiting import Waits
+from tickwork._define.options import Length
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import RunStatus
@@ -12,20 +17,31 @@ from tickwork._kernel.codec import decode
 from tickwork._kernel.durations import as_delay, as_duration, later
 from tickwork._kernel.ids import new_id
 from tickwork._kernel.instants import When, as_instant
-from tickwork.errors import AlreadyClaimed, RunError, RunFailed, RunNotFound, WaitTimeout
+from tickwork.errors import (
+    AlreadyClaimed,
+    NotCommitted,
+    RunError,
+    RunFailed,
+    RunNotFound,
+    WaitTimeout,
+)
 from tickwork.stores.contract import Attempt, Canceling, LogLine, RunFilter, Store
 
+if TYPE_CHECKING:
+    from tickwork._client.asynchronous import AsyncRun
+
 EVERYTHING: Final = RunFilter()
-POLL_FIRST: Final = 0.005
-POLL_MAX: Final = 0.25
 
 
 class Runs:
     """What can be asked and done about runs, by id."""
 
-    def __init__(self, *, store: Store, clock: Clock) -> None:
+    def __init__(self, *, store: Store, clock: Clock, inlet: Inlet, hops: Hops) -> None:
         self._store = store
         self._clock = clock
+        self._inlet = inlet
+        self.hops = hops
+        self.waits = Waits(self._look)
 
     def handle(
         self, run_id: RunId, *, is_new: bool = True, is_uncommitted: bool = False
@@ -103,29 +119,56 @@ class Runs:
             target=old.target,
             retry_of=old.id,
         )
-        self._store.enqueue([again])
+        self._inlet.add([again])
         return self.handle(again.id)
 
-    def wait(self, run_id: RunId, *, timeout: timedelta | None) -> Run:
-        """Look again and again until it has finished."""
-        pause, begun = POLL_FIRST, time.monotonic()
-        # It ends at the timeout; whoever gives none wants to wait as long as it takes.
-        while True:
-            found = self.read(run_id)
-            if found.is_finished:
-                return found
-            waited = time.monotonic() - begun
-            if timeout is not None and waited >= timeout.total_seconds():
-                raise WaitTimeout(run_id, status=found.status, waited=timeout)
-            left = POLL_MAX if timeout is None else timeout.total_seconds() - waited
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, POLL_MAX)
+    # ------------------------------------------------------------ waiting
+
+    def wait(self, run: Run, *, timeout: timedelta | None) -> Run:
+        """Wait until this run, as it was just seen, has finished.
+
+        Raises:
+            WaitTimeout: It had not, after that time.
+        """
+        if run.is_finished:
+            return run
+        with self.waits.joined(run.id) as finished:
+            wait_for([finished], None if timeout is None else timeout.total_seconds())
+            if finished.done():
+                return finished.result()
+        assert timeout is not None, run
+        return self.last_look(run.id, waited=timeout)
+
+    def last_look(self, run_id: RunId, *, waited: timedelta) -> Run:
+        """The run, if it has finished at the very end of a wait for it.
+
+        Raises:
+            WaitTimeout: It has not.
+        """
+        found = self.read(run_id)
+        if not found.is_finished:
+            raise WaitTimeout(run_id, status=found.status, waited=waited)
+        return found
+
+    def output(self, run: Run) -> Any:
+        """What the handler of a finished run returned.
+
+        Raises:
+            RunFailed: It ended otherwise than completed.
+        """
+        if run.status is not RunStatus.COMPLETED:
+            raise RunFailed(run.id, status=run.status, reason=run.reason)
+        return None if run.result is None else decode(run.result)
+
+    def _look(self, run_ids: Sequence[RunId]) -> list[Run]:
+        return self._store.get_runs(run_ids)
 
 
 class RunHandle:
     """One run. It knows its id; everything else is looked up when asked for.
 
-    ``is_new`` is False when a unique key gave an earlier run instead.
+    ``is_new`` is False when a unique key gave an earlier run instead. ``aio`` has the same
+    verbs, to be awaited.
     """
 
     __slots__ = ("_is_uncommitted", "_runs", "id", "is_new")
@@ -136,7 +179,7 @@ class RunHandle:
         self._runs = runs
         self.id = run_id
         self.is_new = is_new
-        self._is_uncommitted = is_uncommitted
+        self._is_uncommitted = is_uncommitted  # as far as we know
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
@@ -147,13 +190,29 @@ class RunHandle:
     def __hash__(self) -> int:
         return hash(self.id)
 
+    @property
+    def aio(self) -> "AsyncRun":
+        """The same verbs for coroutines: ``await run.aio.wait()``."""
+        # Whoever has no coroutines need not load what runs them.
+        from tickwork._client.asynchronous import AsyncRun  # noqa: PLC0415
+
+        return AsyncRun(self, self._runs, self._runs.hops)
+
     def read(self) -> Run:
         """The run as it is now: a value.
 
         Raises:
-            RunNotFound: It was never committed, or it was pruned.
+            NotCommitted: It was dispatched in a transaction that is not committed.
+            RunNotFound: There is none, or it was pruned.
         """
-        return self._runs.read(self.id)
+        try:
+            found = self._runs.read(self.id)
+        except RunNotFound:
+            if self._is_uncommitted:
+                raise NotCommitted(self.id) from None
+            raise
+        self._is_uncommitted = False
+        return found
 
     @property
     def status(self) -> RunStatus:
@@ -162,67 +221,67 @@ class RunHandle:
 
     def attempts(self) -> list[Attempt]:
         """Its finished attempts, with their errors."""
-        return self._runs.story(self.id)[0]
+        return self._seen().story(self.id)[0]
 
     def log(self) -> list[LogLine]:
         """What its handler logged."""
-        return self._runs.story(self.id)[1]
+        return self._seen().story(self.id)[1]
 
     def at(self, when: When) -> "RunHandle":
-        """Change when it is due.
+        """Change when it is due; a time in the past is due at once.
 
         Raises:
             AlreadyClaimed: A worker has taken it.
+            NotCommitted: It was dispatched in a transaction that is not committed.
         """
-        self._runs.reschedule(self.id, as_instant(when))
+        self._seen().reschedule(self.id, as_instant(when))
         return self
 
-    def delay(self, length: timedelta | float | str) -> "RunHandle":
+    def delay(self, length: Length) -> "RunHandle":
         """Let it be due that long from now.
 
         Raises:
             AlreadyClaimed: A worker has taken it.
+            NotCommitted: It was dispatched in a transaction that is not committed.
         """
-        self._runs.reschedule(self.id, as_delay(length))
+        self._seen().reschedule(self.id, as_delay(length))
         return self
 
     def cancel(self, reason: str = "") -> bool:
         """Cancel it, or ask its worker to stop it; False when it had ended before."""
-        return self._runs.cancel(self.id, reason=reason)
+        return self._seen().cancel(self.id, reason=reason)
 
     def retry(self) -> "RunHandle":
         """Run it again, as a new run; it must have finished."""
-        return self._runs.retry(self.id)
+        return self._seen().retry(self.id)
 
-    def wait(self, timeout: timedelta | float | str | None = None) -> RunStatus:
+    def wait(self, timeout: Length | None = None) -> RunStatus:
         """Wait until it has finished; return its final status.
 
+        On a running event loop this holds up everything else: there, await ``run.aio.wait()``.
+
         Raises:
-            WaitTimeout: It had not, after that time.
-            RunError: It was dispatched in a transaction that may not be committed yet.
+            WaitTimeout: It had not, after that time. It goes on all the same.
+            NotCommitted: It was dispatched in a transaction that is not committed.
         """
         return self._finished(timeout).status
 
-    def result(self, timeout: timedelta | float | str | None = None) -> Any:
+    def result(self, timeout: Length | None = None) -> Any:
         """Wait until it has finished; return what its handler returned.
 
         Raises:
             RunFailed: It ended otherwise than completed.
             WaitTimeout: It had not finished after that time.
+            NotCommitted: It was dispatched in a transaction that is not committed.
         """
-        run = self._finished(timeout)
-        if run.status is not RunStatus.COMPLETED:
-            raise RunFailed(self.id, status=run.status, reason=run.reason)
-        return None if run.result is None else decode(run.result)
+        return self._runs.output(self._finished(timeout))
 
-    def _finished(self, timeout: timedelta | float | str | None) -> Run:
-        if self._is_uncommitted:
-            raise RunError(
-                self.id,
-                f"The run {self.id} cannot be waited for here.",
-                why="It was dispatched in a transaction of yours. No worker sees it before that "
-                "is committed, and the wait would hold it open.",
-                fix="Commit, then wait on app.runs.handle(run.id).",
-            )
+    def _finished(self, timeout: Length | None) -> Run:
         limit = None if timeout is None else as_duration(timeout)
-        return self._runs.wait(self.id, timeout=limit)
+        return self._runs.wait(self.read(), timeout=limit)
+
+    def _seen(self) -> Runs:
+        """See first that it is there: to change it, another connection would wait for yours."""
+        if self._is_uncommitted:
+            self.read()
+        return self._runs

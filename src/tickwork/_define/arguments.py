@@ -1,10 +1,22 @@
 """What a handler takes, and whether a call fits: checked where the call is made."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+import re
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from types import SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tickwork._kernel.codec import encode
 from tickwork.errors import ArgumentError, DefinitionError
@@ -27,6 +39,9 @@ Secret: TypeAlias = Annotated[T, SECRET]
 
 MASK: Final = "***"
 
+_NAMES: Final = re.compile(r"\w+")
+_OUTER: Final = frozenset({Union, UnionType, Annotated})
+
 _REFUSED: Final = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of positional arguments",
@@ -41,15 +56,20 @@ class Parameters:
     """
 
     signature: inspect.Signature
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # those that can be passed by position come first
     required: frozenset[str]
     takes_any: bool = False
     context: str | None = None
     secrets: frozenset[str] = frozenset()
+    by_position: int = 0  # how many of the names can be passed without them
+    known: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", frozenset(self.names))
 
     def bind(self, job: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name; what is missing may still come from the definition."""
-        if len(args) > len(self.names):
+        if len(args) > self.by_position:
             raise self._wrong(job, f"{len(args)} positional arguments are too many.")
         given = dict(zip(self.names, args, strict=False))
         twice = given.keys() & kwargs.keys()
@@ -64,12 +84,11 @@ class Parameters:
         Raises:
             ArgumentError: One is missing, or there is one that the handler does not take.
         """
-        if not self.takes_any:
-            unknown = given.keys() - set(self.names)
-            if unknown:
-                raise self._wrong(job, f"it takes no argument {min(unknown)!r}.")
-        missing = self.required - given.keys()
-        if missing:
+        if not (self.takes_any or self.known.issuperset(given)):
+            unknown = given.keys() - self.known
+            raise self._wrong(job, f"it takes no argument {min(unknown)!r}.")
+        if not self.required <= given.keys():
+            missing = self.required - given.keys()
             names = ", ".join(repr(name) for name in self.names if name in missing)
             raise self._wrong(job, f"{names} {'is' if len(missing) == 1 else 'are'} missing.")
 
@@ -104,14 +123,11 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
     names: list[str] = []
     required: set[str] = set()
     secrets: set[str] = set()
-    takes_any, context = False, None
+    takes_any, context, by_position = False, None, 0
     for name, parameter in signature.parameters.items():
         hint = hints.get(name, parameter.annotation)
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             takes_any = True
-            continue
-        if context_type is not None and context is None and _is_of(hint, context_type):
-            context = name
             continue
         if parameter.kind in _REFUSED:
             raise DefinitionError(
@@ -119,13 +135,23 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
                 why="Arguments are stored by name, and passed as keywords.",
                 fix="Give the parameter a name that can be passed, or take a list.",
             )
+        if context_type is not None and context is None and _is_of(hint, context_type):
+            context = name
+            continue
         names.append(name)
+        by_position += parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         if parameter.default is inspect.Parameter.empty:
             required.add(name)
-        if get_origin(hint) is Annotated and SECRET in get_args(hint):
+        if _is_secret(hint):
             secrets.add(name)
     return Parameters(
-        signature, tuple(names), frozenset(required), takes_any, context, frozenset(secrets)
+        signature,
+        tuple(names),
+        frozenset(required),
+        takes_any,
+        context,
+        frozenset(secrets),
+        by_position,
     )
 
 
@@ -139,44 +165,72 @@ def masked_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, 
     return {name: MASK if name in secrets else value for name, value in given.items()}
 
 
-@lru_cache(maxsize=2048)
 def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
     """The names of what a filter takes; None when it takes anything by name."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters = _taken(function)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
     return frozenset(parameter.name for parameter in parameters)
 
 
-@lru_cache(maxsize=2048)
 def positionals_taken(function: Callable[..., Any]) -> int | None:
     """How many positional arguments a hook takes; None when it takes any number.
 
     It may take less than it is given: ``on_after()`` is as good as ``on_after(ctx, outcome)``.
     """
-    parameters = inspect.signature(function).parameters.values()
+    parameters = _taken(function)
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None
     kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
     return sum(parameter.kind in kinds for parameter in parameters)
 
 
+def _taken(function: Any) -> tuple[inspect.Parameter, ...]:
+    # Something callable may be no key of a cache: a dataclass, for one.
+    look = _taken_before if isinstance(function, Hashable) else _taken_before.__wrapped__
+    return look(function)
+
+
+@lru_cache(maxsize=2048)
+def _taken_before(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(function).parameters.values())
+
+
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    bare = inspect.unwrap(function)
+    """Annotations as types. One that cannot be evaluated is left out, and stays a text."""
+    bare: Any = function
+    while isinstance(bare, partial):
+        bare = bare.func
+    bare = inspect.unwrap(bare)
     bare = getattr(bare, "__func__", bare)
     if not inspect.isfunction(bare):
-        bare = type(function).__call__
+        bare = type(bare).__call__
     try:
         return get_type_hints(bare, include_extras=True)
     except Exception:  # noqa: BLE001  # an annotation may name what exists for type checkers only
-        return {}
+        each = getattr(bare, "__annotations__", {})
+        return {name: hint for name in each if (hint := _hint(bare, name)) is not None}
+
+
+def _hint(function: Any, name: str) -> object:
+    only = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
+    try:
+        return get_type_hints(only, globalns=function.__globals__, include_extras=True)[name]
+    except Exception:  # noqa: BLE001  # it is this one
+        return None
 
 
 def _is_of(hint: object, wanted: type) -> bool:
-    if hint is wanted or wanted in get_args(hint):
-        return True
-    # An annotation that could not be evaluated is still a name.
-    return isinstance(hint, str) and hint.split("[")[0].split(".")[-1] == wanted.__name__
+    if isinstance(hint, str):
+        # It could not be evaluated, and is still a name: ``"RunContext | None"``.
+        return wanted.__name__ in _NAMES.findall(hint)
+    return hint is wanted or (get_origin(hint) in _OUTER and wanted in get_args(hint))
+
+
+def _is_secret(hint: object) -> bool:
+    if isinstance(hint, str):
+        return "Secret" in _NAMES.findall(hint)
+    return hint is SECRET or any(map(_is_secret, get_args(hint)))
 
 
 def _bare(annotation: object) -> object:

@@ -13,7 +13,6 @@ from tickwork.errors import LeaseLost
 
 LOGGER: Final = "tickwork.run"
 
-_LOG: Final = logging.getLogger(LOGGER)
 _UNSAID: Final = object()
 
 
@@ -51,24 +50,8 @@ class RunContext:
     that was dispatched.
     """
 
-    __slots__ = (
-        "_claim",
-        "_desk",
-        "_is_completed",
-        "args",
-        "attempt",
-        "attempts_max",
-        "deadline",
-        "has_seen_cancel",
-        "job",
-        "log",
-        "nominal_at",
-        "queue",
-        "run_id",
-        "schedule",
-        "target",
-        "tenant",
-    )
+    # Made for every attempt, so it takes no more than it must: the claim knows the rest.
+    __slots__ = ("_claim", "_desk", "_is_completed", "args", "deadline", "has_seen_cancel")
 
     def __init__(
         self,
@@ -81,23 +64,62 @@ class RunContext:
         self._claim = claim
         self._desk = desk
         self._is_completed = False
-        self.run_id = claim.run_id
-        self.job = claim.job
-        self.queue = claim.queue
-        self.tenant = claim.tenant
-        self.schedule = claim.schedule
-        self.nominal_at = claim.nominal_at
-        self.target = claim.target
-        self.attempt = claim.attempt
-        self.attempts_max = claim.attempts_max
         self.args = args
         self.deadline = deadline
         self.has_seen_cancel = False
-        # Records of any logger are kept with the run; this one names it, too.
-        self.log = _LOG
 
     def __repr__(self) -> str:
         return f"RunContext({self.job!r}, run {self.run_id}, attempt {self.attempt})"
+
+    @property
+    def run_id(self) -> RunId:
+        """The id of the run."""
+        return self._claim.run_id
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self._claim.job
+
+    @property
+    def queue(self) -> str:
+        """The queue in which the run waited."""
+        return self._claim.queue
+
+    @property
+    def tenant(self) -> str:
+        """The tenant on whose behalf it runs; empty when there is none."""
+        return self._claim.tenant
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that fired it; None for a run that was dispatched."""
+        return self._claim.schedule
+
+    @property
+    def nominal_at(self) -> datetime | None:
+        """The instant of the schedule for which it stands."""
+        return self._claim.nominal_at
+
+    @property
+    def target(self) -> str | None:
+        """What it is about: an id of yours."""
+        return self._claim.target
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._claim.attempt
+
+    @property
+    def attempts_max(self) -> int:
+        """How many attempts the run has."""
+        return self._claim.attempts_max
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger. Records of any other are kept with the run just the same."""
+        return logging.getLogger(LOGGER)
 
     @property
     def is_completed(self) -> bool:

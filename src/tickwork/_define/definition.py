@@ -1,7 +1,7 @@
 """A job as this process knows it: its spec, and the code that stands beside it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +10,7 @@ from tickwork._define.arguments import Parameters, encoded, masked_args
 from tickwork._define.options import NOTHING_SAID, JobOptions
 from tickwork._define.resolve import Handler
 from tickwork._domain.job import JobSpec, ScheduleSpec
+from tickwork._domain.limits import Unique
 from tickwork._domain.run import NO_ARGS
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.timing import Timing
@@ -33,6 +34,8 @@ class Entry:
     timing: Timing = NO_TIMING
     job: str = ""
     is_adhoc: bool = False
+    is_remote: bool = False  # another program defines it
+    loading: object = None  # tells two loadings of the handler's module apart
 
     @property
     def job_name(self) -> str:
@@ -40,9 +43,16 @@ class Entry:
         return self.job or self.name
 
     def is_like(self, other: "Entry") -> bool:
-        """Whether both say the same, so that one of them is enough."""
+        """Whether both say the same, so that one of them is enough.
+
+        By which words does not matter: what a job does not say is as if it said the default.
+        Of a schedule it matters, because what that does not say is as its job says.
+        """
+        said = other.options.said if not self.job else self.options.said
         return (
-            self.options == other.options and self.timing == other.timing and self.job == other.job
+            self.job == other.job
+            and replace(self.options, said=said) == other.options
+            and replace(self.timing, word="") == replace(other.timing, word="")
         )
 
 
@@ -55,9 +65,11 @@ class Definition:
     options: JobOptions
     place: str
     is_adhoc: bool = False
+    is_remote: bool = False
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    is_simple: bool = False  # a plain function, and nothing around it
 
     @property
     def name(self) -> str:
@@ -87,6 +99,14 @@ class Definition:
         self.parameters.check(self.name, given)
         return encoded(given, size_max=self.size_max)
 
+    def check_unique(self, unique: Unique) -> None:
+        """See that the handler takes what runs are told apart by.
+
+        Raises:
+            DefinitionError: It does not.
+        """
+        _check_names(self.name, set(unique.by), "tells runs apart by", self.parameters)
+
     def shown_args(self, args: str) -> dict[str, Any]:
         """Stored arguments as people may see them."""
         return masked_args(decode(args), self.secrets)
@@ -113,9 +133,11 @@ def defined(
         options=options,
         place=entry.place,
         is_adhoc=entry.is_adhoc,
+        is_remote=entry.is_remote,
         size_max=size_max,
-        redacted=redact & set(handler.parameters.names),
+        redacted=redact,
         defaults=dict(options.args),
+        is_simple=options.is_plain and handler.is_simple,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
+from inspect import Parameter, signature
 from typing import Any, Final, Self, TypeAlias
 
 from tickwork._domain.job import JobSpec, Misfire, Overlap
@@ -101,7 +102,7 @@ class ScheduleWords(ABC):
         options = self._options
         return self._say(replace(options, said=options.said | {word}, **changes))
 
-    def args(self, **args: Any) -> Self:
+    def args(self, /, **args: Any) -> Self:
         """Arguments for every run; those of a dispatch override them key by key."""
         return self._said("args", args={**self._options.args, **args})
 
@@ -146,7 +147,7 @@ class JobWords(ScheduleWords):
 
         Calls add up. ``concurrency(0)`` says that there is no limit.
         """
-        parts = (per,) if isinstance(per, str) else tuple(per)
+        parts = _texts("per", per)
         if slots == 0 and type(slots) is int:
             kept = tuple(limit for limit in self._options.limits if limit.per != parts)
             return self._said("concurrency", limits=kept)
@@ -176,6 +177,7 @@ class JobWords(ScheduleWords):
         it. With ``delay`` it is always that.
         """
         policy: RetryPolicy
+        _whole("retries", max)
         if delay is not None:
             policy = Fixed(attempts_max=max, delay=as_duration(delay))
         else:
@@ -202,9 +204,11 @@ class JobWords(ScheduleWords):
 
         With ``within``, none for that long after the first one, finished or not.
         """
+        if key is not None:
+            _check_key(key)
         made = Unique(
             key=key,
-            by=(by,) if isinstance(by, str) else tuple(by),
+            by=_texts("by", by),
             within=None if within is None else as_duration(within),
         )
         return self._said("unique", unique=made)
@@ -254,8 +258,13 @@ class SaidOptions(JobWords):
         return type(self)(options)
 
 
-WORDS: Final = frozenset(
-    name for kind in (ScheduleWords, JobWords) for name in vars(kind) if not name.startswith("_")
+SCHEDULE_WORDS: Final = frozenset(name for name in vars(ScheduleWords) if not name.startswith("_"))
+WORDS: Final = SCHEDULE_WORDS | {name for name in vars(JobWords) if not name.startswith("_")}
+
+# Words that take any number of texts, and words that are said again and again.
+_SEVERAL: Final = frozenset({"tags", "aliases"})
+_REPEATED: Final = frozenset(
+    {"concurrency", "when", "skip", "on_before", "on_success", "on_error", "on_after"}
 )
 
 
@@ -283,33 +292,68 @@ def _applied(words: SaidOptions, name: str, value: Any) -> SaidOptions:
             "a job has no such option.",
             fix=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(WORDS))}.",
         )
-    word = getattr(words, name)
-    if name in {"tags", "aliases"}:
-        return _call(word, name, value, *((value,) if isinstance(value, str) else tuple(value)))
+    word: Callable[..., SaidOptions] = getattr(words, name)
+    if name == "args" and not isinstance(value, Mapping):
+        raise InvalidOption(name, value, "it is a table of arguments by name.")
+    if name in _SEVERAL:
+        given = (value,) if isinstance(value, str) else value
+        if not isinstance(given, list | tuple | set | frozenset):
+            raise InvalidOption(name, value, "it is a text, or a list of texts.")
+        return word(*given)
     if name == "unique" and isinstance(value, bool):
-        return _call(word, name, value) if value else words
+        return word() if value else words
     if isinstance(value, Mapping):
-        return _call(word, name, value, **value)
-    if isinstance(value, list | tuple):
+        _check_names(word, name, value)
+        return word(**value)
+    if name in _REPEATED and isinstance(value, list | tuple):
         for each in value:
             words = _applied(words, name, each)
         return words
-    return _call(word, name, value, value)
+    return word(value)
 
 
-def _call(
-    word: Callable[..., SaidOptions], name: str, value: Any, *a: Any, **k: Any
-) -> SaidOptions:
-    try:
-        return word(*a, **k)
-    except TypeError as fault:
-        raise InvalidOption(name, value, f"{fault}.") from None
+def names_taken_by(word: str) -> tuple[str, ...]:
+    """What a word takes by name, when it is given a table; nothing for one that takes any."""
+    parameters = signature(getattr(SaidOptions, word)).parameters.values()
+    any_number = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
+    names = [each.name for each in parameters if each.kind not in any_number]
+    return tuple(names[1:])  # without self
+
+
+def _check_names(word: Callable[..., object], name: str, given: Mapping[str, Any]) -> None:
+    """See that a word can be called with these arguments by name."""
+    parameters = signature(word).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for unknown in given.keys() - parameters.keys():
+        close = get_close_matches(unknown, parameters, n=1)
+        raise InvalidOption(
+            name,
+            given,
+            f"it takes no {unknown!r}.",
+            fix=f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(parameters)}.",
+        )
+    for parameter in parameters.values():
+        if parameter.default is parameter.empty and parameter.name not in given:
+            raise InvalidOption(name, given, f"{parameter.name!r} is missing.")
 
 
 def _whole(option: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidOption(option, value, "it is a whole number.")
     return value
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not key:
+        raise InvalidOption("unique", key, "a key is a text, and not an empty one.")
+
+
+def _texts(option: str, value: Any) -> tuple[str, ...]:
+    given = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if not all(isinstance(each, str) for each in given):
+        raise InvalidOption(option, value, "it is a name, or a list of names.")
+    return given
 
 
 def _choice(option: str, value: Any, kind: Any) -> Any:

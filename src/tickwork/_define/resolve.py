@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from tickwork._define.arguments import Parameters, parameters_of
 from tickwork._define.context import RunContext
@@ -40,6 +40,11 @@ class Handler:
     kind: type | None = None  # the class of which an instance is needed
     method: str = ""
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether it can be called as it is, and answers at once."""
+        return self.kind is None and not (self.is_async or self.takes_run or self.is_verdict)
+
     def callable_for(self, construct: Construct) -> Callable[..., Any]:
         """What to call this time."""
         if self.kind is None:
@@ -68,12 +73,12 @@ def handler_of(target: object) -> Handler:
     """
     if inspect.isclass(target):
         return _of_class(target)
-    for method in METHODS:
-        found = getattr(target, method, None)
-        if found is not None and not inspect.isroutine(target) and callable(found):
-            return _handler(found, path_of(type(target)), is_verdict=method == "execute")
     if callable(target):
         return _handler(target, path_of(target))
+    for method in METHODS:
+        found = getattr(target, method, None)
+        if callable(found):
+            return _handler(found, path_of(type(target)), is_verdict=method == "execute")
     raise HandlerNotFound(repr(target), f"A {type(target).__name__} cannot be called.")
 
 
@@ -96,10 +101,12 @@ def import_handler(path: str) -> object:
     module_name, mark, name = path.partition(":")
     if not mark or not module_name or not name:
         raise HandlerNotFound(path, "It has no ':' between the module and the name.")
+    if not is_path(path):
+        raise HandlerNotFound(path, "It is made of names, with dots and one ':' between them.")
     try:
         found: Any = import_module(module_name)
     except ModuleNotFoundError as missing:
-        if missing.name is not None and not module_name.startswith(missing.name):
+        if missing.name is not None and not f"{module_name}.".startswith(f"{missing.name}."):
             raise  # the module is there, and one that it needs is not
         raise HandlerNotFound(path, f"There is no module {missing.name!r}.") from None
     for part in name.split("."):
@@ -158,7 +165,7 @@ def place_of_caller(depth: int = 2) -> str:
 def _of_class(kind: type) -> Handler:
     for method in METHODS:
         static = inspect.getattr_static(kind, method, None)
-        if static is None:
+        if not callable(getattr(kind, method, None)):
             continue
         is_verdict = method == "execute"
         if isinstance(static, classmethod | staticmethod):
@@ -191,5 +198,6 @@ def _handler(call: Callable[..., Any], path: str, *, is_verdict: bool = False) -
 
 
 def _without_self(function: Callable[..., Any]) -> Callable[..., Any]:
-    bound: Callable[..., Any] = function.__get__(object(), object)
-    return bound
+    # A callable object that stands in a class is not bound to instances.
+    bind = getattr(function, "__get__", None)
+    return function if bind is None else cast("Callable[..., Any]", bind(object(), object))

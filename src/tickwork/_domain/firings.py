@@ -54,6 +54,18 @@ def first_due(rule: Schedule, *, after: datetime, until: datetime | None = None)
     return None if until is not None and instant > until else instant
 
 
+def due_again(
+    row: ScheduleRow, rule: Schedule, *, now: datetime, until: datetime | None
+) -> datetime | None:
+    """The instant at which a schedule that is there goes on, under this rule.
+
+    What lies within a pause that ends by itself is not made up for either, and what was
+    decided on once is never decided again.
+    """
+    after = max(filter(None, (now, row.paused_until, row.last_fired_at)))
+    return first_due(rule, after=after, until=until)
+
+
 def plan_firings(row: ScheduleRow, rule: Schedule, *, now: datetime) -> Firings:
     """Sort a schedule's instants up to ``now`` into those that fire and those it missed.
 

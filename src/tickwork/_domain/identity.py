@@ -9,8 +9,6 @@ ScheduleId = NewType("ScheduleId", str)
 WorkerId = NewType("WorkerId", str)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def firing_id(schedule: ScheduleId, nominal_at: datetime) -> RunId:
@@ -25,10 +23,10 @@ def firing_id(schedule: ScheduleId, nominal_at: datetime) -> RunId:
     >>> firing_id(hourly, datetime(2026, 1, 1, 9, tzinfo=UTC))
     '019b78c9-0a80-835a-81a6-1253e46ebd76'
     """
-    digest = _digest(schedule, nominal_at).hex()
-    milliseconds = (nominal_at - _EPOCH) // _MILLISECOND
+    instant = _micros(nominal_at - _EPOCH)
+    digest = _digest(schedule, instant).hex()
     # Masked, for the few who schedule something before 1970.
-    head = f"{milliseconds & 0xFFFF_FFFF_FFFF:012x}"
+    head = f"{instant // 1000 & 0xFFFF_FFFF_FFFF:012x}"
     return RunId(f"{head[:8]}-{head[8:]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}")
 
 
@@ -37,10 +35,15 @@ def spread(schedule: ScheduleId, nominal_at: datetime, *, within: timedelta) -> 
 
     Every worker computes the same one, and over many schedules they lie evenly.
     """
-    share = int.from_bytes(_digest(schedule, nominal_at)[9:16])  # what the id does not use
-    return (within // _MICROSECOND * share >> 56) * _MICROSECOND
+    digest = _digest(schedule, _micros(nominal_at - _EPOCH))
+    share = int.from_bytes(digest[9:16])  # what the id does not use
+    return timedelta(microseconds=_micros(within) * share >> 56)
 
 
-def _digest(schedule: ScheduleId, nominal_at: datetime) -> bytes:
-    instant = (nominal_at - _EPOCH) // _MICROSECOND
+def _digest(schedule: ScheduleId, instant: int) -> bytes:
     return blake2b(f"{schedule} {instant}".encode(), digest_size=16).digest()
+
+
+def _micros(length: timedelta) -> int:
+    # By its parts, which takes half as long as a division.
+    return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds

@@ -6,7 +6,8 @@ made again with the same ids.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tickwork._domain.firings import plan_firings
@@ -24,8 +25,6 @@ MISSED: Final = "missed: nobody was there to fire it in time"
 STILL_RUNNING: Final = "overlap: the run before it had not finished"
 STILL_WAITING: Final = "overlap: another run was already waiting"
 NOT_UNIQUE: Final = "unique: a run with the same key was there already"
-
-_AT_ONCE: Final = (Overlap.SKIP, Overlap.ALLOW)
 
 
 class Skip(NamedTuple):
@@ -129,10 +128,33 @@ def keys_wanted(
             wanted.add(key)
         job = jobs.get(row.spec.job)
         if job is not None and job.unique is not None and row.next_due_at is not None:
-            run = _run(row, job, row.next_due_at, now=now, args=_args(row, job))
+            args = _args(row, job)
+            run = _run(row, job, row.next_due_at, now=now, args=args, overlap_key=key)
             assert run.unique is not None, run
             wanted.add(run.unique.key)
     return wanted
+
+
+def asked_run(
+    row: ScheduleRow,
+    job: JobSpec,
+    run_id: RunId,
+    *,
+    nominal_at: datetime,
+    now: datetime,
+    is_queued: bool = False,
+) -> NewRun:
+    """A run of a schedule because somebody asked for it: due at once, and never spread.
+
+    It gives way to others as a firing of this moment would. With ``is_queued`` it waits for
+    its turn instead: there may be a hundred of them.
+    """
+    overlap = row.spec.overlap
+    if is_queued and overlap is not Overlap.ALLOW:
+        overlap = Overlap.QUEUE_ALL
+    asked = replace(row, spec=replace(row.spec, overlap=overlap, jitter=timedelta(0)))
+    made = _run(asked, job, now, now=now, args=_args(row, job), overlap_key=_overlap_key(asked))
+    return made._replace(id=run_id, nominal_at=nominal_at)
 
 
 def _carried(
@@ -156,7 +178,7 @@ def _carried(
         if overlap_key is not None and (overlap_key in held or overlap_key in taken):
             _fold(skips, row, instant, overlapping)
             continue
-        run = _run(row, job, instant, now=now, args=args)
+        run = _run(row, job, instant, now=now, args=args, overlap_key=overlap_key)
         if run.unique is not None:
             if run.unique.key in held or run.unique.key in taken:
                 _fold(skips, row, instant, NOT_UNIQUE)
@@ -169,12 +191,21 @@ def _carried(
 
 
 def _run(
-    row: ScheduleRow, job: JobSpec, nominal_at: datetime, *, now: datetime, args: str
+    row: ScheduleRow,
+    job: JobSpec,
+    nominal_at: datetime,
+    *,
+    now: datetime,
+    args: str,
+    overlap_key: str | None,
 ) -> NewRun:
     spec = row.spec
+    overlap = spec.overlap
     due_at = nominal_at
     if spec.jitter:
         due_at += spread(row.id, nominal_at, within=spec.jitter)
+    # By identity: to be found in a set, a member of an enum is hashed by Python.
+    has_queue = overlap is not Overlap.SKIP and overlap is not Overlap.ALLOW
     return job.new_run(
         firing_id(row.id, nominal_at),
         now=now,
@@ -185,8 +216,8 @@ def _run(
         priority=spec.priority,
         expires=spec.expires,
         tags=spec.tags,
-        overlap_key=_overlap_key(row),
-        one_at_a_time=None if spec.overlap in _AT_ONCE else one_at_a_time(row.id),
+        overlap_key=overlap_key,
+        one_at_a_time=one_at_a_time(row.id) if has_queue else None,
         schedule=spec.name,
         nominal_at=nominal_at,
         target=spec.target,

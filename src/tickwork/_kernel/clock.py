@@ -75,6 +75,12 @@ class StoreClock:
             monotonic = self._base.monotonic()
         return origin[0] + timedelta(seconds=monotonic - origin[1])
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the next look asks the database."""
+        origin = self._origin
+        return origin is None or self._base.monotonic() - origin[1] >= self._every
+
     def monotonic(self) -> float:
         """As the machine's."""
         return self._base.monotonic()

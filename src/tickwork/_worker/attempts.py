@@ -1,14 +1,22 @@
 """Claims to transitions: what a worker does with a run, and what it writes about it."""
 
 import random
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any, Final
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from tickwork._define.context import Desk, RunContext
 from tickwork._define.definition import Definition
-from tickwork._domain.outcome import Canceled, Failed, Outcome, Succeeded
-from tickwork._domain.retry import NoRetry
+from tickwork._domain.outcome import (
+    Canceled,
+    Failed,
+    Interrupted,
+    Outcome,
+    PutOff,
+    Skipped,
+    Succeeded,
+)
+from tickwork._domain.retry import NO_RETRY, NoRetry
 from tickwork._domain.run import NO_ARGS, Claim
 from tickwork._domain.transitions import Transition, expiry, settle
 from tickwork._kernel.clock import Clock
@@ -17,14 +25,20 @@ from tickwork.errors import TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
 
-Engine = Callable[[Definition, RunContext, timedelta | None], Outcome]
-"""Makes one attempt, in this thread, within this time."""
-
 _UNKNOWN: Final = "The job is not known to this process any more."
 
 
+class Begun(NamedTuple):
+    """An attempt that may be made now."""
+
+    claim: Claim
+    definition: Definition
+    ctx: RunContext
+    started_at: datetime
+
+
 class Attempts:
-    """Makes attempts, one at a time, and decides what their outcomes mean."""
+    """Begins attempts, and decides what their outcomes mean. Engines make them in between."""
 
     def __init__(
         self,
@@ -33,57 +47,57 @@ class Attempts:
         desk: Desk,
         bus: EventBus,
         find: Callable[[str], Definition | None],
-        engine: Engine,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._clock = clock
         self._desk = desk
         self._bus = bus
         self._find = find
-        self._engine = engine
         self._chance = chance
 
-    def make(self, claim: Claim) -> Transition:
-        """Make one attempt; its transition is not written yet."""
+    def begin(self, claim: Claim) -> Begun | Transition:
+        """What is needed to make an attempt; or its step at once, when none can be made."""
         definition = self._find(claim.job)
         if definition is None:
             return self._settled(claim, None, Failed(_UNKNOWN, retry=False))
-        late = expiry(claim, now=self._clock.now())
-        if late is not None:
-            return self._settled(claim, definition, late)
+        now = self._clock.now()
+        if claim.expires_at is not None:
+            late = expiry(claim, now=now)
+            if late is not None:
+                return self._settled(claim, definition, late)
         try:
             args = _args(claim)
         except (TickworkError, TypeError) as fault:
             return self._settled(claim, definition, Failed(str(fault), retry=False))
-        return self._made(claim, definition, args)
-
-    def _made(self, claim: Claim, definition: Definition, args: Mapping[str, Any]) -> Transition:
         timeout = definition.spec.timeout
-        started_at = self._clock.now()
-        deadline = None if timeout is None else started_at + timeout
-        ctx = RunContext(claim, desk=self._desk, args=args, deadline=deadline)
+        deadline = None if timeout is None else now + timeout
         if self._bus.is_listened_to:
-            self._bus.emit(
-                RunStarted(
-                    at=started_at,
-                    run_id=claim.run_id,
-                    job=claim.job,
-                    tenant=claim.tenant,
-                    attempt=claim.attempt,
-                )
-            )
-        outcome = self._engine(definition, ctx, timeout)
-        if isinstance(outcome, Succeeded) and ctx.has_seen_cancel:
-            outcome = Canceled("Its handler saw the request, and stopped.")
-        step = self._settled(claim, definition, outcome)
-        if step.refund and not isinstance(outcome, Canceled):
-            return step
-        return step._replace(started_at=started_at)
+            self._bus.emit(_started(claim, at=now))
+        ctx = RunContext(claim, desk=self._desk, args=args, deadline=deadline)
+        return Begun(claim, definition, ctx, now)
 
-    def _settled(self, claim: Claim, definition: Definition | None, outcome: Outcome) -> Transition:
-        spec = None if definition is None else definition.spec
-        retry = NoRetry() if spec is None else spec.retry
-        if not isinstance(retry, NoRetry):
+    def end(self, begun: Begun, outcome: Outcome) -> Transition:
+        """The step that an outcome means."""
+        if begun.ctx.has_seen_cancel and isinstance(outcome, Succeeded):
+            outcome = Canceled("Its handler saw the request, and stopped.")
+        # Where a filter held it back, no attempt was made.
+        started_at = None if isinstance(outcome, Skipped | PutOff) else begun.started_at
+        return self._settled(begun.claim, begun.definition, outcome, started_at=started_at)
+
+    def give_back(self, claim: Claim, outcome: Interrupted) -> Transition:
+        """The step of a claim that goes back without an attempt."""
+        return self._settled(claim, None, outcome)
+
+    def _settled(
+        self,
+        claim: Claim,
+        definition: Definition | None,
+        outcome: Outcome,
+        *,
+        started_at: datetime | None = None,
+    ) -> Transition:
+        retry = NO_RETRY if definition is None else definition.spec.retry
+        if retry is not NO_RETRY and not isinstance(retry, NoRetry):
             # Whoever dispatched it may not have known the policy; the job itself does.
             claim = claim._replace(attempts_max=retry.attempts_max)
         is_canceled = isinstance(outcome, Failed) and self._desk.is_canceled(claim.run_id)
@@ -93,8 +107,15 @@ class Attempts:
             now=self._clock.now(),
             retry=retry,
             random=self._chance(),
+            started_at=started_at,
             is_cancel_requested=is_canceled,
         )
+
+
+def _started(claim: Claim, *, at: datetime) -> RunStarted:
+    return RunStarted(
+        at=at, run_id=claim.run_id, job=claim.job, tenant=claim.tenant, attempt=claim.attempt
+    )
 
 
 def _args(claim: Claim) -> dict[str, Any]:

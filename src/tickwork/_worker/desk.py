@@ -6,6 +6,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
 from tickwork._worker.heartbeat import Heartbeat
+from tickwork._worker.held import HeldRuns
 from tickwork.stores.contract import Store
 
 
@@ -39,3 +40,16 @@ class StoreDesk:
         if self._heartbeat is not None and self._heartbeat.is_lost(run_id, found=run):
             return True
         return run is not None and run.cancel_requested_at is not None
+
+
+class HeldDesk(StoreDesk):
+    """The same for a worker that holds many: what a heartbeat has learned is enough."""
+
+    def __init__(self, *, store: Store, clock: Clock, held: HeldRuns) -> None:
+        super().__init__(store=store, clock=clock)
+        self._held = held
+
+    def is_canceled(self, run_id: RunId) -> bool:
+        """Whether somebody asked that this run be stopped, or it is no longer ours."""
+        run = self._held.get(run_id)
+        return run is None or run.is_canceled

@@ -1,7 +1,8 @@
 """Log records that are made during an attempt, kept with the run."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from threading import Lock
 from typing import Final
@@ -32,6 +33,22 @@ class LogKeeper(logging.Handler):
         self._lines_max = lines_max
         self._guard = Lock()
         self._lines: dict[RunId, list[LogLine]] = {}
+        self._listeners = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what is logged in the block, by whatever logger. Several may overlap."""
+        self._listen(1)
+        try:
+            yield
+        finally:
+            self._listen(-1)
+
+    def _listen(self, more: int) -> None:
+        with self._guard:
+            self._listeners += more
+            root = logging.getLogger()
+            (root.addHandler if self._listeners else root.removeHandler)(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep one record, if an attempt is being made here."""

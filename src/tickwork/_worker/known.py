@@ -33,8 +33,9 @@ class KnownJobs:
         self._defined: Mapping[str, Definition] = {}
         self._found: dict[str, Definition] = {}
         self._strangers: set[str] = set()
+        self._known: dict[str, Definition] = {}
         self._specs: dict[str, JobSpec] = {}
-        self._names: tuple[str, ...] = ()
+        self._names: dict[bool | None, tuple[str, ...]] = {}
         self._lease_by_job: dict[str, timedelta] = {}
 
     def look(self, *, is_ready: bool = True) -> None:
@@ -55,18 +56,18 @@ class KnownJobs:
                 self._defined = {}
 
     def find(self, name: str) -> Definition | None:
-        """The definition of a job."""
-        return self._registry.definitions().get(name) or self._found.get(name)
+        """The definition of a job that :meth:`names` has named."""
+        return self._known.get(name)
 
     def specs(self) -> Mapping[str, JobSpec]:
         """Specs by name, old names included."""
         self._refresh()
         return self._specs
 
-    def names(self) -> tuple[str, ...]:
-        """The names of runs to take."""
+    def names(self, *, is_async: bool | None = None) -> tuple[str, ...]:
+        """The names of runs to take: of coroutines, of functions, or of both."""
         self._refresh()
-        return self._names
+        return self._names[is_async]
 
     def lease_by_job(self) -> Mapping[str, timedelta]:
         """Leases that differ from the default."""
@@ -87,9 +88,13 @@ class KnownJobs:
             return
         self._defined = defined
         self._strangers.clear()
-        known = {**self._found, **defined}
+        known = self._known = {**self._found, **defined}
         self._specs = {name: definition.spec for name, definition in known.items()}
-        self._names = tuple(self._specs)
+        self._names = {
+            None: tuple(known),
+            True: tuple(name for name, each in known.items() if each.handler.is_async),
+            False: tuple(name for name, each in known.items() if not each.handler.is_async),
+        }
         self._lease_by_job = {
             name: spec.lease.length
             for name, spec in self._specs.items()

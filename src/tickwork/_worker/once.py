@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
+from threading import Event
 from typing import Final, NamedTuple, Protocol
 
+from tickwork._define.context import RunContext
+from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.lease import LEASE_DEFAULT, has_expired
-from tickwork._domain.outcome import Interrupted, OutcomeKind
-from tickwork._domain.retry import NO_RETRY
+from tickwork._domain.outcome import Interrupted, Outcome, OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.tick import TickPlan
-from tickwork._domain.transitions import Transition, settle
+from tickwork._domain.transitions import Transition
 from tickwork._domain.transitions import reap as decide_reap
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
@@ -33,6 +35,9 @@ FLUSH_EVERY: Final = 0.05
 
 REPEATS_MAX: Final = 3
 """How often a record whose answer was lost is repeated before the caller is told."""
+
+InlineAttempt = Callable[[Definition, RunContext, timedelta | None], Outcome]
+"""Makes one attempt, in this thread, within this time."""
 
 _ATTEMPTS: Final = frozenset(
     {OutcomeKind.SUCCEEDED, OutcomeKind.FAILED, OutcomeKind.SNOOZED, OutcomeKind.CANCELED}
@@ -81,6 +86,7 @@ class OnePass:
         next_firing_at: NextFiring,
         known: KnownJobs,
         attempts: Attempts,
+        engine: InlineAttempt,
         reporter: Reporter,
         keeper: LogKeeper,
         held: HeldRuns,
@@ -93,6 +99,7 @@ class OnePass:
         self._next_firing_at = next_firing_at
         self._known = known
         self._attempts = attempts
+        self._engine = engine
         self._reporter = reporter
         self._keeper = keeper
         self._held = held
@@ -101,10 +108,11 @@ class OnePass:
         self._worker = WorkerId(new_id(clock.now()))
         self._passes = count(1)
 
-    def run(self, batch: int, *, ahead: Ahead | None = None) -> Passed:
+    def run(self, batch: int, *, stop: Event | None = None, ahead: Ahead | None = None) -> Passed:
         """Fire, claim at most ``batch``, and make an attempt at each.
 
-        ``ahead`` is for whoever has just looked: see :meth:`look_ahead`.
+        Once ``stop`` is set, what has not begun is given back. ``ahead`` is for whoever has
+        just looked: see :meth:`look_ahead`.
         """
         moved, is_ready = self._upkeep(ahead or self._store.look_ahead())
         self._known.look(is_ready=is_ready)
@@ -112,8 +120,9 @@ class OnePass:
         self._reporter.fired(plan, at=self._clock.now())
         claims: list[Claim] = []
         if is_ready or plan.runs:
-            claims = self._claim(Wanted(batch, jobs=self._known.names()))
-        steps = self._work(claims) if claims else []
+            wanted = Wanted(batch, jobs=self._known.names(), is_starting=batch == 1)
+            claims = self._claim(wanted)
+        steps = self._work(claims, stop=stop) if claims else []
         return Passed(steps, is_idle=not (moved or plan.moves or claims))
 
     def look_ahead(self, *, is_stuck: bool = False) -> Upcoming:
@@ -185,15 +194,17 @@ class OnePass:
 
     # ------------------------------------------------------------ the work
 
-    def _work(self, claims: Sequence[Claim]) -> list[Transition]:
+    def _work(self, claims: Sequence[Claim], *, stop: Event | None) -> list[Transition]:
         made: list[Transition] = []
         unwritten: list[Transition] = []
         left = list(reversed(claims))
         written_at = self._clock.monotonic()
         try:
             while left:
-                if self._may_start(left[-1]):
-                    unwritten.append(self._attempts.make(left[-1]))
+                if stop is not None and stop.is_set():
+                    unwritten.append(self._given_back(left[-1]))
+                elif self._may_start(left[-1]):
+                    unwritten.append(self._made(left[-1]))
                 left.pop()
                 if self._clock.monotonic() - written_at >= FLUSH_EVERY:
                     made += self._write(unwritten)
@@ -208,6 +219,13 @@ class OnePass:
             raise
         finally:
             self._held.drop_all(claims)
+
+    def _made(self, claim: Claim) -> Transition:
+        begun = self._attempts.begin(claim)
+        if isinstance(begun, Transition):
+            return begun
+        outcome = self._engine(begun.definition, begun.ctx, begun.definition.spec.timeout)
+        return self._attempts.end(begun, outcome)
 
     def _may_start(self, claim: Claim) -> bool:
         """Whether it is still ours; its start is noted."""
@@ -227,14 +245,8 @@ class OnePass:
 
     def _given_back(self, claim: Claim) -> Transition:
         held = self._held.get(claim.run_id)
-        return settle(
-            claim,
-            Interrupted("The pass that had claimed it was interrupted."),
-            now=self._clock.now(),
-            retry=NO_RETRY,
-            random=0.0,
-            started_at=None if held is None else held.started_at,
-        )
+        step = self._attempts.give_back(claim, Interrupted("The pass that had claimed it ended."))
+        return step._replace(started_at=None if held is None else held.started_at)
 
     def _write(self, steps: list[Transition]) -> list[Transition]:
         if not steps:

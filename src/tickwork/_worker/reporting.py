@@ -1,7 +1,7 @@
 """What happened, told to subscribers and to the log, after it was written."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -10,6 +10,7 @@ from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
+from tickwork._worker.stats import Stats
 from tickwork.events import (
     Event,
     RunCanceled,
@@ -30,12 +31,14 @@ _log: Final = logging.getLogger("tickwork.worker")
 class Reporter:
     """Makes events of what was written, and logs what went wrong."""
 
-    def __init__(self, *, bus: EventBus) -> None:
+    def __init__(self, *, bus: EventBus, stats: Stats) -> None:
         self._bus = bus
+        self.stats = stats
         self._set_aside: set[tuple[str, str]] = set()
 
-    def recorded(self, steps: Iterable[Transition], *, lost: Collection[str], at: datetime) -> None:
+    def recorded(self, steps: Sequence[Transition], *, lost: Collection[str], at: datetime) -> None:
         """Tell what became of runs."""
+        self.stats.add(steps)
         for step in steps:
             if step.outcome is OutcomeKind.FAILED or lost or self._bus.is_listened_to:
                 self._tell(step, is_lost=step.claim.run_id in lost, at=at)

@@ -14,6 +14,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
+        self._in_use = threading.Lock()
 
     def wait(self, what: Awaitable[Any], seconds: float | None) -> Any:
         """Its result.
@@ -35,9 +36,14 @@ class Waiter:
             self._runner = None
 
     def _run(self, what: Awaitable[Any], seconds: float | None) -> Any:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(_within(what, seconds), context=copy_context())
+        if not self._in_use.acquire(blocking=False):
+            return asyncio.run(_within(what, seconds))  # another thread has the loop
+        try:
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+            return self._runner.run(_within(what, seconds), context=copy_context())
+        finally:
+            self._in_use.release()
 
 
 async def _within(what: Awaitable[Any], seconds: float | None) -> Any:

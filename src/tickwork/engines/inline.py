@@ -9,7 +9,7 @@ from tickwork._define.definition import Definition
 from tickwork._define.resolve import Construct
 from tickwork._domain.outcome import Failed, Outcome, outcome_of_exception
 from tickwork._kernel.clock import Clock
-from tickwork.engines.invoke import Stopped, after_hooks, attempt, drive_attempt
+from tickwork.engines.invoke import Stopped, after_hooks, attempt, drive_attempt, simple_attempt
 from tickwork.errors import AttemptTimeout
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class InlineEngine:
         self, definition: Definition, ctx: RunContext, timeout: timedelta | None
     ) -> Outcome:
         """Make one attempt."""
+        if timeout is None and definition.is_simple:
+            return simple_attempt(definition, ctx, wait=self._wait)
         begun = self._clock.monotonic()
 
         def left() -> float | None:
@@ -61,7 +63,7 @@ class InlineEngine:
             after_hooks(definition, ctx, outcome), ctx, wait=lambda what: self._wait(what, None)
         )
 
-    def _wait(self, what: Awaitable[Any], seconds: float | None) -> Any:
+    def _wait(self, what: Awaitable[Any], seconds: float | None = None) -> Any:
         if self._waiter is None:
             # Whoever has no coroutines need not load what runs them.
             from tickwork.engines.awaiting import Waiter  # noqa: PLC0415

@@ -89,6 +89,33 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
     return outcome
 
 
+def simple_attempt(
+    definition: Definition, ctx: RunContext, *, wait: Callable[[Awaitable[Any]], Any]
+) -> Outcome:
+    """The same as :func:`attempt` for a plain function with nothing around it: most runs."""
+    token = CURRENT.set(ctx)
+    try:
+        handler, args = definition.handler, ctx.args
+        parameters = handler.parameters
+        parameters.check(definition.name, args)
+        if parameters.context is not None:
+            args = {**args, parameters.context: ctx}
+        result = handler.call(**args)
+        if result is None:
+            return SUCCEEDED
+        if inspect.isawaitable(result):
+            result = wait(result)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as raised:  # a handler may raise anything
+        if _is_cancelling(raised):
+            raise
+        return _masked(_failed(raised), definition, ctx)
+    finally:
+        CURRENT.reset(token)
+    return _masked(_outcome_of(result, definition), definition, ctx)
+
+
 def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> Attempt:
     """The hooks that are called when an attempt was ended from outside."""
     if isinstance(outcome, Failed):

@@ -32,13 +32,16 @@ class Wanted(NamedTuple):
     """What a worker may take: its queues (None: all), the jobs it knows, and how many.
 
     ``is_ahead`` asks for runs that may wait in the worker's hands before they start: those
-    with limit keys or an earlier crash are left where they are.
+    with limit keys, and those that were claimed before, are left where they are. Whatever
+    became of them then may be their own doing. ``is_starting`` says that all of them start
+    at once, so that a worker that dies with them is known to have been running them.
     """
 
     limit: int
     queues: tuple[str, ...] | None = None
     jobs: tuple[str, ...] | None = None  # None: whatever there is
     is_ahead: bool = False
+    is_starting: bool = False
 
 
 class Held(NamedTuple):
@@ -137,6 +140,16 @@ class RunStore(Protocol):
         """
         ...
 
+    def claim_run(
+        self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
+    ) -> Claim | None:
+        """Claim exactly this run, due or not, to start at once; None when it cannot.
+
+        It cannot when it is unknown, claimed or finished, when its queue or job is paused, or
+        when a limit that it needs is full. Nothing has changed then.
+        """
+        ...
+
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         """The claims made under this tag that still hold: after a lost answer."""
         ...
@@ -163,9 +176,20 @@ class RunStore(Protocol):
         ...
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
-        """Finish a run, touching no gate and no job row; False when the claim was lost.
+        """Finish a run, touching no gate and no job row; False when it was not ours to finish.
 
-        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited.
+        Meant for a caller's own transaction: :meth:`after_complete` does the rest. After a
+        False, because the claim was lost or the run is finished already, the transaction must
+        not be committed: what belongs to the run was written by whoever finished it.
+        """
+        ...
+
+    def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
+        """Look which of these claims completed their run, and unblock, touch job rows for them.
+
+        A run that is not in the answer was not completed under its claim: the caller's
+        transaction was rolled back, or is open still, or the claim was lost. To ask again
+        does no harm. Where nobody asks, :meth:`sweep` unblocks whoever waited.
         """
         ...
 
@@ -554,6 +578,13 @@ class ReadStore(Protocol):
         """Runs by id, newest first, one page at a time: ids sort by time."""
         ...
 
+    def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
+        """What :meth:`RunStore.claim` would look at now: ready, wanted, not paused, in order.
+
+        Those that expired are left out: they would be skipped.
+        """
+        ...
+
     def story(self, run_id: RunId) -> Story | None:
         """A run with its attempts and its log."""
         ...
@@ -587,6 +618,18 @@ class ReadStore(Protocol):
 # ---------------------------------------------------------------- schema
 
 
+class Listener(Protocol):
+    """Hears that there may be something to do. A hint: looking is the truth."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something was heard within this time."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
 class SchemaStore(Protocol):
     """The tables themselves."""
 
@@ -606,6 +649,10 @@ class SchemaStore(Protocol):
         """What time it is for the database."""
         ...
 
+    def listen(self) -> Listener | None:
+        """Something that hears when others add work; None when only looking can tell."""
+        ...
+
     def close(self) -> None:
         """Let go of all connections. Idempotent."""
         ...
@@ -613,6 +660,11 @@ class SchemaStore(Protocol):
 
 class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Protocol):
     """All of it."""
+
+    @property
+    def connections_max(self) -> int:
+        """How many verbs can be under way at once; more threads would wait for each other."""
+        ...
 
     def using(self, connection: object) -> "Store":
         """The same store, every verb of which happens in the transaction of this connection.

@@ -126,7 +126,7 @@ class Passes(AbstractContextManager["Passes"]):
         self._services = app._services
         self._limit = limit
         self._seen: Ahead | None = None  # at the end of the last pass
-        self._keeping = self._services.keeping()
+        self._keeping = self._services.keeper.listening()
 
     def __enter__(self) -> Self:
         self._keeping.__enter__()

@@ -72,15 +72,14 @@ def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) ->
             fix="clock.set() goes back, and runs nothing.",
         )
     target = clock.now() + length
+    # A program that lets nothing be heard of it for so long has let its schedules retire.
+    rest = app.settings.retire_after / 2
     with Passes(app, limit) as passes:
         steps, upcoming = passes.until_idle(until=target)
         # It ends, because each round moves the clock, and there is a target. A handler may
         # move it as well, and further than that: it is not set back.
-        while upcoming.next_at is not None and clock.now() < upcoming.next_at <= target:
-            clock.set(upcoming.next_at)
+        while (now := clock.now()) < target:
+            clock.set(min(upcoming.next_at or target, now + rest, target))
             more, upcoming = passes.until_idle(until=target)
             steps += more
-        if clock.now() < target:
-            clock.set(target)
-            steps += passes.until_idle(until=target)[0]
     return Done(steps)

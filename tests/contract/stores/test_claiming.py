@@ -11,9 +11,10 @@ from contract.builders import (
     add,
     crashed,
     ids,
+    settled,
     the_run,
 )
-from tickwork._domain.outcome import Failed, PutOff
+from tickwork._domain.outcome import Failed, Interrupted, PutOff
 from tickwork._domain.run import Claim
 from tickwork._domain.status import Phase, RunStatus
 
@@ -285,6 +286,22 @@ class TestAfterACrash:
         assert worker.claim_one().crashes == 1
 
 
+class TestStarting:
+    """A worker that starts a run at once says so with the claim: should it die, that is known."""
+
+    def test_the_start_is_noted_with_the_claim(self, store, clock, worker):
+        add(store, run := a_run())
+        worker.claim(is_starting=True)
+
+        assert the_run(store, run).started_at == clock.now()
+
+    def test_otherwise_nobody_knows_yet(self, store, worker):
+        add(store, run := a_run())
+        worker.claim()
+
+        assert the_run(store, run).started_at is None
+
+
 class TestAhead:
     """Runs that may have to wait in a worker's hands are those that harm nobody there."""
 
@@ -311,6 +328,14 @@ class TestAhead:
 
     def test_one_that_has_crashed_is_left_alone(self, store, clock, worker):
         crashed(store, clock, run := a_run())
+
+        assert worker.claim(is_ahead=True) == []
+        assert the_run(store, run).phase is Phase.READY
+
+    def test_one_that_was_claimed_before_is_left_alone(self, store, clock, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+        store.record([settled(claim, Interrupted(), now=clock.now())])
 
         assert worker.claim(is_ahead=True) == []
         assert the_run(store, run).phase is Phase.READY

@@ -36,6 +36,7 @@ from tickwork._domain.tick import (
     TickPlan,
     plan_tick,
 )
+from tickwork.errors import StoreBusy
 from tickwork.stores.contract import LogLine, Planner, Store
 from tickwork.testing import ManualClock
 
@@ -341,6 +342,21 @@ class TestOneTransaction:
             fire(store, clock, plan)
 
         assert ids(all_runs(store)) == [holder.id]
+        assert store.list_schedules() == rows
+
+    def test_a_plan_for_a_schedule_that_stands_elsewhere_is_not_carried_out(self, store, clock):
+        rows = [added(store, "first"), added(store, "second")]
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            jobs = {"send_email": a_job()}
+            made = plan_tick(rows, now=NOON, jobs=jobs, rule_of=lambda _: MINUTELY)
+            first, second = made.moves
+            return made._replace(moves=[first, second._replace(due_at=minute(-1))])
+
+        with pytest.raises((StoreBusy, AssertionError)):
+            fire(store, clock, plan)
+
+        assert all_runs(store) == []
         assert store.list_schedules() == rows
 
     def test_what_is_set_aside_stays_due(self, store, clock):

@@ -29,7 +29,7 @@ from tickwork.stores._sql.migrate import SCHEMA_VERSION, Migration
 from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores.contract import Enqueued, Wanted
 from tickwork.stores.postgres import connection as connection_module
-from tickwork.stores.postgres import store as store_module
+from tickwork.stores.postgres import schema as schema_module
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.postgres.values import Message
 
@@ -230,13 +230,13 @@ class TestWaiting:
 
 
 def _lock_run_then_gate(store: PostgresStore, run_id: Any) -> str:
-    def lock() -> Operation[str]:
-        yield store.query("lock_run", id=run_id)
-        yield store.query("lock_gates", gates=[5])
-        yield store.query("count_slots", keys=[])
+    def act(connection: Any) -> str:
+        connection.execute(store.query("lock_run", id=run_id))
+        connection.execute(store.query("lock_gates", gates=[5]))
+        connection.execute(store.query("count_slots", keys=[]))
         return "done"
 
-    return store._patiently(lock)
+    return store._patiently(act)
 
 
 def _await_waiter(store: PostgresStore) -> None:
@@ -423,7 +423,7 @@ class TestInstalling:
 
     def test_a_step_may_take_longer_than_a_statement(self, postgres_url, monkeypatch):
         slow = [Migration(1, ["SELECT pg_sleep(0.4)"])]
-        monkeypatch.setattr(store_module, "migrations", lambda *_, **__: slow)
+        monkeypatch.setattr(schema_module, "migrations", lambda *_, **__: slow)
         store = PostgresStore(postgres_url, statement_timeout=timedelta(seconds=0.1))
 
         def sleeping() -> Operation[None]:

@@ -93,9 +93,17 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
     (
         "take_runs",
-        {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW},
+        {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": None},
         "tickwork_run_pkey",
     ),
+    ("due_runs", WANTED, "Index Scan using tickwork_run_"),
+    ("lock_claimable", WANTED | {"id": an_id()}, "tickwork_run_pkey"),
+    (
+        "take_run",
+        {"id": an_id(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": NOW},
+        "tickwork_run_pkey",
+    ),
+    ("completed_runs", {"ids": some(100)}, "tickwork_history_pkey"),
     ("find_claims", {"worker": ANN, "tag": ""}, "tickwork_run_lease"),
     ("stage_runs", {"now": NOW, "limit": 1000}, "tickwork_run_waiting"),
     ("next_waiting", {}, "tickwork_run_waiting"),
@@ -127,6 +135,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("release_worker", {"worker": ANN, "now": NOW}, "tickwork_run_lease"),
     ("held_slots", {"ids": some()}, "tickwork_slot_pkey"),
     ("count_slots", {"keys": ["job:job1=1"]}, "tickwork_slot_key"),
+    ("slots_and_limits", {"keys": ["job:job1=1", "job:job2=2"]}, "tickwork_slot_key"),
     ("delete_slots", {"many": many("job:job1=1")}, "Tid Scan on tickwork_slot"),
     ("block_runs", {"many": [("key", run_id) for run_id in some()]}, "tickwork_run_pkey"),
     ("let_out", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
@@ -149,6 +158,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("skip_marks", {"names": [["", "schedule1"]]}, "tickwork_run_schedule"),
     ("count_logs", {"ids": some(100)}, "tickwork_log_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=50)}, "tickwork_schedule_pkey"),
+    ("move_schedules", {"many": many(NOW, NOW, NOW, count=2000)}, "tickwork_schedule_pkey"),
     ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
     ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
     ("old_runs", {"before": 100, "limit": 100}, "tickwork_history_ended"),
@@ -185,13 +195,13 @@ def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[P
     postgres_databases.drop_database(database)
 
 
-def plans(store: PostgresStore, statement: Statement) -> str:
+def plans(store: PostgresStore, statement: Statement, *, explain: bytes = b"EXPLAIN ") -> str:
     """How the server would run it, under the settings of a transaction that writes."""
     found: list[str] = []
     with store._pool.lent() as connection, connection.transaction():
         for message in messages(statement):
             connection._begin("")
-            connection._unsent.append(Message(b"EXPLAIN " + message.text, message.values))
+            connection._unsent.append(Message(explain + message.text, message.values))
             result = connection._send()[-1]
             found.extend(
                 (result.get_value(row, 0) or b"").decode()[:200] for row in range(result.ntuples)
@@ -210,7 +220,7 @@ class TestPlans:
         for table in ("run", "history", "slot", "unique", "schedule"):
             assert f"Seq Scan on tickwork_{table} " not in plan, plan
 
-    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs"])
+    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs", "due_schedules"])
     def test_it_sorts_nothing(self, store, name):
         [values] = [values for other, values, _ in HOT if other == name]
 
@@ -228,6 +238,17 @@ class TestPlans:
         [values] = [values for other, values, _ in HOT if other == "pick_by_pairs"]
 
         assert "tickwork_run_ready" not in plans(store, store.query("pick_by_pairs", **values))
+
+    def test_a_tick_looks_at_nothing_that_is_paused(self, store):
+        [values] = [values for other, values, _ in HOT if other == "due_schedules"]
+        with psycopg.connect(store.url) as connection:
+            connection.execute("UPDATE tickwork_schedule SET paused_at = 1, next_due_at = 1")
+            connection.commit()
+
+        plan = plans(store, store.query("due_schedules", **values), explain=b"EXPLAIN ANALYZE ")
+
+        assert "tickwork_schedule_due" in plan
+        assert "Rows Removed" not in plan, plan
 
 
 PREPARED = tuple(

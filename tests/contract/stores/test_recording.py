@@ -527,6 +527,20 @@ class TestCompleting:
         assert not store.complete(stale, now=clock.now(), result='"mine"')
         assert the_run(store, run).result == '"theirs"'
 
+    @pytest.mark.parametrize("by", ["complete", "record"])
+    def test_a_run_is_completed_once(self, store, clock, worker, by):
+        add(store, a_run())
+        claim = worker.claim_one()
+        if by == "complete":
+            store.complete(claim, now=clock.now())
+        else:
+            worker.record(claim)
+        before = the_run(store, claim)
+        clock.advance(minutes=1)
+
+        assert not store.complete(claim, now=clock.now(), result='"again"')
+        assert the_run(store, claim) == before
+
     def test_it_is_gone_for_heartbeats(self, store, clock, worker):
         add(store, a_run())
         claim = worker.claim_one()

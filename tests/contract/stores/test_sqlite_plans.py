@@ -34,11 +34,19 @@ PLANS = {
     "pairs_parked": ({}, ["tickwork_run_parked"]),
     "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
     "take_runs": (
-        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW},
+        {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW, "started_at": None},
         ["SEARCH tickwork_run USING PRIMARY KEY"],
     ),
+    "due_runs": (WANTED, ["tickwork_run_ready"]),
+    "lock_claimable": ({**WANTED, "id": "i"}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
+    "take_run": (
+        {"id": "i", "tag": "t", "worker": "w", "lease_until": NOW, "started_at": NOW},
+        ["SEARCH tickwork_run USING PRIMARY KEY"],
+    ),
+    "completed_runs": ({"ids": IDS}, ["SEARCH tickwork_history USING PRIMARY KEY"]),
     "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_lease"]),
     "count_slots": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
+    "slots_and_limits": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
     "keys_blocked": ({"limit": 10}, ["tickwork_run_blocked"]),
     "overlap_holders": ({"keys": '["k"]'}, ["tickwork_run_overlap"]),
     "key_holders": ({"keys": '["k"]', "now": NOW}, ["SEARCH tickwork_unique USING PRIMARY KEY"]),
@@ -137,10 +145,11 @@ def test_a_batch_uses_its_index(filled, name):
         assert any(words in plan for words in BATCHES[name]), plan
 
 
-def test_the_order_of_a_claim_is_served_by_the_index(filled):
+@pytest.mark.parametrize("name", ["pick_ready", "due_runs", "due_schedules", "expired_runs"])
+def test_the_order_is_served_by_the_index(filled, name):
     store, connection = filled
-    values, _ = PLANS["pick_ready"]
+    values, _ = PLANS[name]
 
-    plan = plan_of(connection, store.query("pick_ready").parts[0], values)
+    plan = plan_of(connection, store.query(name).parts[0], values)
 
     assert "USE TEMP B-TREE FOR ORDER BY" not in plan

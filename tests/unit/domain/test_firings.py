@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -5,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork._domain.firings import CATCH_UP_MAX, Firings, Gap, first_due, plan_firings
+from tickwork._domain.firings import (
+    CATCH_UP_MAX,
+    Firings,
+    Gap,
+    due_again,
+    first_due,
+    plan_firings,
+)
 from tickwork._domain.job import Misfire
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.cron import Cron
@@ -254,3 +262,30 @@ class TestEveryInstant:
         assert decided == sorted(set(decided))
         up_to = now if until is None else min(now, until)
         assert len(decided) + missed == rule.count_between(NOON, up_to)
+
+
+class TestGoingOn:
+    """A schedule whose rule was said anew goes on after everything that is settled."""
+
+    def again(self, *, until: datetime | None = None, **said: Any) -> datetime | None:
+        paused_until = said.pop("paused_until", None)
+        row = replace(a_schedule(**said), paused_until=paused_until)
+        return due_again(row, MINUTELY, now=NOON, until=until)
+
+    def test_after_now(self):
+        assert self.again(next_due_at=NOON - HOUR) == NOON + MINUTE
+
+    def test_after_a_pause_that_ends_by_itself(self):
+        paused_until = NOON + HOUR
+
+        assert self.again(paused_at=NOON, paused_until=paused_until) == paused_until + MINUTE
+
+    def test_a_pause_without_an_end_says_nothing(self):
+        assert self.again(paused_at=NOON) == NOON + MINUTE
+
+    def test_after_what_was_decided_on(self):
+        # Another machine's clock was ahead.
+        assert self.again(last_fired_at=NOON + HOUR) == NOON + HOUR + MINUTE
+
+    def test_not_after_its_end(self):
+        assert self.again(until=NOON + SECOND) is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.job import JobSpec, Misfire, Overlap, ScheduleSpec
+from tickwork._domain.job import JobSpec, Misfire, Origin, Overlap, ScheduleSpec
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.retry import NO_RETRY, Fixed
 from tickwork._domain.run import NewRun
@@ -156,3 +156,21 @@ class TestScheduleSpec:
     def test_a_row_knows_whether_it_is_paused(self):
         assert a_schedule(paused_at=NOON).is_paused
         assert not a_schedule().is_paused
+
+    @pytest.mark.parametrize(
+        ("until", "is_paused"), [(None, True), (NOON + MINUTE, True), (NOON, False)]
+    )
+    def test_a_pause_that_was_to_end_by_now_is_over(self, until, is_paused):
+        row = replace(a_schedule(paused_at=NOON - MINUTE), paused_until=until)
+
+        assert row.is_paused_at(NOON) is is_paused
+
+    def test_what_code_has_not_defined_for_long_is_retired(self):
+        def is_retired(seen_at, origin=Origin.CODE):
+            row = replace(a_schedule(origin=origin), seen_at=seen_at)
+            return row.is_retired(seen_after=NOON)
+
+        assert is_retired(NOON - MINUTE)
+        assert is_retired(None)
+        assert not is_retired(NOON)
+        assert not is_retired(None, Origin.API)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tickwork._domain import tick
-from tickwork._domain.identity import firing_id
+from tickwork._domain.identity import RunId, firing_id
 from tickwork._domain.job import JobSpec, Misfire, Overlap, ScheduleRow
 from tickwork._domain.limits import Limit, Unique, held_key, one_at_a_time, waiting_key
 from tickwork._domain.schedules.contract import Schedule
@@ -17,6 +17,7 @@ from tickwork._domain.tick import (
     STILL_WAITING,
     Move,
     TickPlan,
+    asked_run,
     keys_wanted,
     plan_tick,
 )
@@ -318,3 +319,46 @@ class TestBounds:
 
         assert len(plan.runs) == 6
         assert [move.schedule_id for move in plan.moves] == [row.id]
+
+
+class TestAskedFor:
+    """A run that somebody asks for is due now, and is otherwise as a firing would be."""
+
+    ID = RunId("019cb0d2-0000-7000-8000-00000000000a")
+
+    def asked(self, *, is_queued: bool = False, **said):
+        row = a_schedule(**said)
+        nominal_at = NOON - timedelta(days=3)
+        run = asked_run(row, a_job(), self.ID, nominal_at=nominal_at, now=NOON, is_queued=is_queued)
+        assert (run.id, run.schedule, run.nominal_at) == (self.ID, row.spec.name, nominal_at)
+        return run
+
+    def test_it_is_due_at_once_whatever_the_jitter(self):
+        run = self.asked(jitter=timedelta(hours=1), expires=MINUTE)
+
+        assert (run.due_at, run.expires_at) == (NOON, NOON + MINUTE)
+
+    @pytest.mark.parametrize(
+        ("overlap", "keys"),
+        [
+            (Overlap.SKIP, (held_key(a_schedule().id), ())),
+            (Overlap.QUEUE_ONE, (waiting_key(a_schedule().id), (one_at_a_time(a_schedule().id),))),
+            (Overlap.QUEUE_ALL, (None, (one_at_a_time(a_schedule().id),))),
+            (Overlap.ALLOW, (None, ())),
+        ],
+    )
+    def test_it_gives_way_as_a_firing_does(self, overlap, keys):
+        run = self.asked(overlap=overlap)
+
+        assert (run.overlap_key, run.limit_keys) == keys
+
+    @pytest.mark.parametrize("overlap", set(Overlap) - {Overlap.ALLOW})
+    def test_one_of_many_waits_for_its_turn(self, overlap):
+        run = self.asked(overlap=overlap, is_queued=True)
+
+        assert (run.overlap_key, run.limit_keys) == (None, (one_at_a_time(a_schedule().id),))
+
+    def test_those_that_may_overlap_do(self):
+        run = self.asked(overlap=Overlap.ALLOW, is_queued=True)
+
+        assert (run.overlap_key, run.limit_keys) == (None, ())

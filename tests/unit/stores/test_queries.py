@@ -34,6 +34,19 @@ class TestNamedQueries:
 
         assert "LIKE 'waiting:%%'" in text
 
+    def test_an_ending_is_written_so_too_and_only_once(self):
+        queries = Queries("tickwork.stores.sqlite", paramstyle="pyformat")
+
+        [text] = queries.composed("list_live", "WHERE {has_tag} AND id LIKE '%'", {}).parts
+
+        assert text.endswith("WHERE instr(tags, %(tag)s) > 0 AND id LIKE '%%'")
+
+    def test_what_nobody_asks_for_says_so(self):
+        queries = Queries("tickwork.stores.sqlite")
+
+        assert queries("lock_run", id="a").is_asked
+        assert not queries.tell("lock_run", id="a").is_asked
+
     def test_tables_may_have_another_prefix(self):
         [text] = Queries("tickwork.stores.sqlite", prefix="jobs_")("lock_run").parts
 

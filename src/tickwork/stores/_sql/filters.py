@@ -32,8 +32,7 @@ def filtered(
     if where.schedule is not None:
         add("schedule = :schedule", schedule=where.schedule)
     if where.tag is not None:
-        [has_tag] = query("has_tag").parts
-        add(has_tag, tag=f'"{where.tag}"')
+        add("{has_tag}", tag=f'"{where.tag}"')
     if where.since is not None:
         add("created_at >= :since", since=micros(where.since))
     if where.before is not None:

@@ -35,18 +35,36 @@ class Queries:
                 found = texts if kind == "name" else fragments
                 assert name not in found, (package, name)
                 found[name] = body
+        self._fragments = fragments
         self._paramstyle = paramstyle
+        self._prefix = prefix
         self._parts_by_name: Mapping[str, tuple[str, ...]] = {
-            name: tuple(_parts(body, fragments, paramstyle, prefix)) for name, body in texts.items()
+            name: tuple(split_statements(self._finished(body))) for name, body in texts.items()
         }
 
     def __call__(self, name: str, /, *, many: Rows | None = None, **params: Any) -> Statement:
         return Statement(name, self._parts_by_name[name], params, many)
 
+    def tell(self, name: str, /, *, many: Rows | None = None, **params: Any) -> Statement:
+        """The same, when nobody reads the answer: it may travel with the next statement."""
+        return Statement(name, self._parts_by_name[name], params, many, is_asked=False)
+
     def composed(self, name: str, ending: str, params: Mapping[str, Any]) -> Statement:
         """A named query with an ending that was put together at run time."""
         [select] = self._parts_by_name[name]
-        return Statement(name, (f"{select}\n{_styled(ending, self._paramstyle)}",), params)
+        return Statement(name, (f"{select}\n{self._finished(ending)}",), params)
+
+    def _finished(self, text: str) -> str:
+        """Fragments, prefix and placeholders, each filled in once."""
+        while _FRAGMENT.search(text):
+            text = _FRAGMENT.sub(
+                lambda found: _COMMENT.sub("", self._fragments[found[1]]).strip(), text
+            )
+        if self._prefix != TABLE_PREFIX:
+            text = text.replace(TABLE_PREFIX, self._prefix)
+        if self._paramstyle == "named":
+            return text
+        return _PLACEHOLDER.sub(r"%(\1)s", text.replace("%", "%%"))
 
     def __contains__(self, name: str) -> bool:
         return name in self._parts_by_name
@@ -70,17 +88,3 @@ def _blocks(text: str) -> list[tuple[str, str, str]]:
         (block[1], block[2], text[block.end() : end])
         for block, end in zip(found, ends, strict=True)
     ]
-
-
-def _parts(body: str, fragments: Mapping[str, str], paramstyle: str, prefix: str) -> list[str]:
-    while _FRAGMENT.search(body):
-        body = _FRAGMENT.sub(lambda found: _COMMENT.sub("", fragments[found[1]]).strip(), body)
-    if prefix != TABLE_PREFIX:
-        body = body.replace(TABLE_PREFIX, prefix)
-    return [_styled(part, paramstyle) for part in split_statements(body)]
-
-
-def _styled(text: str, paramstyle: str) -> str:
-    if paramstyle == "named":
-        return text
-    return _PLACEHOLDER.sub(r"%(\1)s", text.replace("%", "%%"))

@@ -14,13 +14,15 @@ class Statement(NamedTuple):
 
     ``parts`` are run in order, with the same values; the rows are those of the last. With
     ``many``, each part is run once for every row of it, as one batch, and the answer is
-    one row with the number of rows that the first part changed.
+    one row with the number of rows that the first part changed. What is not asked for its
+    answer has none, and may travel with the next statement.
     """
 
     name: str
     parts: tuple[str, ...]
     params: Mapping[str, Any]
     many: Rows | None = None
+    is_asked: bool = True
 
 
 class Overtaken(Exception):  # noqa: N818  # never leaves the stores

@@ -27,6 +27,11 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         super().__init__()
         self._clock = clock or SystemClock()
 
+    @property
+    def connections_max(self) -> int:
+        """One verb happens at a time."""
+        return 1
+
     def install(self) -> int:
         """There is nothing to create."""
         return SCHEMA_VERSION
@@ -41,6 +46,9 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
     def database_time(self) -> datetime:
         """The time of the clock that was handed in."""
         return self._clock.now()
+
+    def listen(self) -> None:
+        """One process only: whoever adds work tells its workers."""
 
     def close(self) -> None:
         """There is nothing to let go of; what was stored stays."""

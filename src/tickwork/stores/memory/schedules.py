@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from tickwork._domain.identity import ScheduleId
-from tickwork._domain.job import Origin, ScheduleRow, ScheduleSpec
+from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run
 from tickwork._domain.status import RunStatus
@@ -214,9 +214,7 @@ def _due(
 
 
 def _is_retired(row: ScheduleRow, seen_after: datetime | None) -> bool:
-    if seen_after is None or row.spec.origin is not Origin.CODE:
-        return False
-    return row.seen_at is None or row.seen_at < seen_after
+    return seen_after is not None and row.is_retired(seen_after=seen_after)
 
 
 def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:

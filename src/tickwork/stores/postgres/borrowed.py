@@ -11,25 +11,24 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.errors import UndefinedTable, UniqueViolation
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import tuple_row
 
 from tickwork.errors import StoreBusy, WrongConnection
 from tickwork.stores._sql.borrowed import TRIES, SqlAsyncRuns, kind_of
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Overtaken, Row, Rows, Statement
-from tickwork.stores.postgres.connection import UNASKED
 from tickwork.stores.postgres.values import Message, messages
 
 T = TypeVar("T")
 
-TAKES: Final = "a psycopg.Connection, or with await a psycopg.AsyncConnection, to its database"
+TAKES: Final = "a psycopg.Connection or a psycopg.AsyncConnection to its database"
 
 Exchange: TypeAlias = Generator[list[Message], list[PGresult], T]
 """Yields batches of messages, is sent the answers to each, and returns a domain value.
@@ -48,7 +47,13 @@ _SPEAK: Final = b"SELECT set_config('client_encoding', $1, true)"
 _WHERE: Final = Message(b"SELECT current_database(), current_setting('search_path')")
 
 _UTF8: Final = b"UTF8"
-_NUMBERS: Final = frozenset({20, 21, 23})  # bigint, smallint, integer
+_READER_BY_TYPE: Final[Mapping[int, Callable[[bytes], Any]]] = {
+    16: b"t".__eq__,  # boolean
+    20: int,  # bigint
+    21: int,  # smallint
+    23: int,  # integer
+}
+"""By the number that a type has on every server. All others are text for us."""
 _PLACE: Final = re.compile(rb"\$(\d+)")
 
 
@@ -57,7 +62,8 @@ class BorrowedConnection:
 
     def __init__(self, connection: object, *, url: str) -> None:
         if not isinstance(connection, psycopg.Connection):
-            raise WrongConnection(url, f"It is a {kind_of(connection)}.", takes=TAKES)
+            is_async = isinstance(connection, psycopg.AsyncConnection)
+            raise _refused(connection, url, door="using_async()" if is_async else "")
         self._connection: psycopg.Connection[Any] = connection
         self._url = url
 
@@ -102,7 +108,8 @@ class AsyncBorrowedRuns(SqlAsyncRuns):
 
     def __init__(self, connection: object, *, url: str, query: Queries) -> None:
         if not isinstance(connection, psycopg.AsyncConnection):
-            raise WrongConnection(url, f"It is a {kind_of(connection)}.", takes=TAKES)
+            is_plain = isinstance(connection, psycopg.Connection)
+            raise _refused(connection, url, door="using()" if is_plain else "")
         super().__init__(query)
         self._connection: psycopg.AsyncConnection[Any] = connection
         self._url = url
@@ -151,45 +158,73 @@ def _exchange(
     *,
     url: str,
 ) -> Exchange[T]:
-    """An operation inside what is open, or in a transaction of its own where nothing can be."""
-    pgconn = connection.pgconn
-    is_idle = pgconn.transaction_status == pq.TransactionStatus.IDLE
-    if connection.autocommit and is_idle:
-        opening, closing, undoing = [_BEGIN], [_COMMIT], [_ROLLBACK]
-    else:
-        # Where nothing is open yet, psycopg begins a transaction with the first of these.
-        opening, closing, undoing = [_SAVEPOINT], [_RELEASE], [_ROLLBACK_TO, _RELEASE]
-    encoding = pgconn.parameter_status(b"client_encoding")
-    if encoding and encoding != _UTF8:
-        opening = [*opening, Message(_SPEAK, [_UTF8])]
-        closing = [Message(_SPEAK, [encoding]), *closing]
+    """An operation, begun anew while others get in its way, as a whole or not at all."""
+    frame = _frame(connection)
     conflicts = 0
     # It ends: conflicts are counted.
     while True:
         try:
-            return (yield from _attempt(begin(), opening, closing))
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            # A COMMIT that was refused has left nothing to undo.
-            if pgconn.transaction_status != pq.TransactionStatus.IDLE:
-                with suppress(psycopg.Error):
-                    yield undoing
-            conflicts += 1
+            return (yield from _attempt(begin(), frame, connection.pgconn))
+        except (Overtaken, UniqueViolation) as error:
             # A key that was taken while we did not see it yet: we will, the next time.
-            if isinstance(error, Overtaken | UniqueViolation) and conflicts < TRIES:
-                continue
-            if isinstance(error, Overtaken):
-                raise StoreBusy(url, waited=timedelta(0)) from error
-            if isinstance(error, UndefinedTable):
-                raise (yield from _led_astray(url)) from error
-            raise
+            conflicts += 1
+            if conflicts == TRIES:
+                if isinstance(error, Overtaken):
+                    raise StoreBusy(url, waited=timedelta(0)) from error
+                raise
+        except UndefinedTable as error:
+            raise (yield from _led_astray(url)) from error
 
 
-def _attempt(
-    operation: Operation[T], opening: Sequence[Message], closing: Sequence[Message]
-) -> Exchange[T]:
-    unsent = [*opening]
+class _Frame(NamedTuple):
+    """What stands before and after an operation, and instead of the latter when it failed."""
+
+    opening: list[Message]
+    closing: list[Message]
+    undoing: list[Message]
+
+
+def _frame(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> _Frame:
+    """A savepoint in what is open, or a transaction where nothing is, or can be."""
+    pgconn = connection.pgconn
+    # Where nothing is open yet, psycopg begins a transaction with the first statement.
+    frame = _Frame([_SAVEPOINT], [_RELEASE], [_ROLLBACK_TO, _RELEASE])
+    if connection.autocommit and pgconn.transaction_status == pq.TransactionStatus.IDLE:
+        frame = _Frame([_BEGIN], [_COMMIT], [_ROLLBACK])
+    encoding = pgconn.parameter_status(b"client_encoding")
+    if encoding is None or encoding == _UTF8:
+        return frame
+    return frame._replace(
+        opening=[*frame.opening, Message(_SPEAK, [_UTF8])],
+        closing=[Message(_SPEAK, [encoding]), *frame.closing],
+    )
+
+
+def _attempt(operation: Operation[T], frame: _Frame, pgconn: PGconn) -> Exchange[T]:
+    batches = _batches(operation, frame)
+    batch = next(batches)  # what fails here has sent nothing yet
+    # In a transaction that has failed no savepoint can be made: one of that name is not ours.
+    may_undo = pgconn.transaction_status != pq.TransactionStatus.INERROR
+    try:
+        # It ends with the operation.
+        while True:
+            batch = batches.send((yield batch))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    except GeneratorExit:
+        raise
+    except BaseException:
+        # A COMMIT that was refused has left nothing to undo.
+        if may_undo and pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                yield frame.undoing
+        raise
+
+
+def _batches(operation: Operation[T], frame: _Frame) -> Exchange[T]:
+    """What an operation says, in its frame: with each question all that was said before it."""
+    unsent = [*frame.opening]
     try:
         statement = next(operation)
         # An operation ends: it yields a bounded number of statements.
@@ -197,15 +232,20 @@ def _attempt(
             sent = messages(statement)
             unsent += sent
             rows: Rows = ()
-            if statement.name not in UNASKED:
+            if statement.is_asked:
                 results = yield unsent
                 unsent = []
                 rows = _answer(statement, results[-len(sent) :])
             statement = operation.send(rows)
     except StopIteration as end:
         result: T = end.value
-    yield [*unsent, *closing]
+    yield [*unsent, *frame.closing]
     return result
+
+
+def _refused(connection: object, url: str, *, door: str) -> WrongConnection:
+    reason = f"It is a {kind_of(connection)}" + (f", and {door} is for those." if door else ".")
+    return WrongConnection(url, reason, takes=TAKES)
 
 
 def _led_astray(url: str) -> Exchange[WrongConnection]:
@@ -261,9 +301,8 @@ def _answer(statement: Statement, results: Sequence[PGresult]) -> Rows:
 
 
 def _read(result: PGresult) -> Rows:
-    readers: list[Callable[[bytes], int | str]] = [
-        int if result.ftype(column) in _NUMBERS else bytes.decode
-        for column in range(result.nfields)
+    readers = [
+        _READER_BY_TYPE.get(result.ftype(column), bytes.decode) for column in range(result.nfields)
     ]
     return [
         tuple(

@@ -55,45 +55,6 @@ _ROLLBACK: Final = Message(b"ROLLBACK")
 _ANSWER_GRACE: Final = timedelta(seconds=5)
 """How much longer than a statement may take we wait for its answer."""
 
-UNASKED: Final = frozenset(
-    {
-        "beat_worker",
-        "block_runs",
-        "cancel_waiting",
-        "clear_skip_marks",
-        "delete_slots",
-        "delete_worker",
-        "drop_history",
-        "extend_leases",
-        "free_keys",
-        "insert_attempts",
-        "insert_log",
-        "insert_pause",
-        "insert_runs",
-        "insert_schedules",
-        "insert_skips",
-        "insert_slots",
-        "lock_gates",
-        "lock_marks",
-        "move_run",
-        "notify",
-        "override_limit",
-        "request_cancel",
-        "request_cancel_of_schedules",
-        "return_runs",
-        "set_aside",
-        "set_limits",
-        "set_skip_marks",
-        "stamp_jobs",
-        "stamp_schedules",
-        "take_lock",
-        "take_runs",
-        "touch_jobs",
-        "update_schedule",
-    }
-)
-"""Statements whose answer no operation reads: they are sent with the next one."""
-
 _PREPARED: Final = frozenset(
     {
         "count_look",
@@ -233,7 +194,7 @@ class PostgresConnection:
         self._unsent.extend(sent)
         if self._may_prepare and statement.name in _PREPARED:
             self._to_prepare.update(message.text for message in sent)
-        if statement.name in UNASKED:
+        if not statement.is_asked:
             return ()
         results = self._send()
         last = results[-1]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from tickwork._domain.identity import RunId
-from tickwork._domain.run import Run
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.run import Claim, Run
 from tickwork.errors import (
     DriverMissing,
     InvalidStoreUrl,
@@ -20,17 +20,12 @@ from tickwork.errors import (
     StoreUnavailable,
 )
 from tickwork.stores._sql.drive import drive_within
-from tickwork.stores._sql.migrate import (
-    COMPATIBLE_FROM,
-    SCHEMA_VERSION,
-    check_version,
-    migrations,
-)
+from tickwork.stores._sql.migrate import check_version
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
-from tickwork.stores._sql.rows import moment
-from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
+from tickwork.stores._sql.statement import Operation, Overtaken
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import AsyncRuns, Canceling, Story
+from tickwork.stores.contract import AsyncRuns, Canceling, Listener, Story
+from tickwork.stores.postgres import schema
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.borrowed import BorrowedConnection
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PACKAGE: Final = "tickwork.stores.postgres"
 _VERSION_MIN: Final = 13
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -105,7 +99,7 @@ class PostgresStore(SqlStore):
         except ImportError as error:
             raise DriverMissing("psycopg", extra="postgres") from error
         self.url = url
-        self.query = Queries(_PACKAGE, prefix=prefix)
+        self.query = Queries(schema.PACKAGE, prefix=prefix)
         self._prefix = prefix
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
@@ -116,7 +110,13 @@ class PostgresStore(SqlStore):
             raise InvalidStoreUrl(url, str(error)) from None
         self._driver = connection
         self._exhausted = pool.Exhausted
+        self._connections_max = pool_max
         self._pool = pool.Pool(self._connect, size=pool_max, patience=statement_timeout)
+
+    @property
+    def connections_max(self) -> int:
+        """As many as the pool may hold."""
+        return self._connections_max
 
     def _connect(self) -> "PostgresConnection":
         connection = self._driver.PostgresConnection(
@@ -149,14 +149,16 @@ class PostgresStore(SqlStore):
     # ------------------------------------------------------------ transactions
 
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(begin)
+        return self._patiently(lambda connection: drive_within(begin(), connection))
 
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(begin, is_reading=True)
+        return self._patiently(
+            lambda connection: drive_within(begin(), connection), is_reading=True
+        )
 
     def _patiently(
         self,
-        begin: Callable[[], Operation[T]],
+        act: Callable[["PostgresConnection"], T],
         *,
         is_reading: bool = False,
         is_installing: bool = False,
@@ -169,7 +171,7 @@ class PostgresStore(SqlStore):
         while True:
             try:
                 timeout = INSTALL_TIMEOUT if is_installing else None
-                return self._once(begin(), is_reading=is_reading, statement_timeout=timeout)
+                return self._once(act, is_reading=is_reading, statement_timeout=timeout)
             except (Overtaken, self._driver.Refused) as error:
                 conflicts += 1
                 may_repeat = (
@@ -198,7 +200,7 @@ class PostgresStore(SqlStore):
 
     def _once(
         self,
-        operation: Operation[T],
+        act: Callable[["PostgresConnection"], T],
         *,
         is_reading: bool,
         statement_timeout: timedelta | None = None,
@@ -207,7 +209,7 @@ class PostgresStore(SqlStore):
             self._pool.lent() as connection,
             connection.transaction(is_reading=is_reading, statement_timeout=statement_timeout),
         ):
-            return drive_within(operation, connection)
+            return act(connection)
 
     def _gave_up_preparing(self, error: "Refused") -> bool:
         """Whether the server stumbled over a prepared statement: then no more of them."""
@@ -242,6 +244,14 @@ class PostgresStore(SqlStore):
         """A run with its attempts and its log."""
         return super().story(run_id) if _can_be_an_id(run_id) else None
 
+    def claim_run(
+        self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
+    ) -> Claim | None:
+        """Claim exactly this run; None when it cannot start."""
+        if not _can_be_an_id(run_id):
+            return None
+        return super().claim_run(run_id, worker=worker, tag=tag, now=now, lease=lease)
+
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
         """Cancel a waiting run at once; ask a running one's worker to stop it."""
         if not _can_be_an_id(run_id):
@@ -260,18 +270,8 @@ class PostgresStore(SqlStore):
         """Create or upgrade the tables; return the version. Safe to run many at once."""
         return self._patiently(self._install, is_installing=True)
 
-    def _install(self) -> Operation[int]:
-        if not (yield self.query("has_meta"))[0][0]:
-            # Two who do so at once get in each other's way, and the second tries again.
-            yield self.query("create_meta")
-        yield self.query("lock_meta")
-        installed = _installed((yield self.query("get_version")))[0]
-        for step in migrations(_PACKAGE, prefix=self._prefix):
-            if step.version > installed:
-                yield Statement("migration", tuple(step.statements), {})
-        if installed < SCHEMA_VERSION:
-            yield self.query("set_version", version=SCHEMA_VERSION, compatible=COMPATIBLE_FROM)
-        return max(installed, SCHEMA_VERSION)
+    def _install(self, connection: "PostgresConnection") -> int:
+        return drive_within(schema.install(self.query, prefix=self._prefix), connection)
 
     def schema_version(self) -> int:
         """The version that is installed; 0 when there is none."""
@@ -283,19 +283,17 @@ class PostgresStore(SqlStore):
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
     def _versions(self) -> tuple[int, int]:
-        return self._read(self._look_up_versions)
-
-    def _look_up_versions(self) -> Operation[tuple[int, int]]:
-        if not (yield self.query("has_meta"))[0][0]:
-            return 0, 0
-        return _installed((yield self.query("get_version")))
+        return self._read(lambda: schema.versions(self.query))
 
     def database_time(self) -> datetime:
         """What time it is for the server."""
-        return self._read(self._ask_time)
+        return self._read(lambda: schema.server_time(self.query))
 
-    def _ask_time(self) -> Operation[datetime]:
-        return moment((yield self.query("server_time"))[0][0])
+    def listen(self) -> Listener | None:
+        """Hears NOTIFY."""
+        from tickwork.stores.postgres.wakeup import PostgresListener  # noqa: PLC0415  # for workers
+
+        return PostgresListener(self._conninfo)
 
     def close(self) -> None:
         """Let go of all connections. Idempotent."""
@@ -321,12 +319,12 @@ class _LentStore(PostgresStore):
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         return self._connection.run(begin)
 
+    def install(self) -> int:
+        """Create or upgrade the tables; return the version."""
+        return self._write(lambda: schema.install(self.query, prefix=self._prefix))
+
     def close(self) -> None:
         """Leave it as it is: the connection is the caller's."""
-
-
-def _installed(rows: Rows) -> tuple[int, int]:
-    return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
 
 def _sleep(times: int) -> None:

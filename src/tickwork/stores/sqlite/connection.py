@@ -129,13 +129,14 @@ class SqliteConnection:
 
 def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor) -> Rows:
     """Run one statement, inside whatever transaction is open."""
-    if statement.many is not None:
-        return [(_run_many(statement.parts, statement.many, on),)]
-    params = _bound(statement.params)
     rows: Rows = ()
-    for part in statement.parts:
-        rows = on.execute(part, params).fetchall()
-    return rows
+    if statement.many is not None:
+        rows = [(_run_many(statement.parts, statement.many, on),)]
+    else:
+        params = _bound(statement.params)
+        for part in statement.parts:
+            rows = on.execute(part, params).fetchall()
+    return rows if statement.is_asked else ()
 
 
 def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NoReturn, Self, TypeVar
 
 from tickwork._kernel.clock import Clock, SystemClock
-from tickwork.errors import InvalidOption, NetworkFileSystem, WrongConnection
+from tickwork.errors import InvalidOption, NetworkFileSystem, StoreBusy, WrongConnection
 from tickwork.stores._sql.borrowed import kind_of
 from tickwork.stores._sql.drive import drive, drive_within
 from tickwork.stores._sql.migrate import (
@@ -20,6 +20,7 @@ from tickwork.stores._sql.migrate import (
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.statement import Operation, Overtaken
 from tickwork.stores._sql.store import SqlStore
+from tickwork.stores.contract import Listener
 from tickwork.stores.sqlite.borrowed import TAKES, BorrowedConnection
 from tickwork.stores.sqlite.connection import SqliteConnection
 
@@ -70,13 +71,18 @@ class SqliteStore(SqlStore):
                 self.path, synchronous=synchronous, busy_timeout=busy_timeout
             )
 
+    @property
+    def connections_max(self) -> int:
+        """One writes while another one reads; in memory they are the same."""
+        return 1 if self._reader is self._writer else 2
+
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        for _ in range(_TRIES - 1):
+        for _ in range(_TRIES):
             try:
                 return drive(begin(), self._writer)
             except Overtaken:
                 continue
-        return drive(begin(), self._writer)
+        raise StoreBusy(self.url, waited=timedelta(0))
 
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         with self._reader.reading():
@@ -94,7 +100,8 @@ class SqliteStore(SqlStore):
 
     def using_async(self, connection: object) -> NoReturn:
         """Refuse: SQLite has no async connections of its own, only threads around plain ones."""
-        raise WrongConnection(self.url, f"It is a {kind_of(connection)}.", takes=TAKES)
+        reason = f"It is a {kind_of(connection)}, and async ones cannot be had of SQLite."
+        raise WrongConnection(self.url, reason, takes=TAKES)
 
     # ------------------------------------------------------------ schema
 
@@ -131,6 +138,14 @@ class SqliteStore(SqlStore):
     def database_time(self) -> datetime:
         """SQLite has no clock of its own: every process asks the machine's."""
         return self._clock.now()
+
+    def listen(self) -> Listener | None:
+        """Hears commits of other processes; in memory there are none."""
+        if self.path == ":memory:":
+            return None
+        from tickwork.stores.sqlite.wakeup import SqliteListener  # noqa: PLC0415  # for workers
+
+        return SqliteListener(self.path)
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""

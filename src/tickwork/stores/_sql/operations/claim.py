@@ -68,7 +68,7 @@ def claim(
     for _ in range(ROUNDS_MAX):
         left = wanted.limit - len(claims)
         rows = yield from _pick(query, wanted._replace(limit=size), now=now)
-        made = yield from _readable(query, _one_crashed(rows, claims), now=now, lease=lease)
+        made = yield from readable(query, _one_crashed(rows, claims), now=now, lease=lease)
         if not made:
             break
         granted, is_blocked = yield from _granted(query, made, limit=left)
@@ -77,8 +77,13 @@ def claim(
             granted = [_leased(claim, lease_by_job, now=now) for claim in granted]
             ids_by_lease = _by_lease(granted)
         for lease_until, ids in ids_by_lease.items():
-            yield query(
-                "take_runs", ids=ids, tag=tag, worker=worker, lease_until=micros(lease_until)
+            yield query.tell(
+                "take_runs",
+                ids=ids,
+                tag=tag,
+                worker=worker,
+                lease_until=micros(lease_until),
+                started_at=micros(now) if wanted.is_starting else None,
             )
         claims += granted
         if len(claims) == wanted.limit or not is_blocked:
@@ -87,7 +92,7 @@ def claim(
     return claims
 
 
-def _readable(
+def readable(
     query: Queries, rows: Iterable[Row], *, now: datetime, lease: timedelta
 ) -> Operation[list[Claim]]:
     """The claims that these rows become. A row that makes no sense is set aside."""
@@ -100,7 +105,7 @@ def _readable(
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
             broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:
-        yield query("set_aside", many=broken)
+        yield query.tell("set_aside", many=broken)
     return claims
 
 

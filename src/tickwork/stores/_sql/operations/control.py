@@ -25,7 +25,7 @@ def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Oper
         return (yield from _finished_or_unknown(query, run_id))
     status, _, _, limit_keys = rows[0]
     if status == RunStatus.RUNNING:
-        yield query("request_cancel", id=run_id, now=micros(now))
+        yield query.tell("request_cancel", id=run_id, now=micros(now))
         return Canceling.REQUESTED
     yield from _cancel_waiting(query, [(run_id, limit_keys)], now=now, reason=reason)
     return Canceling.DONE
@@ -38,7 +38,7 @@ def cancel_schedule(
     rows = yield query("runs_of_schedule", tenant=tenant, schedule=schedule, limit=CANCEL_MAX)
     waiting = [(row[0], row[2]) for row in rows if row[1] != RunStatus.RUNNING]
     if len(waiting) < len(rows):
-        yield query("request_cancel_of_schedules", many=[(micros(now), schedule, tenant)])
+        yield query.tell("request_cancel_of_schedules", many=[(micros(now), schedule, tenant)])
     if waiting:
         yield from _cancel_waiting(query, waiting, now=now, reason=reason)
     return len(rows)
@@ -46,8 +46,8 @@ def cancel_schedule(
 
 def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -> Operation[None]:
     ids = sorted(row[0] for row in runs)
-    yield query("cancel_waiting", ids=ids, now=micros(now), reason=reason)
-    yield query("free_keys", ids=ids, now=micros(now))
+    yield query.tell("cancel_waiting", ids=ids, now=micros(now), reason=reason)
+    yield query.tell("free_keys", ids=ids, now=micros(now))
     # A run that waits holds only those slots that it kept from an earlier attempt.
     slots = [
         (run_id, key)
@@ -69,7 +69,7 @@ def reschedule(
     token = rows[0][2]
     if token > 0:
         return Canceling.CLAIMED
-    yield query("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
+    yield query.tell("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
     return Canceling.DONE
 
 
@@ -83,7 +83,7 @@ def _finished_or_unknown(query: Queries, run_id: RunId) -> Operation[Canceling]:
 
 def pause(query: Queries, pause: Pause) -> Operation[None]:
     """Stop a queue or job."""
-    yield query(
+    yield query.tell(
         "insert_pause",
         kind=pause.kind.value,
         name=pause.name,
@@ -100,7 +100,7 @@ def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
 
 def acquire_lock(query: Queries, lock: LockRow, *, now: datetime) -> Operation[LockRow | None]:
     """Take a lock; None, or the row of its holder."""
-    yield query(
+    yield query.tell(
         "take_lock",
         name=lock.name,
         owner=lock.owner,
@@ -129,12 +129,12 @@ def release_lock(query: Queries, name: str, owner: str | None) -> Operation[bool
 
 def beat_worker(query: Queries, worker: WorkerRow) -> Operation[None]:
     """Write how a worker is."""
-    yield query("beat_worker", **worker_params(worker))
+    yield query.tell("beat_worker", **worker_params(worker))
 
 
 def remove_worker(query: Queries, worker: WorkerId) -> Operation[None]:
     """Forget a worker that has ended."""
-    yield query("delete_worker", id=worker)
+    yield query.tell("delete_worker", id=worker)
 
 
 def stamp_seen(
@@ -142,6 +142,6 @@ def stamp_seen(
 ) -> Operation[None]:
     """Note that a live program defines these."""
     if jobs:
-        yield query("stamp_jobs", many=[(job, micros(now)) for job in sorted(jobs)])
+        yield query.tell("stamp_jobs", many=[(job, micros(now)) for job in sorted(jobs)])
     if schedules:
-        yield query("stamp_schedules", ids=sorted(schedules), now=micros(now))
+        yield query.tell("stamp_schedules", ids=sorted(schedules), now=micros(now))

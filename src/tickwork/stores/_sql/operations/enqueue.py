@@ -36,11 +36,11 @@ def enqueue(
 
 def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
     """Insert runs whose keys are theirs, and wake whoever waits for such."""
-    yield query("insert_runs", many=[new_run_row(run) for run in runs])
+    yield query.tell("insert_runs", many=[new_run_row(run) for run in runs])
     if "notify" in query:
         queues = sorted({run.queue for run in runs if run.phase is Phase.READY})
         if queues:
-            yield query("notify", queues=queues)
+            yield query.tell("notify", queues=queues)
 
 
 def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:

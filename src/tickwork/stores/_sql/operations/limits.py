@@ -32,33 +32,45 @@ def grant(
     gates = sorted({gate_of(key) for key in wanted})
     # Somebody who holds a gate decides about its keys; we leave those runs alone.
     ours = {row[0] for row in (yield query("try_gates", gates=gates))}
-    taken: dict[str, int] = dict((yield query("count_slots", keys=wanted)))
-    slots: dict[str, int] = dict((yield query("limits_in_force")))
+    taken, slots = yield from _taken_and_slots(query, wanted)
     grants = decide_grants(candidates, taken=taken, slots_by_limit=slots, gates=ours, limit=limit)
     granted = set(grants.granted)
     rows = [(run, key) for run, keys in candidates if run in granted for key in keys]
     if rows:
-        yield query("insert_slots", many=sorted(rows))
+        yield query.tell("insert_slots", many=sorted(rows))
     if grants.blocked_on:
         blocked = sorted((run, key) for run, key in grants.blocked_on.items())
-        yield query("block_runs", many=[(key, run) for run, key in blocked])
+        yield query.tell("block_runs", many=[(key, run) for run, key in blocked])
     if grants.room_by_key:
         yield from _let_out(query, grants.room_by_key)
     return grants
 
 
+def _taken_and_slots(
+    query: Queries, keys: Sequence[str]
+) -> Operation[tuple[dict[str, int], dict[str, int]]]:
+    """How many slots of these keys are taken, and how many each limit has.
+
+    In one statement: everybody else waits while we hold the gates.
+    """
+    taken: dict[str, int] = {}
+    slots: dict[str, int] = {}
+    for is_limit, name, count in (yield query("slots_and_limits", keys=keys)):
+        (slots if is_limit else taken)[name] = count
+    return taken, slots
+
+
 def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None]:
     """Free these slots, and let out whoever waits for them."""
     keys = sorted({key for _, key in slots})
-    yield query("lock_gates", gates=sorted({gate_of(key) for key in keys}))
-    yield query("delete_slots", many=sorted(slots))
+    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    yield query.tell("delete_slots", many=sorted(slots))
     yield from unblock(query, keys)
 
 
 def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
     """Let out blocked runs of these keys, whose gates are held, while there is room."""
-    taken: dict[str, int] = dict((yield query("count_slots", keys=keys)))
-    slots: dict[str, int] = dict((yield query("limits_in_force")))
+    taken, slots = yield from _taken_and_slots(query, keys)
     rooms = {}
     for key in keys:
         room = room_of(key, taken=taken, slots_by_limit=slots)
@@ -77,7 +89,7 @@ def sweep(query: Queries, *, limit: int) -> Operation[int]:
     keys = sorted(row[0] for row in (yield query("keys_blocked", limit=limit)))
     if not keys:
         return 0
-    yield query("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
     return (yield from unblock(query, keys))
 
 
@@ -89,7 +101,7 @@ def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[No
     )
     if changed:
         yield from _lock_all_gates(query)
-        yield query("set_limits", many=changed)
+        yield query.tell("set_limits", many=changed)
         for name, _ in changed:
             yield from _unblock_limit(query, name)
 
@@ -97,12 +109,12 @@ def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[No
 def change_limit(query: Queries, name: str, slots: int | None) -> Operation[None]:
     """What an operator says about one limit."""
     yield from _lock_all_gates(query)
-    yield query("override_limit", name=name, slots=slots)
+    yield query.tell("override_limit", name=name, slots=slots)
     yield from _unblock_limit(query, name)
 
 
 def _lock_all_gates(query: Queries) -> Operation[None]:
-    yield query("lock_gates", gates=list(range(1024)))
+    yield query.tell("lock_gates", gates=list(range(1024)))
 
 
 def _unblock_limit(query: Queries, name: str) -> Operation[None]:

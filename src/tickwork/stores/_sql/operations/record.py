@@ -6,12 +6,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.limits import is_kept_between_attempts
+from tickwork._domain.limits import gate_of, is_kept_between_attempts
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
-from tickwork.stores._sql.operations.limits import free
+from tickwork.stores._sql.operations.limits import free, unblock
 from tickwork.stores._sql.operations.skips import (
     SkipFolder,
     instant_of,
@@ -26,6 +26,7 @@ from tickwork.stores._sql.rows import (
     finished_row,
     micros,
     micros_or_none,
+    moment,
     plain_row,
     returned_row,
     standing_claim_of,
@@ -71,7 +72,7 @@ def record(
         yield from mark_skips(query, fired)
     touched = fold_jobs(landed)
     if touched:
-        yield query("touch_jobs", many=touched)
+        yield query.tell("touch_jobs", many=touched)
     return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
 
 
@@ -93,7 +94,7 @@ def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written
     written = yield from _landed(query, steps, count)
     ids = [step.claim.run_id for step in written.landed]
     if ids and "drop_finished" in query:
-        yield query("drop_finished", ids=ids)
+        yield query.tell("drop_finished", ids=ids)
     yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
     return written
 
@@ -120,7 +121,7 @@ def _landed(query: Queries, steps: list[Transition], count: int) -> Operation[_W
 def _free_keys(query: Queries, ids: list[RunId], *, now: datetime) -> Operation[None]:
     """Free the unique keys of finished runs, unless a window protects them for longer."""
     if ids:
-        yield query("free_keys", ids=ids, now=micros(now))
+        yield query.tell("free_keys", ids=ids, now=micros(now))
 
 
 def _write_locked(
@@ -136,14 +137,14 @@ def _write_locked(
         (ours if is_ours else gone).append(step)
     attempts = [attempt_row(step) for step in ours if step.leaves_attempt]
     if attempts:
-        yield query("insert_attempts", many=attempts)
+        yield query.tell("insert_attempts", many=attempts)
     finished = [step for step in ours if step.due_at is None]
     if finished:
         written = yield from _finish(query, finished)
         assert not written.lost, written.lost
     returned = [step for step in ours if step.due_at is not None]
     if returned:
-        yield query("return_runs", many=[returned_row(step) for step in returned])
+        yield query.tell("return_runs", many=[returned_row(step) for step in returned])
     slots = [
         (step.claim.run_id, key)
         for step in ours
@@ -255,22 +256,62 @@ def reap(
         has_started, is_canceled = started_at is not None, cancel_requested_at is not None
         steps.append(verdict(Expired(claim, has_started, is_canceled, worker)))
     if broken:
-        yield query("set_aside", many=broken)
+        yield query.tell("set_aside", many=broken)
     if steps:
         lost = yield from record(query, steps)
         assert not lost, lost
     return steps
 
 
+# ---------------------------------------------------------------- in a caller's transaction
+
+
 def complete(
     query: Queries, claim: Claim, *, now: datetime, result: str | None = None
 ) -> Operation[bool]:
     """Finish a run inside a caller's transaction: no gate, no job row is touched."""
-    step = Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, result=result)
-    written = yield from _finish(query, [step])
-    if written.lost:
+    step = _completed(claim, now)._replace(result=result)
+    if step.leaves_attempt:
+        rows = yield query("lock_running", ids=[claim.run_id])
+        if [tuple(row) for row in rows] != [(claim.run_id, claim.token)]:
+            return False
+        yield query.tell("insert_attempts", many=[attempt_row(step)])
+    # Whether it is in history under our token is not asked, as a record would: whoever finished it
+    # has committed what belongs to it, and the caller must not do so a second time.
+    if not (yield query("finish_runs", many=[finished_row(step)]))[0][0]:
         return False
+    yield from _free_keys(query, [claim.run_id], now=now)
     slots = [(claim.run_id, key) for key in claim.limit_keys]
     if slots:
-        yield query("delete_slots", many=slots)
+        yield query.tell("delete_slots", many=slots)
     return True
+
+
+def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[RunId]]:
+    """Do for completed runs what their callers' transactions could not; say which those are.
+
+    To ask again does no harm: the slots are gone, room is counted, and whoever was let out
+    for nothing finds the limit full. Job rows learn what they know already.
+    """
+    rows = yield query("completed_runs", ids=sorted(claim.run_id for claim in claims))
+    ended_at = {(row[0], row[1]): moment(row[2]) for row in rows}
+    steps = [
+        _completed(claim, ended_at[claim.run_id, claim.token])
+        for claim in claims
+        if (claim.run_id, claim.token) in ended_at
+    ]
+    keys = sorted({key for step in steps for key in step.claim.limit_keys})
+    if keys:
+        yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+        yield from unblock(query, keys)
+    fired = [step for step in steps if step.claim.is_fired]
+    if fired:
+        yield from mark_skips(query, fired)
+    touched = fold_jobs(steps)
+    if touched:
+        yield query.tell("touch_jobs", many=touched)
+    return [step.claim.run_id for step in steps]
+
+
+def _completed(claim: Claim, ended_at: datetime) -> Transition:
+    return Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, ended_at)

@@ -35,7 +35,7 @@ def add_schedules(
         first_by_name.setdefault((one.spec.tenant, one.spec.name), one)
     # In one order everywhere: programs that start together add the same ones.
     names = sorted(first_by_name)
-    yield query(
+    yield query.tell(
         "insert_schedules",
         many=[new_schedule_row(first_by_name[name], now=micros(now)) for name in names],
     )
@@ -53,7 +53,7 @@ def change_schedule(
     next_due_at: datetime | None,
 ) -> Operation[ScheduleRow | None]:
     """Replace what was said, if nobody else has since."""
-    yield query(
+    yield query.tell(
         "update_schedule",
         id=row.id,
         revision=row.revision,
@@ -179,7 +179,7 @@ def fire(
     if made.cancels:
         spec_by_id = {row.id: row.spec for row in due}
         specs = [spec_by_id[schedule_id] for schedule_id in made.cancels]
-        yield query(
+        yield query.tell(
             "request_cancel_of_schedules",
             many=[(micros(now), spec.name, spec.tenant) for spec in specs],
         )
@@ -217,5 +217,5 @@ def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operatio
         if not is_folded:
             rows.append(skip_row(skip, now=now, queue=QUEUE_DEFAULT, priority=PRIORITY_DEFAULT))
     if rows:
-        yield query("insert_skips", many=rows)
+        yield query.tell("insert_skips", many=rows)
     yield from folder.write(query)

@@ -36,7 +36,7 @@ class SkipFolder:
         after the other.
         """
         names = [list(schedule) for schedule in sorted(schedules)]
-        yield query("lock_marks", names=names)
+        yield query.tell("lock_marks", names=names)
         rows = yield query("skip_marks", names=names)
         return cls({(row[0], row[1]): SkipMark(*row[2:6]) for row in rows})
 
@@ -89,7 +89,7 @@ class SkipFolder:
             for schedule in sorted(self._begun):
                 mark = self._marks[schedule]
                 rows.append((mark.run_id, mark.reason, mark.last_at, *schedule))
-            yield query("set_skip_marks", many=rows)
+            yield query.tell("set_skip_marks", many=rows)
 
 
 def may_fold(step: Transition) -> bool:
@@ -118,7 +118,7 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
         if step.outcome is not OutcomeKind.SKIPPED
     }
     if ended:
-        yield query("clear_skip_marks", many=sorted(ended))
+        yield query.tell("clear_skip_marks", many=sorted(ended))
     if not skipped:
         return
     folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})
@@ -139,4 +139,4 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
             dropped.append((step.claim.run_id,))
     yield from folder.write(query)
     if dropped:
-        yield query("drop_history", many=dropped)
+        yield query.tell("drop_history", many=dropped)

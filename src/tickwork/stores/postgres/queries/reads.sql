@@ -61,9 +61,9 @@ translate(:prefix::text, '0123456789abcdef', 'ffffffffffffffff')
 -- name: list_history
 {history_as_run}
 
--- name: has_tag
+-- fragment: has_tag
 -- Tags are a JSON list of names, and no name contains a quotation mark.
-strpos(tags, :tag::text) > 0;
+strpos(tags, :tag::text) > 0
 
 -- name: get_attempts
 SELECT run, token, attempt, outcome, started_at, ended_at, error, traceback, worker

@@ -117,7 +117,7 @@ SELECT run.*
 FROM (
     SELECT place
     FROM (
-        SELECT ctid AS place, queue, job, limit_keys, crashes FROM tickwork_run
+        SELECT ctid AS place, queue, job, limit_keys, token FROM tickwork_run
         WHERE phase = 'ready'
         ORDER BY priority, due_at, id
         LIMIT :look::bigint
@@ -134,7 +134,7 @@ LIMIT :limit::bigint;
 -- fragment: is_wanted
 (:queues::text[] IS NULL OR queue = ANY (:queues::text[]))
   AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]))
-  AND (:is_ahead::integer = 0 OR (limit_keys IS NULL AND crashes = 0))
+  AND (:is_ahead::integer = 0 OR (limit_keys IS NULL AND token = 0))
   AND queue <> ALL (ARRAY(
       SELECT name FROM tickwork_pause
       WHERE kind = 'queue' AND coalesce(until > :now::bigint, true)
@@ -200,7 +200,7 @@ FROM (
     SELECT best.place
     FROM jsonb_array_elements(:pairs::jsonb) AS pair
     CROSS JOIN LATERAL (
-        SELECT ctid AS place, queue, job, limit_keys, crashes, priority, due_at, id
+        SELECT ctid AS place, queue, job, limit_keys, token, priority, due_at, id
         FROM tickwork_run
         WHERE phase = 'ready'
           AND queue = pair ->> 0
@@ -228,7 +228,7 @@ SET status = 'running',
     claim_tag = :tag::text,
     lease_until = :lease_until::bigint,
     worker = :worker::uuid,
-    started_at = NULL,
+    started_at = :started_at::bigint,
     -- A run that waits behind another of its schedule has its turn now.
     overlap_key = CASE WHEN starts_with(overlap_key, 'waiting:') THEN NULL ELSE overlap_key END
 WHERE id = ANY (:ids::uuid[]);
@@ -265,11 +265,13 @@ ORDER BY gate
 FOR UPDATE SKIP LOCKED;
 
 -- name: count_slots
--- Never in one statement with the lock: it would count what was there before the lock was had.
 SELECT key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key;
 
--- name: limits_in_force
-SELECT name, coalesce(override, slots) FROM tickwork_limit;
+-- name: slots_and_limits
+-- Never in one statement with the lock: it would count what was there before the lock was had.
+SELECT 0, key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key
+UNION ALL
+SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
 
 -- name: insert_slots
 INSERT INTO tickwork_slot (run, key)

@@ -32,9 +32,9 @@ LIMIT :limit;
 -- name: list_history
 {history_as_run}
 
--- name: has_tag
+-- fragment: has_tag
 -- Tags are a JSON list of names, and no name contains a quotation mark.
-instr(tags, :tag) > 0;
+instr(tags, :tag) > 0
 
 -- name: get_attempts
 SELECT run, token, attempt, outcome, started_at, ended_at, error, traceback, worker

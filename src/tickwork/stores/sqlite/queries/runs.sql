@@ -93,7 +93,7 @@ LIMIT :limit;
 -- fragment: is_wanted
 (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
   AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
-  AND (:is_ahead = 0 OR (limit_keys IS NULL AND crashes = 0))
+  AND (:is_ahead = 0 OR (limit_keys IS NULL AND token = 0))
   AND queue NOT IN (
       SELECT name FROM tickwork_pause WHERE kind = 'queue' AND coalesce(until > :now, 1)
   )
@@ -178,7 +178,7 @@ SET status = 'running',
     claim_tag = :tag,
     lease_until = :lease_until,
     worker = :worker,
-    started_at = NULL,
+    started_at = :started_at,
     -- A run that waits behind another of its schedule has its turn now.
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id IN (SELECT value FROM json_each(:ids));
@@ -208,8 +208,12 @@ SELECT key, count(*) FROM tickwork_slot
 WHERE key IN (SELECT value FROM json_each(:keys))
 GROUP BY key;
 
--- name: limits_in_force
-SELECT name, coalesce(override, slots) FROM tickwork_limit;
+-- name: slots_and_limits
+SELECT 0, key, count(*) FROM tickwork_slot
+WHERE key IN (SELECT value FROM json_each(:keys))
+GROUP BY key
+UNION ALL
+SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
 
 -- name: insert_slots
 INSERT INTO tickwork_slot (run, key) VALUES (?, ?);

@@ -74,8 +74,10 @@ WHERE id = :id;
 SELECT changes();
 
 -- name: due_schedules
+-- Paused is said twice: once as the index has it.
 SELECT {schedule_columns} FROM tickwork_schedule
 WHERE next_due_at <= :now
+  AND (paused_at IS NULL OR paused_until IS NOT NULL)
   AND (paused_at IS NULL OR paused_until <= :now)
   AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
   AND {is_not_retired}

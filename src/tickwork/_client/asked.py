@@ -1,0 +1,129 @@
+"""Runs of a schedule that somebody asks for: now, or for instants that have passed."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Final
+
+from tickwork._client.adding import Inlet
+from tickwork._client.runs import RunHandle, Runs
+from tickwork._define.registry import Registry
+from tickwork._domain.identity import RunId, ScheduleId, firing_id
+from tickwork._domain.job import JobSpec, Overlap, ScheduleRow
+from tickwork._domain.run import NewRun
+from tickwork._domain.schedules.contract import Schedule, walk
+from tickwork._domain.schedules.interval import whole_second
+from tickwork._domain.status import RunStatus
+from tickwork._domain.tick import asked_run
+from tickwork._kernel.ids import new_id
+from tickwork.errors import InvalidOption
+from tickwork.stores.contract import RunFilter, Store
+
+BACKFILL_MAX: Final = 10_000
+"""The most instants for which runs can be asked at a time: they are one transaction."""
+
+TRIES_MAX: Final = 5
+"""How often an instant that was skipped can be asked for again: each time under its own id."""
+
+_SECOND: Final = timedelta(seconds=1)
+_INSTANT: Final = timedelta(microseconds=1)
+
+
+class AskedRuns:
+    """Makes runs of schedules beside their firings. No schedule moves."""
+
+    def __init__(self, *, store: Store, registry: Registry, inlet: Inlet, runs: Runs) -> None:
+        self._store = store
+        self._registry = registry
+        self._inlet = inlet
+        self._runs = runs
+
+    def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle:
+        """A run as a firing of this moment would give it."""
+        run = asked_run(row, self._job(row), RunId(new_id(now)), nominal_at=now, now=now)
+        [handle] = self._added([run])
+        if row.spec.overlap is Overlap.CANCEL_RUNNING and handle.is_new:
+            self._stop_others(row, handle.id, now=now)
+        return handle
+
+    def past(
+        self,
+        row: ScheduleRow,
+        rule: Schedule,
+        *,
+        since: datetime,
+        until: datetime,
+        limit: int,
+        now: datetime,
+    ) -> list[RunHandle]:
+        """A run for each instant from ``since`` to ``until`` that has none; those added."""
+        job = self._job(row)
+        if until < since:
+            return []
+        count = rule.count_between(since, until)
+        if count > limit:
+            raise InvalidOption(
+                "limit",
+                limit,
+                f"there are {count:,} instants in that span.",
+                fix="Ask for a shorter span, or for more at a time.",
+            )
+        runs = [
+            asked_run(row, job, run_id, nominal_at=instant, now=now, is_queued=True)
+            for instant, run_id in sorted(self._missing(row.id, _instants(rule, since, until)))
+        ]
+        # Somebody else may have asked for the same since we looked.
+        return [handle for handle in self._added(runs, is_repeat=True) if handle.is_new]
+
+    def _added(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle]:
+        answers = self._inlet.add(runs, is_repeat=is_repeat) if runs else []
+        return [self._runs.handle(answer.run_id, is_new=answer.is_new) for answer in answers]
+
+    def _job(self, row: ScheduleRow) -> JobSpec:
+        # Not by name alone: its queue, its limits and its retries are part of a run, and
+        # only its definition says them.
+        return self._registry.get(row.spec.job).spec
+
+    def _missing(
+        self, schedule: ScheduleId, instants: Sequence[datetime]
+    ) -> Iterator[tuple[datetime, RunId]]:
+        """The instants that have no run, each with the id that its run would have.
+
+        A row that says why an instant was skipped has the id of that instant's run. So the
+        run gets another one, derived as well: who asks twice finds it.
+        """
+        left = list(instants)
+        for attempt in range(TRIES_MAX):
+            source = schedule if attempt == 0 else ScheduleId(f"{schedule} {attempt}")
+            ids = {firing_id(source, instant): instant for instant in left}
+            status_by_id = {run.id: run.status for run in self._store.get_runs(list(ids))}
+            yield from ((at, run_id) for run_id, at in ids.items() if run_id not in status_by_id)
+            left = [ids[key] for key, status in status_by_id.items() if status is RunStatus.SKIPPED]
+            if not left:
+                return
+
+    def _stop_others(self, row: ScheduleRow, but: RunId, *, now: datetime) -> None:
+        running = RunFilter(
+            tenant=row.spec.tenant,
+            schedule=row.spec.name,
+            statuses=frozenset({RunStatus.RUNNING}),
+        )
+        for run in self._store.list_runs(running).runs:
+            if run.id != but:
+                self._store.cancel(run.id, now=now, reason="another run was asked for")
+
+
+def last_decided(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> datetime:
+    """The last moment for which no firing will come by itself any more."""
+    fires = not row.is_paused_at(now) and not row.is_retired(seen_after=seen_after)
+    ends = [now]
+    if fires and row.next_due_at is not None:
+        ends.append(row.next_due_at - _INSTANT)
+    if row.spec.until is not None:
+        ends.append(row.spec.until)
+    return min(ends)
+
+
+def _instants(rule: Schedule, since: datetime, until: datetime) -> list[datetime]:
+    found = walk(rule, whole_second(since) - _SECOND)
+    return list(takewhile(lambda instant: instant <= until, found))

@@ -1,0 +1,116 @@
+"""The async door to schedules and limits: the same verbs, one hop each."""
+
+from collections.abc import Callable
+from typing import TypeVar, Unpack
+
+from tickwork._client.aims import JobRef
+from tickwork._client.asynchronous import hop
+from tickwork._client.control import LimitRows, Limits
+from tickwork._client.hops import Hops
+from tickwork._client.runs import RunHandle
+from tickwork._client.schedule_definition import (
+    ScheduleChanges,
+    ScheduleDefinition,
+    ScheduleOptions,
+)
+from tickwork._client.schedule_view import ScheduleView
+from tickwork._client.schedules import Handles, Instants, Schedules, Views
+from tickwork._define.options import Length
+from tickwork._kernel.instants import When
+from tickwork.stores.contract import LimitRow
+
+T = TypeVar("T")
+
+
+class AsyncSchedules:
+    """Schedules at run time, to be awaited: ``await app.aio.schedules.list()``."""
+
+    def __init__(self, schedules: Callable[[], Schedules], hops: Hops) -> None:
+        self._schedules = schedules
+        self._hops = hops
+
+    async def create(self, definition: ScheduleDefinition) -> ScheduleView:
+        """As :meth:`Schedules.create`."""
+        return await self._hop(lambda face: face.create(definition))
+
+    async def register(
+        self,
+        tenant: str,
+        id: str,  # noqa: A002  # what the mission calls it
+        start_at: When,
+        every: Length | None,
+        handler: JobRef,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleView:
+        """As :meth:`Schedules.register`."""
+        return await self._hop(
+            lambda face: face.register(tenant, id, start_at, every, handler, **options)
+        )
+
+    async def unregister(self, tenant: str, id: str) -> int:  # noqa: A002  # as register
+        """As :meth:`Schedules.unregister`."""
+        return await self._hop(lambda face: face.unregister(tenant, id))
+
+    async def update(
+        self, name: str, *, tenant: str = "", **changes: Unpack[ScheduleChanges]
+    ) -> ScheduleView:
+        """As :meth:`Schedules.update`."""
+        return await self._hop(lambda face: face.update(name, tenant=tenant, **changes))
+
+    async def pause(
+        self, name: str, *, tenant: str = "", note: str = "", until: When | None = None
+    ) -> ScheduleView:
+        """As :meth:`Schedules.pause`."""
+        return await self._hop(lambda face: face.pause(name, tenant=tenant, note=note, until=until))
+
+    async def resume(self, name: str, *, tenant: str = "") -> ScheduleView:
+        """As :meth:`Schedules.resume`."""
+        return await self._hop(lambda face: face.resume(name, tenant=tenant))
+
+    async def run_now(self, name: str, *, tenant: str = "") -> RunHandle:
+        """As :meth:`Schedules.run_now`."""
+        return await self._hop(lambda face: face.run_now(name, tenant=tenant))
+
+    async def backfill(
+        self, name: str, *, since: When, until: When, limit: int = 1_000, tenant: str = ""
+    ) -> Handles:
+        """As :meth:`Schedules.backfill`."""
+        return await self._hop(
+            lambda face: face.backfill(name, since=since, until=until, limit=limit, tenant=tenant)
+        )
+
+    async def get(self, name: str, *, tenant: str = "") -> ScheduleView:
+        """As :meth:`Schedules.get`."""
+        return await self._hop(lambda face: face.get(name, tenant=tenant))
+
+    async def preview(self, name: str, count: int = 10, *, tenant: str = "") -> Instants:
+        """As :meth:`Schedules.preview`."""
+        return await self._hop(lambda face: face.preview(name, count, tenant=tenant))
+
+    async def list(self, *, tenant: str | None = None) -> Views:
+        """As :meth:`Schedules.list`."""
+        return await self._hop(lambda face: face.list(tenant=tenant))
+
+    async def _hop(self, ask: Callable[[Schedules], T]) -> T:
+        # The face is asked for over there: to make it may mean to open the database.
+        return await hop(self._hops, lambda: ask(self._schedules()))
+
+
+class AsyncLimits:
+    """Limits, to be awaited: ``await app.aio.limits.change("job:send_email", 5)``."""
+
+    def __init__(self, limits: Callable[[], Limits], hops: Hops) -> None:
+        self._limits = limits
+        self._hops = hops
+
+    async def change(self, name: str, slots: int) -> LimitRow:
+        """As :meth:`Limits.change`."""
+        return await hop(self._hops, lambda: self._limits().change(name, slots))
+
+    async def reset(self, name: str) -> LimitRow:
+        """As :meth:`Limits.reset`."""
+        return await hop(self._hops, lambda: self._limits().reset(name))
+
+    async def list(self) -> LimitRows:
+        """As :meth:`Limits.list`."""
+        return await hop(self._hops, lambda: self._limits().list())

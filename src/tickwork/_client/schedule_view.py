@@ -1,0 +1,81 @@
+"""A schedule as people and programs see it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow
+from tickwork._domain.schedules.rules import from_text
+from tickwork.errors import InvalidSchedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleView:
+    """A schedule at one moment: what was said, and how far it has come. Times are UTC.
+
+    ``rule`` is in plain English. ``next_due_at`` is None when nothing is left to fire; while
+    it is paused, it says nothing. ``origin`` is ``code`` or ``api``, and one of code that no
+    live program defines any more ``is_retired``: it does not fire.
+    """
+
+    name: str
+    job: str
+    rule: str
+    zone: str
+    tenant: str = ""
+    next_due_at: datetime | None = None
+    last_fired_at: datetime | None = None
+    created_at: datetime
+    until: datetime | None = None
+    queue: str | None = None  # None: the job's
+    priority: int | None = None
+    overlap: Overlap = Overlap.SKIP
+    misfire: Misfire = Misfire.ONE
+    target: str | None = None
+    tags: tuple[str, ...] = ()
+    origin: Origin = Origin.CODE
+    is_retired: bool = False
+    is_paused: bool = False
+    paused_at: datetime | None = None
+    paused_until: datetime | None = None  # None: until somebody resumes it
+    paused_note: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has no instant left."""
+        return self.next_due_at is None and not self.is_paused
+
+
+def view_of(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> ScheduleView:
+    """A row as it looks at this moment."""
+    spec, is_paused = row.spec, row.is_paused_at(now)
+    return ScheduleView(
+        name=spec.name,
+        tenant=spec.tenant,
+        job=spec.job,
+        rule=described(row),
+        zone=spec.zone,
+        next_due_at=row.next_due_at,
+        last_fired_at=row.last_fired_at,
+        created_at=row.created_at,
+        until=spec.until,
+        queue=spec.queue,
+        priority=spec.priority,
+        overlap=spec.overlap,
+        misfire=spec.misfire,
+        target=spec.target,
+        tags=spec.tags,
+        origin=spec.origin,
+        is_retired=row.is_retired(seen_after=seen_after),
+        is_paused=is_paused,
+        paused_at=row.paused_at if is_paused else None,
+        paused_until=row.paused_until if is_paused else None,
+        paused_note=row.paused_note if is_paused else "",
+    )
+
+
+def described(row: ScheduleRow) -> str:
+    """A schedule's rule in plain English; as it is, when this version cannot read it."""
+    try:
+        return from_text(row.spec.rule).describe()
+    except InvalidSchedule:
+        return row.spec.rule

@@ -1,0 +1,49 @@
+"""What a worker can be told."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from tickwork._domain.names import checked_name
+from tickwork.errors import InvalidOption
+
+SLOTS_MAX: Final = 1_000
+BATCH_MAX: Final = 500
+"""Transitions that are written, and runs that are claimed, in one transaction."""
+
+_NOTHING: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How one worker process works. Every length has a limit, and every queue a size."""
+
+    queues: tuple[str, ...] = ()  # empty: all of them
+    threads: int = 10  # functions that run at the same time
+    coroutines: int = 100  # coroutines that run at the same time
+    processes: int = 2  # children for jobs that ask for a process
+    batch: int = BATCH_MAX
+    ahead: timedelta = timedelta(milliseconds=100)  # how far runs are claimed before they start
+    poll: timedelta = timedelta(milliseconds=200)  # how soon it looks again without being told
+    poll_idle: timedelta = timedelta(seconds=2)  # the same when nothing has happened for long
+    drain: timedelta = timedelta(seconds=30)  # how long running work may go on after a stop
+    timeout_grace: timedelta = timedelta(seconds=60)  # how long a thread may ignore its timeout
+    unwritten_max: int = 10_000  # outcomes that wait in memory while the database is away
+
+    def __post_init__(self) -> None:
+        for queue in self.queues:
+            checked_name("queues", queue, forbidden="=")
+        for name in ("threads", "coroutines", "processes"):
+            value = getattr(self, name)
+            if not 1 <= value <= SLOTS_MAX:
+                raise InvalidOption(name, value, f"it lies between 1 and {SLOTS_MAX:,}.")
+        if not 1 <= self.batch <= BATCH_MAX:
+            raise InvalidOption("batch", self.batch, f"it lies between 1 and {BATCH_MAX}.")
+        if self.unwritten_max < self.batch:
+            raise InvalidOption("unwritten_max", self.unwritten_max, "it is less than a batch.")
+        for name in ("poll", "poll_idle", "timeout_grace"):
+            if getattr(self, name) <= _NOTHING:
+                raise InvalidOption(name, getattr(self, name), "it is longer than nothing.")
+        for name in ("drain", "ahead"):
+            if getattr(self, name) < _NOTHING:
+                raise InvalidOption(name, getattr(self, name), "it cannot be negative.")

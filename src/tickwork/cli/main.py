@@ -1,0 +1,181 @@
+"""The command ``tickwork``."""
+
+import json
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from tickwork._kernel.durations import human_duration, parse_duration
+from tickwork._worker.options import WorkerOptions
+from tickwork.app import Tickwork
+from tickwork.cli.loading import load_app
+from tickwork.errors import TickworkError
+
+EXIT_FAILED: Final = 1
+EXIT_STUCK: Final = 70
+"""The worker ended because a thread ignored its timeout: a supervisor starts it again."""
+
+
+class Length(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
+    """A length of time: ``90s``, ``5m``, or a number of seconds."""
+
+    name = "length"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """Read it, or say what is wrong with it."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return timedelta(seconds=float(value))
+        except ValueError:
+            pass
+        try:
+            return parse_duration(value)
+        except TickworkError as fault:
+            self.fail(fault.what, param, ctx)
+
+
+@click.group()
+@click.option("-a", "--app", "path", help="The application: module:attribute, or TICKWORK_APP.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens, not only what goes wrong.")
+@click.pass_context
+def cli(ctx: click.Context, path: str | None, verbose: bool) -> None:  # noqa: FBT001  # a flag
+    """Jobs, schedules and runs on the database you have."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    ctx.obj = lambda: load_app(path)
+    ctx.meta["tickwork.path"] = path
+
+
+@cli.command()
+@click.option("-q", "--queue", "queues", multiple=True, help="Only this queue; may be repeated.")
+@click.option("--threads", default=10, show_default=True, help="Functions at the same time.")
+@click.option("--coroutines", default=100, show_default=True, help="Coroutines at the same time.")
+@click.option("--processes", default=1, show_default=True, help="Worker processes, supervised.")
+@click.option("--drain", type=Length(), default="30s", show_default=True, help="Time to end.")
+@click.option("--exclusive", is_flag=True, help="Refuse to work beside another such worker.")
+@click.pass_context
+def work(  # noqa: PLR0917  # click passes them by name
+    ctx: click.Context,
+    queues: tuple[str, ...],
+    threads: int,
+    coroutines: int,
+    processes: int,
+    drain: timedelta,
+    exclusive: bool,  # noqa: FBT001  # a flag
+) -> None:
+    """Run what is due, until told to stop."""
+    if processes > 1:
+        from tickwork.cli.supervising import supervise  # noqa: PLC0415  # few need it
+
+        arguments = [argument for argument in sys.argv[1:] if argument]
+        sys.exit(supervise(_app(ctx), arguments, processes=processes, drain=drain))
+    app = _app(ctx)
+    options = WorkerOptions(queues=queues, threads=threads, coroutines=coroutines, drain=drain)
+    with _refusals():
+        if exclusive:
+            with app.lock("tickwork work"):
+                _work(app, options)
+        else:
+            _work(app, options)
+
+
+def _work(app: Tickwork, options: WorkerOptions) -> None:
+    begun = time.monotonic()
+    app.start(options)
+    with _signals(app.stop):
+        app.join()
+    told = app.stats
+    click.echo(
+        f"Worked for {human_duration(timedelta(seconds=time.monotonic() - begun))}: "
+        f"{told.attempts} attempts, {told.failures} failed, "
+        f"started at most {human_duration(told.lateness)} late.",
+        err=True,
+    )
+    if told.is_stuck:
+        sys.exit(EXIT_STUCK)
+
+
+@cli.command()
+@click.option("--for", "length", type=Length(), default="0", help="Stay that long.")
+@click.option("--exclusive", is_flag=True, help="Refuse to work beside another such worker.")
+@click.pass_context
+def collect(ctx: click.Context, length: timedelta, exclusive: bool) -> None:  # noqa: FBT001
+    """Run what is due now, and leave: for a crontab."""
+    app = _app(ctx)
+    with _refusals():
+        if exclusive:
+            with app.lock("tickwork collect"):
+                failures = app.collect(length)
+        else:
+            failures = app.collect(length)
+    if failures:
+        click.echo(f"{failures} attempts failed.", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+@cli.command()
+@click.option("--json", "is_json", is_flag=True, help="For programs.")
+@click.pass_context
+def status(ctx: click.Context, is_json: bool) -> None:  # noqa: FBT001  # a flag
+    """Show what there is: runs, schedules, workers."""
+    app = _app(ctx)
+    with _refusals():
+        found = app.status()
+    if is_json:
+        click.echo(json.dumps(found, default=str, indent=2))
+        return
+    for name, value in found.items():
+        click.echo(f"{name}: {json.dumps(value, default=str)}")
+
+
+def _app(ctx: click.Context) -> Tickwork:
+    load: Callable[[], Tickwork] = ctx.obj
+    return load()
+
+
+class _refusals:  # noqa: N801  # reads as a sentence
+    """Errors of tickwork are told in words, without a traceback."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, TickworkError):
+            raise click.ClickException(str(error)) from error
+
+
+class _signals:  # noqa: N801  # reads as a sentence
+    """SIGTERM and SIGINT stop; the second one ends at once."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._told)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _told(self, number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        self._stop()
+
+
+def main() -> None:
+    """Run the command."""
+    cli(prog_name="tickwork")

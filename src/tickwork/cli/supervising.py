@@ -1,0 +1,122 @@
+"""Several worker processes under one that watches them."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from types import FrameType
+from typing import Final
+
+from tickwork.app import Tickwork
+
+RESTART_FIRST: Final = 0.2
+RESTART_MAX: Final = 30.0
+STEADY_AFTER: Final = 60.0
+"""A child that lived this long starts again at once."""
+
+_log: Final = logging.getLogger("tickwork.supervisor")
+
+
+class Child:
+    """One seat: a process, or the wait for the next one."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        self.start_at = 0.0
+        self.wait = RESTART_FIRST
+
+    def start(self) -> None:
+        """Start the process. Spawned, not forked: it shares nothing with us."""
+        self.process = subprocess.Popen(self._command)  # noqa: S603  # our own command
+        self.started_at = time.monotonic()
+
+    def died(self) -> int:
+        """Note that it is gone; return its pid."""
+        assert self.process is not None, self._command
+        pid, self.process = self.process.pid, None
+        lived = time.monotonic() - self.started_at
+        self.wait = RESTART_FIRST if lived >= STEADY_AFTER else min(self.wait * 2, RESTART_MAX)
+        self.start_at = time.monotonic() + self.wait
+        return pid
+
+
+def supervise(app: Tickwork, arguments: list[str], *, processes: int, drain: timedelta) -> int:
+    """Keep so many workers running until told to stop; return the exit code."""
+    command = [sys.executable, "-m", "tickwork", *_for_one(arguments)]
+    children = [Child(command) for _ in range(processes)]
+    stop = _Stop()
+    for child in children:
+        child.start()
+    # It ends when it is told to.
+    while not stop.is_told:
+        time.sleep(0.1)
+        for child in children:
+            _look_after(app, child)
+    for child in children:
+        if child.process is not None:
+            child.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + drain.total_seconds() + 15
+    for child in children:
+        if child.process is not None:
+            try:
+                child.process.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+                _release(app, child.process.pid)
+    return 0
+
+
+class _Stop:
+    def __init__(self) -> None:
+        self.is_told = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._told)
+
+    def _told(self, _number: int, _: FrameType | None) -> None:
+        self.is_told = True
+
+
+def _look_after(app: Tickwork, child: Child) -> None:
+    if child.process is None:
+        if time.monotonic() >= child.start_at:
+            child.start()
+        return
+    code = child.process.poll()
+    if code is None:
+        return
+    pid = child.died()
+    _log.warning("Worker %d ended with %d; another starts in %.1f s.", pid, code, child.wait)
+    _release(app, pid)
+
+
+def _release(app: Tickwork, pid: int) -> None:
+    """What it held is free at once: we saw it die."""
+    try:
+        app.release_dead(pid)
+    except Exception:  # noqa: BLE001  # the database may be away; leases end by themselves
+        _log.warning("What worker %d held could not be released.", pid, exc_info=True)
+
+
+def _for_one(arguments: list[str]) -> list[str]:
+    """The same command for a single process."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument == "--processes":
+            skip = True
+        elif not argument.startswith("--processes="):
+            kept.append(argument)
+    return kept
+
+
+def parent_is_gone(pid: int) -> bool:
+    """Whether the supervisor has ended: its children then end too."""
+    return os.getppid() != pid

@@ -1,0 +1,120 @@
+"""Notices that another process has written to the file: a hint that there is something to do."""
+
+import ctypes
+import os
+import select
+import sqlite3
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_MODIFY: Final = 0x00000002
+_CREATE: Final = 0x00000100
+_NONBLOCK: Final = os.O_NONBLOCK
+_EVENT: Final = struct.Struct("iIII")
+
+LOOKS_MAX: Final = 20
+LOOK_EVERY: Final = 0.001
+"""The file changes a moment before the commit can be seen: look again so often."""
+
+POLL: Final = 0.01
+"""Where the system cannot tell that a file has changed, the version is looked at so often."""
+
+
+class SqliteListener:
+    """Watches the write-ahead log with inotify; ``data_version`` says whether it was a commit.
+
+    Whoever writes pays nothing for it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._wal = Path(f"{path}-wal")
+        self._connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=1
+        )
+        self._version = self._data_version()
+        self._watch = _Watch.open(self._wal)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether somebody committed something within this time."""
+        deadline = time.monotonic() + seconds
+        if self._watch is None:
+            return self._wait_by_polling(deadline)
+        if self._has_changed():
+            return True
+        # It ends at the deadline.
+        while (left := deadline - time.monotonic()) > 0:
+            if not self._watch.wait(left):
+                break
+            for _ in range(LOOKS_MAX):
+                if self._has_changed():
+                    return True
+                time.sleep(LOOK_EVERY)
+        return self._has_changed()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._watch is not None:
+            self._watch.close()
+        self._connection.close()
+
+    def _wait_by_polling(self, deadline: float) -> bool:
+        # It ends at the deadline.
+        while not self._has_changed():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(POLL, left))
+        return True
+
+    def _has_changed(self) -> bool:
+        found = self._data_version()
+        has_changed, self._version = found != self._version, found
+        return has_changed
+
+    def _data_version(self) -> int:
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+class _Watch:
+    """inotify, by way of the C library: Linux only."""
+
+    def __init__(self, library: ctypes.CDLL, file: int, wal: Path) -> None:
+        self._library = library
+        self._file = file
+        self._wal = wal
+        self._on_wal = -1
+        self._poll = select.poll()
+        self._poll.register(file, select.POLLIN)
+        self._library.inotify_add_watch(file, os.fsencode(wal.parent), _CREATE)
+        self._look_for_wal()
+
+    @classmethod
+    def open(cls, wal: Path) -> "_Watch | None":
+        """A watch; None where there is no inotify."""
+        try:
+            library = ctypes.CDLL(None, use_errno=True)
+            file = library.inotify_init1(_NONBLOCK)
+        except (OSError, AttributeError):
+            return None
+        return None if file < 0 else cls(library, file, wal)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the file changed within this time."""
+        if not self._poll.poll(max(int(seconds * 1000), 1)):
+            return False
+        with suppress(BlockingIOError):
+            os.read(self._file, 64 * 1024)
+        # The log is removed and made anew now and then: by the last one who closes the file.
+        self._look_for_wal()
+        return True
+
+    def close(self) -> None:
+        """Stop watching."""
+        os.close(self._file)
+
+    def _look_for_wal(self) -> None:
+        # Watching the same file again changes nothing, and answers with the same number.
+        self._on_wal = self._library.inotify_add_watch(self._file, os.fsencode(self._wal), _MODIFY)

@@ -1,0 +1,339 @@
+"""``update``, ``pause`` and ``resume``: what a person or a program says about a schedule later."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tickwork import RunContext, RunStatus, ScheduleDefinition, schedules
+from tickwork.errors import (
+    ArgumentError,
+    DefinitionError,
+    InvalidOption,
+    InvalidSchedule,
+    JobNotFound,
+    NaiveDatetime,
+    ScheduleNotFound,
+)
+
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def seen():
+    """The instants and arguments of the runs."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def sync(app, seen):
+    @app.job
+    def sync(ctx: RunContext, folder: str = "/") -> None:
+        seen.append((ctx.nominal_at, folder))
+
+    return sync
+
+
+@pytest.fixture
+def files(app, sync):
+    """A schedule of every hour."""
+    return app.schedules.create(
+        ScheduleDefinition(job="sync", name="files", tenant="acme", rule=schedules.hourly())
+    )
+
+
+@pytest.fixture
+def update(app, files):
+    def say(**changes):
+        return app.schedules.update("files", tenant="acme", **changes)
+
+    return say
+
+
+class TestUpdating:
+    """Some things are said anew; what is not named stays."""
+
+    def test_another_rule(self, update, clock):
+        clock.advance(minutes=90)
+
+        view = update(rule="*/20 * * * *")
+
+        assert view.rule == "every 20 minutes (UTC)"
+        assert view.next_due_at == MIDNIGHT + timedelta(minutes=100)
+
+    def test_other_arguments_do_not_move_it(self, app, update, seen, clock, passes):
+        clock.advance(minutes=90)
+        update(args={"folder": "/tmp"})
+        passes(app)
+
+        assert seen == [(MIDNIGHT + HOUR, "/tmp")]
+
+    def test_several_things_at_once(self, app, update, clock, passes):
+        view = update(queue="slow", priority=3, overlap="allow", target="disk-1", tags=["a"])
+        clock.advance(hours=1)
+        passes(app)
+
+        [run] = app.runs.recent()
+        assert (run.queue, run.priority, run.target, run.tags) == ("slow", 3, "disk-1", ("a",))
+        assert view.overlap == "allow"
+
+    def test_none_takes_an_option_back(self, update):
+        update(queue="slow", until=MIDNIGHT + DAY, overlap="allow", target="disk-1")
+
+        view = update(queue=None, until=None, overlap=None, target=None)
+
+        assert (view.queue, view.until, view.overlap, view.target) == (None, None, "skip", None)
+
+    def test_another_end(self, app, update, seen, clock, passes):
+        update(until=MIDNIGHT + 2 * HOUR)
+        for _ in range(5):
+            clock.advance(hours=1)
+            passes(app)
+
+        assert len(seen) == 2
+
+    def test_so_many_times_from_now_on(self, app, update, seen, clock, passes):
+        clock.advance(hours=5, minutes=30)
+        passes(app)
+        update(max_firings=2)
+        for _ in range(5):
+            clock.advance(hours=1)
+            passes(app)
+
+        assert [at for at, _ in seen[1:]] == [MIDNIGHT + 6 * HOUR, MIDNIGHT + 7 * HOUR]
+
+    def test_another_job(self, app, update, clock, passes):
+        app.job(name="copy")(lambda: "copied")
+
+        assert update(job="copy").job == "copy"
+        clock.advance(hours=1)
+        passes(app)
+        assert app.get_run(app.runs.recent()[0].id).result() == "copied"
+
+    def test_another_instant_for_once(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "once", MIDNIGHT + HOUR, None, sync)
+        app.schedules.update("once", tenant="acme", at=MIDNIGHT + 3 * HOUR)
+        for _ in range(4):
+            clock.advance(hours=1)
+            passes(app)
+
+        assert seen == [(MIDNIGHT + 3 * HOUR, "/")]
+
+    def test_once_that_was_done_can_be_asked_for_again(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "once", MIDNIGHT, None, sync)
+        passes(app)
+        view = app.schedules.update("once", tenant="acme", at=MIDNIGHT + HOUR)
+        assert not view.is_finished
+        clock.advance(hours=1)
+        passes(app)
+
+        assert [at for at, _ in seen] == [MIDNIGHT, MIDNIGHT + HOUR]
+
+    def test_nothing_new_changes_nothing(self, files, update, clock):
+        clock.advance(minutes=90)
+
+        assert update() == files
+        assert update(rule=schedules.hourly()) == files
+
+    def test_a_schedule_whose_job_is_unknown_here_can_be_changed(self, make_app, files):
+        web = make_app()
+
+        view = web.schedules.update("files", tenant="acme", args={"whatever": 1}, queue="slow")
+
+        assert (view.job, view.queue) == ("sync", "slow")
+
+    def test_the_pause_stays(self, app, update):
+        app.schedules.pause("files", tenant="acme", note="full disk")
+
+        view = update(rule="*/20 * * * *")
+
+        assert (view.is_paused, view.paused_note) == (True, "full disk")
+
+    def test_a_pause_that_ends_by_itself_is_kept_to_its_end(self, app, update, clock):
+        app.schedules.pause("files", tenant="acme", until=MIDNIGHT + 5 * HOUR)
+
+        assert update(rule="*/20 * * * *").next_due_at == MIDNIGHT + timedelta(hours=5, minutes=20)
+
+    @pytest.mark.parametrize(
+        ("changes", "error", "words"),
+        [
+            ({"rule": "0 0 30 2 *"}, InvalidSchedule, "never fire"),
+            ({"rule": None}, InvalidOption, "says when"),
+            ({"until": MIDNIGHT - DAY}, InvalidSchedule, "never fire"),
+            ({"until": datetime(2027, 1, 1)}, NaiveDatetime, "no time zone"),
+            ({"at": MIDNIGHT + DAY}, InvalidSchedule, "Say the rule anew"),
+            ({"timezone": "Asia/Tokyo"}, InvalidSchedule, "Say the rule anew"),
+            ({"args": {"fodler": 1}}, ArgumentError, "'fodler'"),
+            ({"job": "snyc"}, JobNotFound, "Did you mean 'sync'"),
+            ({"overlap": "never"}, InvalidOption, "overlap"),
+            ({"prioritty": 1}, InvalidOption, "Did you mean 'priority'"),
+            ({"colour": "red"}, InvalidOption, "no such option"),
+        ],
+    )
+    def test_what_cannot_be_changes_nothing(self, files, update, changes, error, words):
+        with pytest.raises(error, match=words):
+            update(**changes)
+
+        assert update() == files
+
+    def test_new_arguments_must_fit_the_new_job(self, app, files, update):
+        app.job(name="needs")(lambda to: None)
+
+        with pytest.raises(ArgumentError, match="'to' is missing"):
+            update(job="needs")
+
+        assert update(job="needs", args={"to": "ann"}).job == "needs"
+
+    def test_one_of_code_is_changed_in_code(self, app, sync):
+        app.schedule("nightly", sync).daily()
+        app.run()
+
+        with pytest.raises(DefinitionError, match="Change it in code"):
+            app.schedules.update("nightly", queue="slow")
+
+    def test_an_unknown_one_is_an_error_with_the_close_name(self, app, files):
+        with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
+            app.schedules.update("flies", tenant="acme", queue="slow")
+
+    def test_one_that_no_worker_has_written_down_yet_says_so(self, app, sync):
+        app.schedule("nightly", sync).daily()
+
+        with pytest.raises(ScheduleNotFound, match="first worker that runs"):
+            app.schedules.pause("nightly")
+
+
+class TestPausing:
+    """A paused schedule does not fire, until it is resumed, or until an instant."""
+
+    def test_it_does_not_fire(self, app, files, clock):
+        view = app.schedules.pause("files", tenant="acme", note="full disk")
+        clock.advance(hours=5)
+
+        assert app.run() == 0
+        assert (view.is_paused, view.paused_at, view.paused_note) == (True, MIDNIGHT, "full disk")
+        assert not view.is_finished
+
+    def test_others_go_on(self, app, files, sync, clock):
+        app.schedules.register("bell", "files", clock.now(), "1h", sync)
+        app.schedules.pause("files", tenant="acme")
+
+        assert app.run() == 1
+
+    def test_resumed_it_starts_at_the_next_instant_after_now(self, app, files, seen, clock, passes):
+        app.schedules.pause("files", tenant="acme")
+        clock.advance(hours=5, minutes=30)
+        view = app.schedules.resume("files", tenant="acme")
+
+        assert view.next_due_at == MIDNIGHT + 6 * HOUR
+        assert passes(app) == 0
+        clock.advance(minutes=30)
+        assert passes(app) == 1
+        assert [run.status for run in app.runs.recent()] == [RunStatus.COMPLETED]
+        assert not view.is_paused
+
+    def test_until_an_instant(self, app, files, seen, clock, passes):
+        app.schedules.pause("files", tenant="acme", until=MIDNIGHT + timedelta(hours=2, minutes=30))
+        for _ in range(8):
+            clock.advance(minutes=30)
+            passes(app)
+
+        assert [at for at, _ in seen] == [MIDNIGHT + 3 * HOUR, MIDNIGHT + 4 * HOUR]
+        assert not app.schedules.get("files", tenant="acme").is_paused
+
+    def test_when_its_end_has_come_it_is_paused_no_longer(self, app, files, clock):
+        app.schedules.pause("files", tenant="acme", until=MIDNIGHT + HOUR, note="later")
+        clock.advance(hours=1)
+
+        view = app.schedules.get("files", tenant="acme")
+        assert (view.is_paused, view.paused_note, view.paused_until) == (False, "", None)
+
+    def test_one_that_goes_on_by_itself_can_be_resumed_sooner(self, app, files, clock):
+        app.schedules.pause("files", tenant="acme", until=MIDNIGHT + DAY)
+        clock.advance(minutes=90)
+
+        assert app.schedules.resume("files", tenant="acme").next_due_at == MIDNIGHT + 2 * HOUR
+
+    def test_one_that_is_not_paused_stands_where_it_stood(self, app, files, clock):
+        clock.advance(minutes=90)
+
+        assert app.schedules.resume("files", tenant="acme") == files
+
+    def test_a_pause_that_is_over_makes_nobody_miss_what_is_due(self, app, files, seen, clock):
+        app.schedules.pause("files", tenant="acme", until=MIDNIGHT + timedelta(minutes=30))
+        clock.advance(hours=1, seconds=10)
+        app.schedules.resume("files", tenant="acme")
+        app.run()
+
+        assert [at for at, _ in seen] == [MIDNIGHT + HOUR]
+
+    def test_a_second_pause_says_why_anew(self, app, files):
+        app.schedules.pause("files", tenant="acme", note="one", until=MIDNIGHT + HOUR)
+
+        view = app.schedules.pause("files", tenant="acme", note="two")
+
+        assert (view.paused_note, view.paused_until) == ("two", None)
+
+    def test_an_instant_may_be_text_with_an_offset(self, app, files):
+        view = app.schedules.pause("files", tenant="acme", until="2026-01-01T03:00:00+01:00")
+
+        assert view.paused_until == MIDNIGHT + 2 * HOUR
+
+    @pytest.mark.parametrize(
+        ("said", "error"),
+        [
+            ({"until": MIDNIGHT}, InvalidOption),
+            ({"until": datetime(2027, 1, 1)}, NaiveDatetime),
+            ({"note": "x" * 2_000}, InvalidOption),
+        ],
+    )
+    def test_nonsense_is_refused(self, app, files, said, error):
+        with pytest.raises(error):
+            app.schedules.pause("files", tenant="acme", **said)
+
+        assert app.schedules.get("files", tenant="acme") == files
+
+    @pytest.mark.parametrize("verb", ["pause", "resume", "get", "preview", "run_now"])
+    def test_an_unknown_one_is_an_error_with_the_close_name(self, app, files, verb):
+        with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
+            getattr(app.schedules, verb)("file", tenant="acme")
+
+
+class TestWaking:
+    """Whoever sleeps until the next firing is told when that may be sooner."""
+
+    @pytest.fixture
+    def told(self, app):
+        told: list[Any] = []
+        app._services.schedule_rows.on_scheduled = told.extend
+        return told
+
+    def test_of_what_is_made_changed_or_resumed(self, app, sync, told, clock):
+        app.schedules.register("acme", "files", clock.now(), "1h", sync)
+        app.schedules.register("acme", "files", clock.now(), "2h", sync)
+        app.schedules.update("files", tenant="acme", rule=schedules.hourly())
+        app.schedules.pause("files", tenant="acme")
+        assert len(told) == 3
+        app.schedules.resume("files", tenant="acme")
+
+        assert [row.spec.name for row in told] == ["files"] * 4
+
+    def test_not_of_what_stays_as_it_was(self, app, sync, told, clock):
+        app.schedules.register("acme", "files", MIDNIGHT, "1h", sync)
+        told.clear()
+
+        app.schedules.register("acme", "files", MIDNIGHT, "1h", sync)
+        app.schedules.update("files", tenant="acme")
+        app.schedules.resume("files", tenant="acme")
+
+        assert told == []
+
+    def test_a_run_that_somebody_asks_for_wakes_as_a_dispatch_does(self, app, sync, clock):
+        app.schedules.register("acme", "files", clock.now() + HOUR, "1h", sync)
+        woken: list[Any] = []
+        app._services.inlet.on_added = woken.extend
+
+        run = app.schedules.run_now("files", tenant="acme")
+
+        assert [new.id for new in woken] == [run.id]

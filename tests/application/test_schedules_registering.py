@@ -1,0 +1,443 @@
+"""``app.schedules.register``: per tenant, at run time, as often as a program likes to say it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tickwork import RunContext, RunStatus
+from tickwork.errors import (
+    ArgumentError,
+    DefinitionError,
+    HandlerNotAllowed,
+    InvalidDuration,
+    InvalidOption,
+    InvalidSchedule,
+    JobNotFound,
+    NaiveDatetime,
+    NotSerializable,
+    PayloadTooLarge,
+    ScheduleNotFound,
+)
+
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
+QUARTER = timedelta(minutes=15)
+
+
+@pytest.fixture
+def seen():
+    """What the job was called with: tenant, schedule, nominal time, arguments."""
+    return []
+
+
+@pytest.fixture
+def sync(app, seen):
+    @app.job
+    def sync(ctx: RunContext, folder: str = "/") -> None:
+        seen.append((ctx.tenant, ctx.schedule, ctx.nominal_at, folder))
+
+    return sync
+
+
+class TestRegistering:
+    """A job runs for a tenant from an instant on, on a grid that never moves."""
+
+    def test_it_fires_on_the_grid_for_its_tenant(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
+        for _ in range(3):
+            clock.advance(QUARTER)
+            passes(app)
+
+        assert seen == [("acme", "files", MIDNIGHT + n * QUARTER, "/") for n in (1, 2, 3)]
+
+    def test_what_comes_back_says_what_it_is(self, app, sync):
+        view = app.schedules.register("acme", "files", MIDNIGHT + QUARTER, "15m", sync)
+
+        assert (view.tenant, view.name, view.job, view.origin) == ("acme", "files", "sync", "api")
+        assert view.rule == "every 15m, counted from 2026-01-01 00:15:00 UTC"
+        assert (view.next_due_at, view.last_fired_at) == (MIDNIGHT + QUARTER, None)
+        assert (view.is_paused, view.is_retired, view.is_finished) == (False, False, False)
+
+    def test_a_start_in_the_past_goes_on_at_the_next_instant_of_its_grid(self, app, sync):
+        start = MIDNIGHT - timedelta(days=3, minutes=7)
+
+        view = app.schedules.register("acme", "files", start, QUARTER, sync)
+
+        assert view.next_due_at == MIDNIGHT + timedelta(minutes=8)
+
+    @pytest.mark.parametrize("late", [timedelta(0), timedelta(seconds=59)])
+    def test_a_start_that_has_just_passed_still_counts(self, app, sync, seen, clock, late):
+        start = clock.now()
+        clock.advance(late)
+        app.schedules.register("acme", "files", start, QUARTER, sync)
+
+        assert app.run() == 1
+        assert seen[0][2] == start
+
+    def test_every_none_is_once(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "files", MIDNIGHT + QUARTER, None, sync)
+        for _ in range(4):
+            clock.advance(QUARTER)
+            passes(app)
+
+        assert [at for _, _, at, _ in seen] == [MIDNIGHT + QUARTER]
+        assert app.schedules.get("files", tenant="acme").is_finished
+
+    def test_once_in_the_past_is_due_at_once(self, app, sync, seen):
+        app.schedules.register("acme", "files", MIDNIGHT - timedelta(days=9), None, sync)
+
+        assert app.run() == 1
+        assert seen[0][2] == MIDNIGHT - timedelta(days=9)
+
+    def test_an_instant_may_be_text_with_an_offset(self, app, sync):
+        view = app.schedules.register("acme", "files", "2026-01-01T09:00:00+01:00", "1h", sync)
+
+        assert view.next_due_at == MIDNIGHT + timedelta(hours=8)
+
+    @pytest.mark.parametrize("every", [900, 900.0, "15m", QUARTER])
+    def test_a_length_is_said_as_everywhere(self, app, sync, every):
+        view = app.schedules.register("acme", "files", MIDNIGHT + QUARTER, every, sync)
+
+        assert view.rule.startswith("every 15m,")
+
+    def test_options_are_those_of_a_definition(self, app, sync, seen, clock):
+        app.schedules.register(
+            "acme",
+            "files",
+            clock.now(),
+            "1h",
+            sync,
+            args={"folder": "/tmp"},
+            queue="slow",
+            priority=5,
+            target="disk-1",
+            tags=["nightly"],
+        )
+        app.run()
+
+        [run] = app.runs.recent()
+        assert (run.queue, run.priority, run.target, run.tags) == (
+            "slow",
+            5,
+            "disk-1",
+            ("nightly",),
+        )
+        assert seen[0][3] == "/tmp"
+
+
+class TestSayingItAgain:
+    """Equal parameters change nothing, changed ones lay out another grid."""
+
+    def test_equal_parameters_change_nothing(self, app, sync, clock):
+        def register():
+            return app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
+
+        before = register()
+        clock.advance(minutes=20)  # past the first instant, which nobody has fired yet
+
+        assert register() == before
+
+    def test_a_program_says_it_at_every_start(self, make_app, seen, clock, passes):
+        for _ in range(4):
+            app = make_app()
+
+            @app.job
+            def sync(ctx: RunContext) -> None:
+                seen.append(ctx.nominal_at)
+
+            app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
+            passes(app)
+            clock.advance(QUARTER)
+
+        assert seen == [MIDNIGHT + n * QUARTER for n in (1, 2, 3)]
+
+    def test_once_that_was_done_is_not_done_again(self, app, sync, seen, clock, passes):
+        for _ in range(3):
+            app.schedules.register("acme", "files", MIDNIGHT, None, sync)
+            passes(app)
+            clock.advance(QUARTER)
+
+        assert len(seen) == 1
+
+    def test_another_start_is_another_grid(self, app, sync, clock):
+        app.schedules.register("acme", "files", MIDNIGHT, QUARTER, sync)
+        clock.advance(minutes=1)
+
+        view = app.schedules.register("acme", "files", MIDNIGHT + 2 * QUARTER, QUARTER, sync)
+
+        assert view.next_due_at == MIDNIGHT + 2 * QUARTER
+        assert view.rule.endswith("counted from 2026-01-01 00:30:00 UTC")
+
+    def test_another_length_is_another_grid(self, app, sync, clock):
+        app.schedules.register("acme", "files", MIDNIGHT, QUARTER, sync)
+        app.run()
+        clock.advance(minutes=2)
+
+        view = app.schedules.register("acme", "files", MIDNIGHT, "10m", sync)
+
+        assert view.next_due_at == MIDNIGHT + timedelta(minutes=10)
+
+    def test_what_has_fired_does_not_fire_again(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "files", MIDNIGHT, QUARTER, sync)
+        passes(app)
+        clock.advance(seconds=30)
+        app.schedules.register("acme", "files", MIDNIGHT, "10m", sync)  # its start just passed
+        passes(app)
+
+        assert [at for _, _, at, _ in seen] == [MIDNIGHT]
+
+    def test_other_arguments_do_not_move_it(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
+        clock.advance(minutes=20)
+        app.schedules.register(
+            "acme", "files", MIDNIGHT + QUARTER, QUARTER, sync, args={"folder": "/tmp"}
+        )
+        passes(app)
+
+        assert seen == [("acme", "files", MIDNIGHT + QUARTER, "/tmp")]
+
+    def test_a_pause_is_not_lifted(self, app, sync, clock):
+        app.schedules.register("acme", "files", MIDNIGHT, QUARTER, sync)
+        app.schedules.pause("files", tenant="acme", note="full disk")
+
+        view = app.schedules.register("acme", "files", MIDNIGHT, "10m", sync)
+
+        assert (view.is_paused, view.paused_note) == (True, "full disk")
+
+    def test_one_of_code_is_left_to_code(self, app, sync):
+        app.schedule("files", sync).hourly()
+        app.run()
+
+        with pytest.raises(DefinitionError, match="defined in code"):
+            app.schedules.register("", "files", MIDNIGHT, QUARTER, sync)
+
+        assert app.schedules.get("files").rule == "every hour (UTC)"
+
+
+class TestTenants:
+    """Every tenant in the database is seen, and none by another's name."""
+
+    def test_the_same_id_of_two_tenants_is_two_schedules(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "files", clock.now(), "1h", sync, args={"folder": "/a"})
+        app.schedules.register("bell", "files", clock.now(), "1h", sync, args={"folder": "/b"})
+        passes(app)
+
+        assert sorted((tenant, folder) for tenant, _, _, folder in seen) == [
+            ("acme", "/a"),
+            ("bell", "/b"),
+        ]
+
+    def test_a_program_fires_tenants_that_it_never_heard_of(self, make_app, app, sync, clock):
+        other = make_app()
+        other.schedules.register("acme", "files", clock.now(), "1h", "sync")
+
+        assert app.run() == 1
+
+    def test_all_of_them_are_listed_wherever_one_looks(self, make_app, app, sync, clock):
+        for tenant in ("acme", "bell", ""):
+            app.schedules.register(tenant, "files", clock.now(), "1h", sync)
+        other = make_app()
+
+        assert [view.tenant for view in other.schedules.list()] == ["", "acme", "bell"]
+        assert [view.tenant for view in other.schedules.list(tenant="acme")] == ["acme"]
+        assert [view.tenant for view in other.schedules.list(tenant="")] == [""]
+
+    def test_another_tenants_schedule_cannot_be_removed_by_its_name(self, app, sync, clock):
+        app.schedules.register("acme", "files", clock.now(), "1h", sync)
+
+        with pytest.raises(ScheduleNotFound, match="for the tenant 'bell'"):
+            app.schedules.unregister("bell", "files")
+
+
+class TestTheJob:
+    """A handler is a job, its name, or the path of one; an unknown one is refused."""
+
+    def test_by_name(self, app, sync, clock):
+        assert app.schedules.register("a", "files", clock.now(), "1h", "sync").job == "sync"
+
+    def test_by_an_old_name(self, app, clock):
+        app.job(name="sync", aliases=["copy"])(lambda: None)
+
+        assert app.schedules.register("a", "files", clock.now(), "1h", "copy").job == "sync"
+
+    def test_by_what_builds_it(self, app, clock):
+        builder = app.schedule("sync", lambda: None)
+
+        assert app.schedules.register("a", "files", clock.now(), "1h", builder).job == "sync"
+
+    def test_by_path(self, make_app, clock):
+        app = make_app(handler_paths=["application"])
+        path = "application.handlers_elsewhere:report"
+
+        app.schedules.register("a", "files", clock.now(), "1h", path, args={"kind": "weekly"})
+
+        assert app.run() == 1
+        assert app.get_run(app.runs.recent()[0].id).result() == "weekly"
+
+    def test_a_path_outside_the_allowed_ones_is_refused(self, app, sync, clock):
+        with pytest.raises(HandlerNotAllowed):
+            app.schedules.register("a", "files", clock.now(), "1h", "os:remove")
+
+        assert app.schedules.list() == []
+
+    def test_an_unknown_name_is_refused_with_the_close_one(self, app, sync, clock):
+        with pytest.raises(JobNotFound, match="Did you mean 'sync'"):
+            app.schedules.register("a", "files", clock.now(), "1h", "snyc")
+
+        assert app.schedules.list() == []
+
+    def test_another_programs_job_is_said_to_be_one(self, app, make_app, sync, clock):
+        web = make_app()
+        web.job(name="unrelated")(lambda: None)
+        with pytest.raises(JobNotFound, match="unrelated"):
+            web.schedules.register("a", "files", clock.now(), "1h", "sync")
+
+        view = web.schedules.register("a", "files", clock.now(), "1h", web.remote("sync"))
+
+        assert view.job == "sync"
+        assert (web.run(), app.run()) == (0, 1)
+
+    def test_what_is_said_about_a_remote_job_goes_with_it(self, app, make_app, sync, seen, clock):
+        web = make_app()
+        remote = web.remote("sync").queue("slow").args(folder="/tmp")
+        web.schedules.register("a", "files", clock.now(), "1h", remote)
+        app.run()
+
+        assert seen[0][3] == "/tmp"
+        assert app.runs.recent()[0].queue == "slow"
+
+    def test_a_program_that_defines_no_job_may_just_name_it(self, app, make_app, sync, clock):
+        web = make_app()
+
+        web.schedules.register("a", "files", clock.now(), "1h", "sync")
+
+        assert (web.run(), app.run()) == (0, 1)
+
+    def test_a_job_that_nobody_here_knows_stays_and_shows(self, make_app, clock):
+        web = make_app()
+        web.schedules.register("a", "files", clock.now(), "1h", "sync")
+        clock.advance(hours=3)
+        web.run()
+
+        view = web.schedules.get("files", tenant="a")
+        assert (view.job, view.next_due_at) == ("sync", MIDNIGHT)
+        assert web.runs.recent() == []
+
+    def test_an_ad_hoc_job_has_no_schedule(self, app, clock):
+        job = app.adhoc("process-42", lambda: None)
+
+        with pytest.raises(DefinitionError, match="outlives"):
+            app.schedules.register("a", "files", clock.now(), "1h", job)
+
+    def test_a_plain_function_is_no_job(self, app, clock):
+        with pytest.raises(InvalidOption, match="Define it"):
+            app.schedules.register("a", "files", clock.now(), "1h", print)
+
+
+class TestRefusing:
+    """Whatever is wrong is said where it happens, and nothing is stored."""
+
+    @pytest.mark.parametrize(
+        ("said", "error", "words"),
+        [
+            ({"start_at": datetime(2026, 1, 1)}, NaiveDatetime, "no time zone"),
+            ({"start_at": "2026-01-01T09:00"}, NaiveDatetime, "no time zone"),
+            ({"start_at": "tomorrow"}, InvalidOption, "start_at"),
+            ({"every": 0}, InvalidSchedule, "above zero"),
+            ({"every": -60}, InvalidSchedule, "above zero"),
+            ({"every": 0.5}, InvalidSchedule, "whole number of seconds"),
+            ({"every": "soon"}, InvalidDuration, "soon"),
+            ({"id": ""}, InvalidOption, "id="),
+            ({"tenant": None}, InvalidOption, "tenant"),
+            ({"args": {"fodler": "/"}}, ArgumentError, "'fodler'"),
+            ({"args": {"folder": object()}}, NotSerializable, "folder"),
+            ({"args": {"folder": "x" * 70_000}}, PayloadTooLarge, "limit"),
+            ({"args": ["/"]}, InvalidOption, "by name"),
+            ({"queue": "a=b"}, InvalidOption, "queue"),
+            ({"priority": "high"}, InvalidOption, "priority"),
+            ({"priority": 40_000}, InvalidOption, "priority"),
+            ({"overlap": "skipp"}, InvalidOption, "Did you mean 'skip'?"),
+            ({"misfire": "none"}, InvalidOption, "misfire"),
+            ({"grace": "-1s"}, InvalidDuration, "-1s"),
+            ({"jitter": "2d"}, InvalidOption, "jitter"),
+            ({"expires": 0}, InvalidOption, "expires"),
+            ({"until": "2025-01-01T00:00Z"}, InvalidSchedule, "never fire"),
+            ({"until": datetime(2027, 1, 1)}, NaiveDatetime, "no time zone"),
+            ({"max_firings": 0}, InvalidSchedule, "max_firings"),
+            ({"tags": ["a", "a"]}, InvalidOption, "tags"),
+            ({"target": ""}, InvalidOption, "target"),
+            ({"prioritty": 3}, InvalidOption, "Did you mean 'priority'?"),
+            ({"rule": "0 9 * * *"}, InvalidOption, "no such option"),
+        ],
+    )
+    def test_with_a_clear_error(self, app, sync, said, error, words):
+        given = {"tenant": "acme", "id": "files", "start_at": MIDNIGHT, "every": "1h"}
+
+        with pytest.raises(error, match=words):
+            app.schedules.register(**{**given, "handler": sync, **said})
+
+        assert app.schedules.list() == []
+
+
+class TestUnregistering:
+    """A schedule that was removed fires no more, and takes its pending runs with it."""
+
+    def test_it_fires_no_more(self, app, sync, seen, clock, passes):
+        app.schedules.register("acme", "files", clock.now(), QUARTER, sync)
+        passes(app)
+        app.schedules.unregister("acme", "files")
+        clock.advance(hours=1)
+        passes(app)
+
+        assert len(seen) == 1
+        assert app.schedules.list() == []
+
+    def test_its_pending_runs_are_canceled(self, app, sync, clock):
+        app.schedules.register("acme", "files", clock.now(), QUARTER, sync, overlap="allow")
+        app.pause(queue="default")
+        for _ in range(3):
+            app.run()
+            clock.advance(QUARTER)
+
+        assert app.schedules.unregister("acme", "files") == 3
+        assert {run.status for run in app.runs.recent()} == {RunStatus.CANCELED}
+        assert app.runs.recent()[0].reason == "Its schedule was removed."
+
+    def test_runs_of_others_stay(self, app, sync, clock):
+        app.pause(queue="default")
+        for tenant, name in (("acme", "files"), ("acme", "other"), ("bell", "files")):
+            app.schedules.register(tenant, name, clock.now(), QUARTER, sync)
+        app.run()
+
+        assert app.schedules.unregister("acme", "files") == 1
+        assert [run.status for run in app.runs.recent()].count(RunStatus.PENDING) == 2
+
+    def test_an_unknown_id_is_an_error_with_the_close_name(self, app, sync, clock):
+        app.schedules.register("acme", "files", clock.now(), QUARTER, sync)
+
+        with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
+            app.schedules.unregister("acme", "flies")
+
+    def test_its_id_is_free(self, app, sync, clock):
+        app.schedules.register("acme", "files", clock.now(), QUARTER, sync)
+        app.schedules.unregister("acme", "files")
+
+        view = app.schedules.register("acme", "files", clock.now(), "1h", sync)
+
+        assert view.rule.startswith("every 1h")
+
+    def test_one_of_code_is_removed_in_code(self, app, sync):
+        app.schedule("files", sync).hourly()
+        app.run()
+
+        with pytest.raises(DefinitionError, match="defined in code"):
+            app.schedules.unregister("", "files")
+
+        assert not app.schedules.get("files").is_paused
+
+    def test_one_that_code_no_longer_defines_can_be_removed(self, app, make_app, sync):
+        app.schedule("files", sync).hourly()
+        app.run()
+        other = make_app()
+
+        assert other.schedules.unregister("", "files") == 0
+        assert other.schedules.list() == []

@@ -1,0 +1,202 @@
+"""A job as a process knows it: what was said, made to fit its handler."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tickwork import Secret
+from tickwork._define.definition import Definition, Entry, defined, schedule_spec
+from tickwork._define.options import options_by_name
+from tickwork._define.resolve import handler_of
+from tickwork._domain.job import Misfire, Overlap
+from tickwork._domain.schedules.frequencies import Timetable
+from tickwork._domain.schedules.rules import from_text
+from tickwork.errors import ArgumentError, DefinitionError, InvalidSchedule, NotSerializable
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+def send(to: str, subject: str = "Hello", card: Secret[str] = "") -> None:
+    """A handler as most are."""
+
+
+def anything(**given: Any) -> None:
+    """A handler that takes whatever comes."""
+
+
+def a_definition(
+    handler: Any = send, *, redact: frozenset[str] = frozenset(), **options: Any
+) -> Definition:
+    entry = Entry(name="send", target=handler, place="a.py:1", options=options_by_name(options))
+    return defined(entry, handler_of(handler), redact=redact)
+
+
+def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> Any:
+    entry = Entry(
+        name="nightly" if job else "send",
+        target=None,
+        place="a.py:2",
+        options=options_by_name(options),
+        timing=Timetable().daily_at("13:00").said,
+        job=job,
+    )
+    return schedule_spec(entry, definition, tz="Europe/Berlin", anchor=NOON)[0]
+
+
+class TestDefining:
+    """What was said must fit the handler."""
+
+    def test_the_spec_has_the_arguments_as_they_are_stored(self):
+        assert a_definition(args={"to": "ann"}).spec.args == '{"to":"ann"}'
+        assert a_definition().spec.args == "{}"
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            ({"args": {"too": "ann"}}, "has args for 'too'.*Did you mean 'to'?"),
+            ({"unique": {"by": "too"}}, "tells runs apart by 'too'"),
+            ({"concurrency": {"slots": 1, "per": "too"}}, "tells runs apart by 'too'"),
+        ],
+    )
+    def test_a_name_that_the_handler_does_not_take(self, options, reason):
+        with pytest.raises(DefinitionError, match=f"(?s){reason}"):
+            a_definition(**options)
+
+    def test_a_handler_with_kwargs_takes_any(self):
+        made = a_definition(anything, args={"to": "ann"}, unique={"by": "account_id"})
+
+        assert made.defaults == {"to": "ann"}
+
+    def test_what_the_job_is_called_is_no_parameter(self):
+        a_definition(concurrency=[1, {"slots": 2, "per": "queue"}, {"slots": 3, "per": "tenant"}])
+
+    def test_arguments_that_cannot_be_stored(self):
+        with pytest.raises(NotSerializable):
+            a_definition(args={"to": object()})
+
+
+class TestArgumentsOfADispatch:
+    """They override the definition's key by key, and are checked after merging."""
+
+    def test_they_override_key_by_key(self):
+        made = a_definition(args={"to": "ann", "subject": "Hi"})
+
+        assert made.args_of((), {"subject": "Bye"}) == '{"to":"ann","subject":"Bye"}'
+        assert made.args_of(("bob",), {}) == '{"to":"bob","subject":"Hi"}'
+
+    def test_they_are_checked_together(self):
+        with pytest.raises(ArgumentError, match="'to' is missing"):
+            a_definition(args={"subject": "Hi"}).args_of((), {})
+        with pytest.raises(ArgumentError, match="takes no argument 'cc'"):
+            a_definition(args={"to": "ann"}).args_of((), {"cc": "bob"})
+
+
+class TestSecrets:
+    """People see neither Secret arguments nor those that the app redacts."""
+
+    def test_both_are_masked(self):
+        made = a_definition(redact=frozenset({"subject", "unheard_of"}))
+
+        assert made.shown_args('{"card": "4111", "subject": "x", "to": "ann"}') == {
+            "card": "***",
+            "subject": "***",
+            "to": "ann",
+        }
+
+    def test_a_handler_with_kwargs_is_no_way_around_it(self):
+        made = a_definition(anything, redact=frozenset({"password"}))
+
+        assert made.shown_args('{"password": "s3cret"}') == {"password": "***"}
+
+
+class TestSchedules:
+    """A job's own schedule is as the job; one more of it may say some things anew."""
+
+    def test_the_rule_has_the_apps_zone_unless_it_says_another(self):
+        spec = a_schedule(a_definition(args={"to": "ann"}))
+
+        assert (spec.name, spec.job, spec.zone) == ("nightly", "send", "Europe/Berlin")
+        assert from_text(spec.rule).next_after(NOON) == datetime(2026, 3, 3, 12, tzinfo=UTC)
+
+    def test_what_it_does_not_say_is_as_the_job_says(self):
+        job = a_definition(
+            args={"to": "ann"}, overlap="allow", misfire={"policy": "all", "grace": 5}, jitter=9
+        )
+
+        spec = a_schedule(job)
+
+        assert (spec.overlap, spec.misfire) == (Overlap.ALLOW, Misfire.ALL)
+        assert (spec.grace, spec.jitter) == (timedelta(seconds=5), timedelta(seconds=9))
+        assert (spec.queue, spec.priority, spec.expires) == (None, None, None)
+        assert (spec.args, spec.tags) == ("{}", ())
+
+    def test_what_it_says_is_its_own(self):
+        job = a_definition(queue="slow", overlap="allow", tags=["mail"])
+
+        spec = a_schedule(
+            job,
+            args={"to": "bob"},
+            queue="default",
+            priority=1,
+            expires=60,
+            overlap="skip",
+            tags=["night"],
+        )
+
+        assert (spec.queue, spec.priority, spec.overlap) == ("default", 1, Overlap.SKIP)
+        assert (spec.args, spec.tags) == ('{"to":"bob"}', ("night",))
+        assert spec.expires == timedelta(seconds=60)
+
+    def test_a_jobs_own_schedule_leaves_to_the_job_what_the_job_says(self):
+        spec = a_schedule(a_definition(args={"to": "ann"}), job="", queue="slow", tags=["a"])
+
+        assert (spec.queue, spec.args, spec.tags) == (None, "{}", ())
+
+    def test_an_argument_that_nobody_gives_is_an_error_now_not_at_the_first_firing(self):
+        with pytest.raises(ArgumentError, match="'to' is missing"):
+            a_schedule(a_definition())
+        with pytest.raises(ArgumentError, match="takes no argument 'cc'"):
+            a_schedule(a_definition(args={"to": "ann"}), args={"cc": "bob"})
+
+    def test_a_rule_that_contradicts_itself(self):
+        entry = Entry(
+            name="nightly",
+            target=None,
+            place="a.py:2",
+            job="send",
+            timing=Timetable().every(hours=5).mondays().said,
+        )
+
+        with pytest.raises(InvalidSchedule):
+            schedule_spec(entry, a_definition(args={"to": "a"}), tz="UTC", anchor=NOON)
+
+
+class TestLikeness:
+    """Two entries are alike when they say the same, by whichever words."""
+
+    def entry(self, *, job: str = "", **options: Any) -> Entry:
+        return Entry(
+            name="x", target=send, place="a.py:1", options=options_by_name(options), job=job
+        )
+
+    def test_a_default_that_is_said_is_as_one_that_is_not(self):
+        assert self.entry().is_like(self.entry(queue="default"))
+        assert not self.entry().is_like(self.entry(queue="slow"))
+
+    def test_but_not_for_one_more_schedule_of_a_job(self):
+        assert not self.entry(job="send").is_like(self.entry(job="send", queue="default"))
+        assert not self.entry().is_like(self.entry(job="send"))
+
+    def test_the_name_of_the_word_that_said_when(self):
+        hourly, every_hour, daily = self.entry(), self.entry(), self.entry()
+        hourly.timing = Timetable().hourly().said
+        every_hour.timing = Timetable().every_hour().said
+        daily.timing = Timetable().daily().said
+
+        assert hourly.is_like(every_hour)
+        assert not hourly.is_like(daily)
+
+    def test_the_job_that_it_belongs_to(self):
+        assert self.entry().job_name == "x"
+        assert self.entry(job="send").job_name == "send"

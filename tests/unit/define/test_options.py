@@ -1,0 +1,250 @@
+"""The words that say how a job runs: the builder's, and the same by name."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwork._define.options import (
+    NOTHING_SAID,
+    WORDS,
+    JobOptions,
+    SaidOptions,
+    options_by_name,
+)
+from tickwork._domain.job import Misfire, Overlap
+from tickwork._domain.lease import Lease
+from tickwork._domain.limits import Limit, Unique
+from tickwork._domain.retry import Exponential, Fixed, Jitter
+from tickwork.errors import InvalidDuration, InvalidOption
+
+MINUTE = timedelta(minutes=1)
+
+
+def hook() -> None:
+    """A hook as good as any."""
+
+
+def check() -> bool:
+    return True
+
+
+# Each word: as the builder says it, as a decorator or a file names it, and what that means.
+CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
+    ("args", lambda job: job.args(kind="daily"), {"kind": "daily"}, {"args": {"kind": "daily"}}),
+    ("queue", lambda job: job.queue("emails"), "emails", {"queue": "emails"}),
+    ("priority", lambda job: job.priority(-5), -5, {"priority": -5}),
+    ("overlap", lambda job: job.overlap("allow"), "allow", {"overlap": Overlap.ALLOW}),
+    ("overlap", lambda job: job.overlap(Overlap.SKIP), "skip", {"overlap": Overlap.SKIP}),
+    ("misfire", lambda job: job.misfire("all"), "all", {"misfire": Misfire.ALL}),
+    (
+        "misfire",
+        lambda job: job.misfire("skip", grace="1m"),
+        {"policy": "skip", "grace": 60},
+        {"misfire": Misfire.SKIP, "grace": MINUTE},
+    ),
+    ("jitter", lambda job: job.jitter(60), "1m", {"jitter": MINUTE}),
+    ("expires", lambda job: job.expires("1m"), 60.0, {"expires": MINUTE}),
+    ("tags", lambda job: job.tags("a", "b"), ["a", "b"], {"tags": ("a", "b")}),
+    ("tags", lambda job: job.tags("a").tags("b"), ("a", "b"), {"tags": ("a", "b")}),
+    ("tags", lambda job: job.tags("ab"), "ab", {"tags": ("ab",)}),
+    ("concurrency", lambda job: job.concurrency(3), 3, {"limits": (Limit(3),)}),
+    (
+        "concurrency",
+        lambda job: job.concurrency(3, per="queue"),
+        {"slots": 3, "per": "queue"},
+        {"limits": (Limit(3, ("queue",)),)},
+    ),
+    (
+        "concurrency",
+        lambda job: job.concurrency(3).concurrency(1, per=["tenant", "account_id"]),
+        [3, {"slots": 1, "per": ["tenant", "account_id"]}],
+        {"limits": (Limit(3), Limit(1, ("tenant", "account_id")))},
+    ),
+    ("concurrency", lambda job: job.concurrency(3).concurrency(0), [3, 0], {"limits": ()}),
+    ("lease", lambda job: job.lease(60.0), "1m", {"lease": Lease(MINUTE)}),
+    ("timeout", lambda job: job.timeout(MINUTE), 60, {"timeout": MINUTE}),
+    ("retries", lambda job: job.retries(5), 5, {"retry": Exponential(attempts_max=5)}),
+    (
+        "retries",
+        lambda job: job.retries(max=5, base=2, cap="1m", jitter=None),
+        {"max": 5, "base": "2s", "cap": 60, "jitter": "none"},
+        {
+            "retry": Exponential(
+                attempts_max=5, base=timedelta(seconds=2), cap=MINUTE, jitter=Jitter.NONE
+            )
+        },
+    ),
+    (
+        "retries",
+        lambda job: job.retries(3, delay="1m"),
+        {"max": 3, "delay": 60},
+        {"retry": Fixed(attempts_max=3, delay=MINUTE)},
+    ),
+    ("crashes", lambda job: job.crashes(5), 5, {"crashes_max": 5}),
+    ("unique", lambda job: job.unique(), True, {"unique": Unique()}),
+    ("unique", lambda job: job.unique("digest"), "digest", {"unique": Unique(key="digest")}),
+    (
+        "unique",
+        lambda job: job.unique(by="account_id", within="1m"),
+        {"by": ["account_id"], "within": 60},
+        {"unique": Unique(by=("account_id",), within=MINUTE)},
+    ),
+    ("aliases", lambda job: job.aliases("old"), "old", {"aliases": ("old",)}),
+    ("aliases", lambda job: job.aliases("a", "b"), ["a", "b"], {"aliases": ("a", "b")}),
+    ("when", lambda job: job.when(check), check, {"when": (check,)}),
+    ("when", lambda job: job.when(check).when(hook), [check, hook], {"when": (check, hook)}),
+    ("skip", lambda job: job.skip(check), check, {"skip": (check,)}),
+    ("on_before", lambda job: job.on_before(hook), hook, {"before": (hook,)}),
+    ("on_success", lambda job: job.on_success(hook), hook, {"success": (hook,)}),
+    ("on_error", lambda job: job.on_error(hook), [hook], {"error": (hook,)}),
+    ("on_after", lambda job: job.on_after(hook), hook, {"after": (hook,)}),
+]
+
+
+class TestWords:
+    """Each word says one thing; by name it says the same as in a chain."""
+
+    @pytest.mark.parametrize(("word", "chain", "value", "meaning"), CASES)
+    def test_a_word_means(self, word, chain, value, meaning):
+        said = chain(SaidOptions()).options
+
+        assert said == JobOptions(**meaning, said=frozenset({word}))
+        assert options_by_name({word: value}) == said
+
+    def test_there_is_a_case_for_each(self):
+        assert {word for word, *_ in CASES} == WORDS
+
+    def test_words_are_values(self):
+        mail = SaidOptions().queue("emails")
+        urgent = mail.priority(1)
+
+        assert mail.options.priority == 100
+        assert (urgent.options.queue, urgent.options.priority) == ("emails", 1)
+
+    def test_it_is_remembered_which_were_used(self):
+        assert options_by_name({"queue": "default", "priority": 100}).said == {"queue", "priority"}
+        assert NOTHING_SAID.said == frozenset()
+
+    def test_said_again_a_word_replaces_or_adds(self):
+        said = SaidOptions().queue("a").queue("b").args(x=1, y=1).args(y=2).options
+
+        assert said.queue == "b"
+        assert said.args == {"x": 1, "y": 2}
+
+    def test_an_argument_may_have_any_name(self):
+        assert options_by_name({"args": {"self": 1, "name": 2}}).args == {"self": 1, "name": 2}
+
+    def test_grace_alone_stays_when_the_policy_is_said_again(self):
+        said = SaidOptions().misfire("skip", grace="5m").misfire("all").options
+
+        assert said.grace == timedelta(minutes=5)
+
+    def test_no_uniqueness_is_as_if_nothing_was_said(self):
+        assert options_by_name({"unique": False}) == NOTHING_SAID
+
+    def test_a_plain_job_has_neither_filters_nor_hooks(self):
+        assert options_by_name({"queue": "emails"}).is_plain
+        for word in ("when", "skip", "on_before", "on_success", "on_error", "on_after"):
+            assert not options_by_name({word: hook}).is_plain
+
+    def test_a_spec_has_everything_but_code(self):
+        options = options_by_name({"queue": "emails", "when": check, "crashes": 5})
+
+        spec = options.spec("digest", args='{"kind":"daily"}')
+
+        assert (spec.name, spec.queue, spec.crashes_max) == ("digest", "emails", 5)
+        assert spec.args == '{"kind":"daily"}'
+
+
+class TestBadValues:
+    """What a word does not take is refused where it is said, and the error names it."""
+
+    @pytest.mark.parametrize(
+        ("word", "value", "reason"),
+        [
+            ("args", 5, "a table of arguments by name"),
+            ("args", ["a"], "a table of arguments by name"),
+            ("queue", 5, "a name is a string"),
+            ("queue", "", "not empty"),
+            ("queue", "a=b", "'=' has a meaning"),
+            ("queue", ["a", "b"], "a name is a string"),
+            ("priority", "high", "it is a whole number"),
+            ("priority", True, "it is a whole number"),
+            ("priority", 1.5, "it is a whole number"),
+            ("priority", [1, 2], "it is a whole number"),
+            ("overlap", "skipp", "Did you mean 'skip'?"),
+            ("overlap", 5, "it is one of skip, queue_one"),
+            ("overlap", True, "it is one of"),
+            ("misfire", "most", "it is one of one, skip, all"),
+            ("misfire", {"policy": "one", "graec": 5}, "takes no 'graec'.*Did you mean 'grace'?"),
+            ("misfire", {"grace": 5}, "'policy' is missing"),
+            ("tags", 5, "a text, or a list of texts"),
+            ("concurrency", -1, "from 1 to 1,000,000"),
+            ("concurrency", "3", "it is a whole number"),
+            ("concurrency", True, "it is a whole number"),
+            ("concurrency", {"slots": 1, "per": 5}, "a name, or a list of names"),
+            ("concurrency", {"slots": 1, "per": ["a", 5]}, "a name, or a list of names"),
+            ("concurrency", {"slots": 1, "per": "a b"}, "the name of a parameter"),
+            ("concurrency", {"per": "queue"}, "'slots' is missing"),
+            ("lease", 0, "lease"),
+            ("retries", 0, "from 1 to"),
+            ("retries", True, "it is a whole number"),
+            ("retries", "5", "it is a whole number"),
+            ("retries", [1, 2], "it is a whole number"),
+            ("retries", {"max": 5, "bse": 1}, "takes no 'bse'.*Did you mean 'base'?"),
+            ("retries", {"max": 5, "zzz": 1}, "takes no 'zzz'.*It takes max, base, cap"),
+            ("retries", {"base": 1}, "'max' is missing"),
+            ("retries", {"max": 5, "base": -1}, "cannot be negative"),
+            ("retries", {"max": 5, "jitter": "some"}, "it is one of"),
+            ("crashes", "5", "it is a whole number"),
+            ("unique", 5, "a key is a text"),
+            ("unique", "", "not an empty one"),
+            ("unique", {"by": 5}, "a name, or a list of names"),
+            ("unique", {"key": "a", "by": "b"}, "it has a key, and is by"),
+            ("unique", {"within": 0}, "longer than nothing"),
+            ("aliases", {"old": 1}, "a text, or a list of texts"),
+            ("when", "shop.checks:open", "it cannot be called"),
+            ("skip", None, "it cannot be called"),
+            ("on_before", 5, "it cannot be called"),
+            ("on_success", [hook, 5], "it cannot be called"),
+            ("on_error", 5, "it cannot be called"),
+            ("on_after", 5, "it cannot be called"),
+        ],
+    )
+    def test_it_says_what_is_taken(self, word, value, reason):
+        with pytest.raises(InvalidOption, match=f"(?s){reason}"):
+            options_by_name({word: value})
+
+    @pytest.mark.parametrize("word", ["jitter", "expires", "lease", "timeout"])
+    @pytest.mark.parametrize("value", [True, "soon", "5", None, [5]])
+    def test_a_length_of_time_is_a_number_of_seconds_or_a_text_with_units(self, word, value):
+        with pytest.raises(InvalidDuration):
+            options_by_name({word: value})
+
+    @pytest.mark.parametrize(
+        ("word", "value"),
+        [
+            ("priority", 10**6),
+            ("jitter", -1),
+            ("jitter", "2 days"),
+            ("expires", 0),
+            ("timeout", 0),
+            ("crashes", 0),
+            ("misfire", {"policy": "one", "grace": -1}),
+            ("tags", ["a", "a"]),
+            ("tags", [5]),
+            ("aliases", ["a=b"]),
+            ("concurrency", [1, 2]),
+        ],
+    )
+    def test_what_only_the_whole_can_tell_is_refused_with_the_spec(self, word, value):
+        with pytest.raises(InvalidOption):
+            options_by_name({word: value}).spec("digest", args="{}")
+
+    def test_an_unknown_word_suggests_the_close_one(self):
+        with pytest.raises(InvalidOption, match="Did you mean 'priority'"):
+            options_by_name({"prioritiy": 5})
+        with pytest.raises(InvalidOption, match="It has aliases, args, concurrency"):
+            options_by_name({"xyz": 5})

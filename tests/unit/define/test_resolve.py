@@ -1,0 +1,265 @@
+"""From what a program names as a handler to something that can be called."""
+
+import re
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tickwork._define.resolve import (
+    ScheduledJob,
+    check_allowed,
+    construct_plainly,
+    handler_of,
+    import_handler,
+    is_path,
+    path_of,
+    place_of_caller,
+    supporting,
+)
+from tickwork.errors import HandlerNotAllowed, HandlerNotFound
+from unit.define import code
+
+HERE = "unit.define.code"
+
+
+def called(target: object, **args: Any) -> Any:
+    return handler_of(target).callable_for(construct_plainly)(**args)
+
+
+class TestKindsOfHandlers:
+    """An explicit callable; a class's own handle; handle or execute on an instance."""
+
+    def test_a_function(self):
+        assert called(code.report, kind="weekly") == "weekly"
+        assert handler_of(code.report).path == f"{HERE}:report"
+
+    def test_a_partial(self):
+        assert called(partial(code.report, kind="weekly")) == "weekly"
+
+    def test_a_bound_method(self):
+        assert called(code.Both().handle, number=5) == "handle 5"
+
+    def test_a_callable_object_is_called_even_if_it_has_a_handle(self):
+        class Callable(code.Both):
+            def __call__(self, number: int) -> str:
+                return f"call {number}"
+
+        assert called(Callable(), number=5) == "call 5"
+
+    def test_a_class_with_a_static_handle(self):
+        handler = handler_of(code.StaticHandle)
+
+        assert handler.kind is None
+        assert called(code.StaticHandle, number=5) == 5
+
+    def test_a_class_with_a_class_level_handle(self):
+        handler = handler_of(code.ClassHandle)
+
+        assert (handler.kind, handler.is_async) == (None, True)
+        assert handler.parameters.names == ("number",)
+
+    def test_a_class_whose_handle_needs_an_instance_gets_a_new_one_for_each_attempt(self):
+        made = []
+
+        def construct(kind: type) -> Any:
+            made.append(kind)
+            return kind("made")
+
+        handler = handler_of(code.InstanceHandle)
+        bound: list[Any] = [handler.callable_for(construct) for _ in range(2)]
+
+        assert made == [code.InstanceHandle] * 2
+        assert bound[0].__self__ is not bound[1].__self__
+        assert (handler.parameters.names, handler.parameters.context) == (("number",), "ctx")
+
+    def test_an_instance_is_used_as_it_is(self):
+        instance = code.Both()
+
+        assert handler_of(instance).kind is None
+        assert called(instance, number=5) == "handle 5"
+
+    def test_handle_comes_before_execute(self):
+        assert handler_of(code.Both).method == "handle"
+        assert called(code.Both, number=5) == "handle 5"
+
+    @pytest.mark.parametrize("target", [code.Execute, code.Execute()])
+    def test_what_execute_returns_is_a_verdict(self, target):
+        assert handler_of(target).is_verdict
+        assert not handler_of(code.Both).is_verdict
+        assert not handler_of(lambda: False).is_verdict
+
+    def test_the_optional_base_class(self):
+        class Cleanup(ScheduledJob):
+            def execute(self) -> bool:
+                return True
+
+        assert handler_of(Cleanup).is_verdict
+        assert called(Cleanup) is True
+        with pytest.raises(NotImplementedError):
+            called(ScheduledJob)
+
+    def test_a_callable_that_stands_in_a_class_is_not_given_an_instance(self):
+        class Work:
+            handle = partial(code.report, kind="weekly")
+
+        assert called(Work) == "weekly"
+
+    @pytest.mark.parametrize("target", [code.Neither, code.Neither(), 5, None])
+    def test_anything_else_is_an_error(self, target):
+        with pytest.raises(HandlerNotFound):
+            handler_of(target)
+
+    @pytest.mark.parametrize(
+        ("target", "is_async"),
+        [
+            (code.report, False),
+            (code.fetch, True),
+            (partial(code.fetch, "http://"), True),
+            (code.ClassHandle, True),
+            (code.ClassHandle.handle, True),
+            (code.AsyncExecute, True),
+            (code.AsyncExecute(), True),
+            (code.Execute, False),
+        ],
+    )
+    def test_whether_it_must_be_awaited_is_known(self, target, is_async):
+        assert handler_of(target).is_async is is_async
+
+    def test_a_callable_object_may_have_to_be_awaited(self):
+        class Fetch:
+            async def __call__(self, url: str) -> str:
+                return url
+
+        assert handler_of(Fetch()).is_async
+
+
+class TestHandlersOfJobTypes:
+    """A registered handler's handle(run) gets the context and nothing else."""
+
+    def test_a_single_parameter_is_the_run(self):
+        handler = supporting(code.ForType("report"))
+
+        assert handler.takes_run
+        assert handler.parameters.takes_any
+
+    def test_even_without_an_annotation(self):
+        class Plain:
+            def handle(self, run): ...
+
+        assert supporting(Plain()).takes_run
+
+    def test_with_more_parameters_it_takes_arguments(self):
+        handler = supporting(code.InstanceHandle())
+
+        assert not handler.takes_run
+        assert handler.parameters.names == ("number",)
+
+
+class TestPaths:
+    """``package.module:Name`` names code; what leads nowhere says so, with the close name."""
+
+    @pytest.mark.parametrize(
+        ("path", "found"),
+        [
+            (f"{HERE}:report", code.report),
+            (f"{HERE}:StaticHandle", code.StaticHandle),
+            (f"{HERE}:Outer.Inner", code.Outer.Inner),
+            (f"{HERE}:ClassHandle.handle", code.ClassHandle.handle),
+        ],
+    )
+    def test_they_lead_to_functions_classes_and_what_is_inside(self, path, found):
+        assert import_handler(path) == found
+
+    @pytest.mark.parametrize(
+        ("path", "reason"),
+        [
+            ("unit.define.code.report", "no ':' between the module and the name"),
+            (f"{HERE}:", "no ':' between"),
+            (":report", "no ':' between"),
+            ("unit..code:report", "made of names"),
+            (".code:report", "made of names"),
+            (f"{HERE}:report now", "made of names"),
+            ("nowhere.at.all:report", "There is no module 'nowhere'"),
+            ("unit.define.cod:report", "There is no module 'unit.define.cod'"),
+            (f"{HERE}:reprot", "has no 'reprot'.*Did you mean 'report'?"),
+            (f"{HERE}:Outer.Iner", "has no 'Iner'.*Did you mean 'Inner'?"),
+            (f"{HERE}:zzz", r"has no 'zzz' \(of 'zzz'\)\.$"),
+        ],
+    )
+    def test_one_that_leads_nowhere(self, path, reason):
+        with pytest.raises(HandlerNotFound, match="was not found") as caught:
+            import_handler(path)
+
+        assert caught.value.path == path
+        assert re.search(reason, caught.value.reason)
+
+    def test_a_module_that_needs_another_one_is_not_the_one_that_is_missing(self, modules):
+        modules["shopping"] = "import shop"
+
+        with pytest.raises(ModuleNotFoundError, match="'shop'"):
+            import_handler("shopping:send")
+
+    def test_a_module_that_fails_says_itself_why(self, modules):
+        modules["broken"] = "1 / 0"
+
+        with pytest.raises(ZeroDivisionError):
+            import_handler("broken:send")
+
+    @pytest.mark.parametrize(
+        ("name", "is_one"),
+        [
+            ("shop.mail:Send", True),
+            ("shop:Outer.Inner", True),
+            ("mail", False),
+            ("shop.mail", False),
+            ("mail:daily report", False),
+            ("mail:", False),
+            ("Cleanup-2", False),
+        ],
+    )
+    def test_a_name_may_be_one(self, name, is_one):
+        assert is_path(name) is is_one
+
+
+class TestPrefixes:
+    """A row may name only what lies below the handler paths."""
+
+    @pytest.mark.parametrize("path", ["shop:send", "shop.mail:send", "shop.mail.new:Send.now"])
+    def test_below_one_of_them(self, path):
+        check_allowed(path, ["blog", "shop"])
+
+    @pytest.mark.parametrize(
+        "path", ["shopping:send", "shopping.mail:send", "os:system", "my.shop:send", "sho:send"]
+    )
+    def test_not_beside_it(self, path):
+        with pytest.raises(HandlerNotAllowed) as caught:
+            check_allowed(path, ["shop"])
+
+        assert caught.value.allowed == ("shop",)
+
+    def test_without_any_nothing_is_allowed(self):
+        with pytest.raises(HandlerNotAllowed, match="nothing at all"):
+            check_allowed("shop:send", [])
+
+
+class TestNamesForPeople:
+    """Handlers are called by their paths in messages, and places by file and line."""
+
+    @pytest.mark.parametrize(
+        ("target", "path"),
+        [
+            (code.report, "report"),
+            (code.Outer.Inner, "Outer.Inner"),
+            (code.Both().handle, "Both.handle"),
+            (partial(code.report, kind="weekly"), "report"),
+            (code.Both(), "Both"),
+        ],
+    )
+    def test_the_path_of_a_handler(self, target, path):
+        assert path_of(target) == f"{HERE}:{path}"
+
+    def test_the_place_is_outside_of_tickwork(self):
+        place = place_of_caller(1)
+
+        assert place.startswith(__file__)
