@@ -19,7 +19,7 @@ from tickwork._domain.outcome import (
     Succeeded,
 )
 from tickwork._domain.retry import NO_RETRY, NoRetry
-from tickwork._domain.run import CRASHES_MAX, Claim
+from tickwork._domain.run import CRASHES_MAX, NO_ARGS, Claim
 from tickwork._domain.transitions import Transition, expiry, settle
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
@@ -144,6 +144,8 @@ def _started(claim: Claim, *, at: datetime) -> RunStarted:
 
 
 def _args(claim: Claim) -> dict[str, Any]:
+    if claim.args == NO_ARGS:
+        return {}
     args = decode(claim.args)
     if not isinstance(args, dict):
         raise TypeError(f"The stored arguments are {type(args).__name__}, not an object.")

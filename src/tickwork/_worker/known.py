@@ -54,7 +54,6 @@ class KnownJobs:
             else:
                 self._found[name] = definition
                 self._defined = {}
-        self._refresh()
 
     def find(self, name: str) -> Definition | None:
         """The definition of a job that :meth:`names` has named."""

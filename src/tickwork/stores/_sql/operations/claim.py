@@ -42,9 +42,12 @@ def next_due_at(query: Queries) -> Operation[datetime | None]:
 
 def look_ahead(query: Queries) -> Operation[Ahead]:
     """What there is to stage, reap, sweep and claim, now or later."""
-    [(due_at, lease_until, is_blocked, is_ready)] = yield query("look_ahead")
+    [(due_at, lease_until, blocked_on, priority)] = yield query("look_ahead")
     return Ahead(
-        moment_or_none(due_at), moment_or_none(lease_until), bool(is_blocked), bool(is_ready)
+        moment_or_none(due_at),
+        moment_or_none(lease_until),
+        is_blocked=blocked_on is not None,
+        is_ready=priority is not None,
     )
 
 
