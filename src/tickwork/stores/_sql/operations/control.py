@@ -9,6 +9,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import is_kept_between_attempts
 from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.operations.limits import free
+from tickwork.stores._sql.operations.waking import ANY_QUEUE, is_soon, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import lock_of, micros, micros_or_none, worker_params
 from tickwork.stores._sql.statement import Operation, Rows
@@ -70,6 +71,8 @@ def reschedule(
     if token > 0:
         return Canceling.CLAIMED
     yield query.tell("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
+    if is_soon(due_at, now=now):
+        yield from wake(query, [ANY_QUEUE])
     return Canceling.DONE
 
 
