@@ -49,7 +49,7 @@ from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
 from tickwork._worker.once import OnePass, Passed, attempts_in
-from tickwork._worker.options import WorkerOptions
+from tickwork._worker.options import WorkerOptions, worker_options
 from tickwork._worker.reporting import Reporter
 from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
@@ -540,7 +540,7 @@ class Tickwork:
         In the main thread SIGTERM and SIGINT stop it; the second one ends the process.
         """
         with stopping_on_signals(self.stop):
-            self.start(WorkerOptions(poll=as_duration(poll), **options))
+            self.start(worker_options(poll=poll, **options))
             self.join()
 
     @contextmanager
