@@ -32,6 +32,7 @@ from tickwork._define.registry import Registry, entry_for
 from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
 from tickwork._domain.names import checked_name
+from tickwork._domain.run import Run
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.durations import as_duration
@@ -43,6 +44,7 @@ from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
 from tickwork._wiring import assembled
 from tickwork._worker.attempts import Attempts
+from tickwork._worker.by_name import execute
 from tickwork._worker.desk import StoreDesk
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
@@ -72,6 +74,7 @@ E = TypeVar("E", bound=Event)
 
 CONFIG: Final = "tickwork.toml"
 BATCH_MAX: Final = 500
+DUE_MAX: Final = 10_000
 PRUNE_BATCH: Final = 1_000
 PRUNE_ROUNDS_MAX: Final = 10_000
 
@@ -203,6 +206,17 @@ class Services:
         """
         self.catalog.refresh()
         return self.once.run(batch, stop=stop, ahead=ahead)
+
+    def due(self, limit: int) -> list[Run]:
+        """What could start now, with what was said anew written down first."""
+        self.catalog.refresh()
+        return self.once.due(limit)
+
+    def execute(self, run_id: RunId) -> None:
+        """Claim exactly this run, and make an attempt at it."""
+        self.catalog.refresh()  # what code says about limits holds from the first run on
+        with self.keeper.listening():
+            execute(run_id, store=self.store, clock=self.clock, known=self.known, once=self.once)
 
     def close(self) -> None:
         """End what runs in the background."""
@@ -488,6 +502,30 @@ class Tickwork:
         Failed ones are included. What it takes to be due again is the next call's.
         """
         return self._run_until(threading.Event(), batch)
+
+    def due(self, limit: int = 100) -> list[Run]:
+        """The runs that this process could start now, in the order in which it would.
+
+        Schedules that fell due are fired first, as :meth:`run` does, so that this is a whole
+        scheduler: ``for run in app.due(): app.execute(run.id)``.
+        """
+        if not 1 <= limit <= DUE_MAX:
+            raise InvalidOption("limit", limit, f"it lies between 1 and {DUE_MAX}.")
+        return self._services.due(limit)
+
+    def execute(self, run_id: str) -> RunHandle:
+        """Claim exactly this run, due or not, and make an attempt at it here and now.
+
+        What comes of the attempt is recorded as any other's: ``app.execute(id).status``.
+
+        Raises:
+            RunNotFound: There is no such run.
+            InvalidTransition: It is claimed, or has finished.
+            RunError: Its queue or job is paused, or a limit that it needs is full.
+            JobNotFound: This process does not know its job.
+        """
+        self._services.execute(RunId(run_id))
+        return self.get_run(run_id)
 
     def start(self, options: WorkerOptions | None = None) -> None:
         """Start a worker in the background of this process.

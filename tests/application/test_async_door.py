@@ -447,6 +447,19 @@ class TestRunning:
         ]
 
 
+class TestOneByName:
+    """``due`` and ``execute``, awaited."""
+
+    def test_a_scheduler_of_ones_own(self, app, double):
+        async def main():
+            run = await double.aio.dispatch(21)
+            for each in await app.aio.due():
+                await app.aio.execute(each.id)
+            return await run.aio.result()
+
+        assert asyncio.run(main()) == 42
+
+
 class TestCancelling:
     """Nothing half done, no thread left behind."""
 

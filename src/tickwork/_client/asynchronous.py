@@ -201,6 +201,17 @@ class AsyncApp:
             stop.set()
             raise
 
+    async def due(self, limit: int = 100) -> list[Run]:
+        """As :meth:`Tickwork.due`."""
+        return await hop(self._hops, self._app.due, limit)
+
+    async def execute(self, run_id: str) -> "RunHandle":
+        """As :meth:`Tickwork.execute`, in a thread of its own.
+
+        When it is cancelled, the attempt is finished all the same.
+        """
+        return await asyncio.wrap_future(self._hops.begin_apart(self._app.execute, run_id))
+
     async def pause(
         self,
         *,

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from tickwork._domain.identity import RunId, ScheduleId
 from tickwork._kernel.codec import encode_canonical
+from tickwork._kernel.durations import later
 from tickwork.errors import InvalidOption
 
 GATES: Final = 1024
@@ -217,7 +218,7 @@ def unique_key(
     if unique.key is None:
         told_apart_by = {name: args.get(name) for name in unique.by or args}
     value = _hash(encode_canonical([tenant, job, told_apart_by]))
-    return UniqueKey(f"{job}:{value}", None if unique.within is None else now + unique.within)
+    return UniqueKey(f"{job}:{value}", None if unique.within is None else later(now, unique.within))
 
 
 # ---------------------------------------------------------------- overlap

@@ -30,4 +30,7 @@ def as_instant(when: When, *, option: str = "at") -> datetime:
         raise InvalidOption(option, when, "it is neither a datetime nor a text.")
     if when.utcoffset() is None:
         raise NaiveDatetime(when)
-    return when.astimezone(UTC)
+    try:
+        return when.astimezone(UTC)
+    except OverflowError:
+        raise InvalidOption(option, when, "it lies beyond the calendar.") from None

@@ -55,6 +55,21 @@ class KnownJobs:
                 self._found[name] = definition
                 self._defined = {}
 
+    def learn(self, name: str) -> Definition:
+        """The definition of a job that is asked for by name.
+
+        Raises:
+            JobNotFound: This process does not know it.
+            HandlerNotAllowed: It is a path that a row must not name.
+        """
+        self._refresh()
+        known = self._known.get(name)
+        if known is None:
+            known = self._found[name] = self._registry.get(name)
+            self._defined = {}
+            self._refresh()
+        return known
+
     def find(self, name: str) -> Definition | None:
         """The definition of a job that :meth:`names` has named."""
         return self._known.get(name)

@@ -12,7 +12,7 @@ from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.lease import LEASE_DEFAULT, has_expired
 from tickwork._domain.outcome import Interrupted, Outcome, OutcomeKind
-from tickwork._domain.run import Claim
+from tickwork._domain.run import Claim, Run
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
 from tickwork._domain.transitions import reap as decide_reap
@@ -125,6 +125,34 @@ class OnePass:
             claims = self._claim(wanted)
         steps = self._work(claims, stop=stop) if claims else []
         return Passed(steps, is_idle=not (moved or plan.moves or claims))
+
+    def due(self, limit: int) -> list[Run]:
+        """What could start now, once what fell due was fired."""
+        _, is_ready = self._upkeep()
+        self._known.look(is_ready=is_ready)
+        now, plan = self._clock.now(), self._tick()
+        self._reporter.fired(plan, at=now)
+        return self._store.due_runs(Wanted(limit, jobs=self._known.names()), now=now)
+
+    def run_one(self, run_id: RunId, *, job: str) -> bool:
+        """Claim exactly this run, and make an attempt at it; False when it cannot start."""
+        tag, asked_at = str(next(self._passes)), self._clock.monotonic()
+        try:
+            claim = self._store.claim_run(
+                run_id,
+                worker=self._worker,
+                tag=tag,
+                now=self._clock.now(),
+                lease=self._known.lease_of(job),
+            )
+        except OutcomeUnknown:
+            claim = next(iter(self._store.find_claims(worker=self._worker, tag=tag)), None)
+        if claim is None:
+            return False
+        self._held.add([claim], extended_at=asked_at)
+        self._keep_alive()
+        self._work([claim], stop=None)
+        return True
 
     def look_ahead(self, *, is_stuck: bool = False) -> Upcoming:
         """What is due, and what will be: the moment to which one may sleep, or travel.

@@ -33,7 +33,7 @@ def grant(
     gates = sorted({gate_of(key) for key in wanted})
     # Somebody who holds a gate decides about its keys; we leave those runs alone.
     ours = {row[0] for row in (yield query("try_gates", gates=gates))}
-    taken, slots = yield from _taken_and_slots(query, wanted)
+    taken, slots = yield from taken_and_slots(query, wanted)
     grants = decide_grants(candidates, taken=taken, slots_by_limit=slots, gates=ours, limit=limit)
     granted = set(grants.granted)
     rows = [(run, key) for run, keys in candidates if run in granted for key in keys]
@@ -47,7 +47,7 @@ def grant(
     return grants
 
 
-def _taken_and_slots(
+def taken_and_slots(
     query: Queries, keys: Sequence[str]
 ) -> Operation[tuple[dict[str, int], dict[str, int]]]:
     """How many slots of these keys are taken, and how many each limit has.
@@ -71,7 +71,7 @@ def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None
 
 def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
     """Let out blocked runs of these keys, whose gates are held, while there is room."""
-    taken, slots = yield from _taken_and_slots(query, keys)
+    taken, slots = yield from taken_and_slots(query, keys)
     rooms = {}
     for key in keys:
         room = room_of(key, taken=taken, slots_by_limit=slots)

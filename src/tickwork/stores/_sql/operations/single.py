@@ -7,6 +7,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import gate_of, room_of
 from tickwork._domain.run import Claim, Run
 from tickwork.stores._sql.operations.claim import readable
+from tickwork.stores._sql.operations.limits import taken_and_slots
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, shown_run_of
 from tickwork.stores._sql.statement import Operation
@@ -61,8 +62,7 @@ def _slots_taken(query: Queries, claim: Claim) -> Operation[bool]:
     if not wanted:
         return True
     yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in wanted}))
-    taken: dict[str, int] = dict((yield query("count_slots", keys=wanted)))
-    slots: dict[str, int] = dict((yield query("limits_in_force")))
+    taken, slots = yield from taken_and_slots(query, wanted)
     if any(room_of(key, taken=taken, slots_by_limit=slots) == 0 for key in wanted):
         return False
     yield query.tell("insert_slots", many=[(claim.run_id, key) for key in wanted])
