@@ -47,8 +47,12 @@ def next_due_at(query: Queries) -> Operation[datetime | None]:
 def look_ahead(query: Queries) -> Operation[Ahead]:
     """What there is to stage, reap, sweep and claim, now or later."""
     [(due_at, lease_until, is_blocked, is_ready)] = yield query("look_ahead")
+    # Numbers, because a caller's own connection may read a boolean as a text.
     return Ahead(
-        moment_or_none(due_at), moment_or_none(lease_until), bool(is_blocked), bool(is_ready)
+        moment_or_none(due_at),
+        moment_or_none(lease_until),
+        bool(int(is_blocked)),
+        bool(int(is_ready)),
     )
 
 
