@@ -128,7 +128,7 @@ class OnePass:
 
     def due(self, limit: int) -> list[Run]:
         """What could start now, once what fell due was fired."""
-        _, is_ready = self._upkeep()
+        _, is_ready = self._upkeep(self._store.look_ahead())
         self._known.look(is_ready=is_ready)
         now, plan = self._clock.now(), self._tick()
         self._reporter.fired(plan, at=now)
