@@ -1,6 +1,5 @@
 """The application: settings in, wired services out."""
 
-import logging
 import sys
 import threading
 import time
@@ -8,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
+from os import PathLike
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from tickwork._client.adding import Inlet
@@ -33,11 +34,11 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
-from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
 from tickwork._kernel.loop import Loop
 from tickwork._kernel.processes import ThisProcess
+from tickwork._kernel.signals import stopping_on_signals
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
 from tickwork._wiring import assembled
@@ -57,17 +58,19 @@ from tickwork.engines.inline import InlineEngine
 from tickwork.errors import AlreadyStarted, InvalidOption, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
-from tickwork.settings import RETIRE_AFTER, Settings, read_settings
+from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
 from tickwork.stores import Store, open_store
 from tickwork.stores.contract import Pause, Pruned
 
 if TYPE_CHECKING:
     from tickwork._client.asynchronous import AsyncApp
+    from tickwork._define.document import Document
 
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
 
+CONFIG: Final = "tickwork.toml"
 BATCH_MAX: Final = 500
 PRUNE_BATCH: Final = 1_000
 PRUNE_ROUNDS_MAX: Final = 10_000
@@ -221,30 +224,37 @@ class Tickwork:
         self,
         url: str | None = None,
         *,
-        timezone: str = "UTC",
+        timezone: str | None = None,
         install: bool | None = None,
         handler_paths: Iterable[str] | None = None,
-        redact: Iterable[str] = (),
-        payload_max: int = SIZE_MAX,
-        retire_after: Length = RETIRE_AFTER,
+        redact: Iterable[str] | None = None,
+        payload_max: int | None = None,
+        retire_after: Length | None = None,
+        config: str | PathLike[str] | None = None,
         clock: Clock | None = None,
         store: Store | None = None,
     ) -> None:
+        file, source = ({}, "") if config is None else _settings_of(config)
         self.settings: Settings = read_settings(
-            url=url,
-            timezone=timezone,
-            install=install,
-            handler_paths=[_package_of_caller()] if handler_paths is None else handler_paths,
-            redact=redact,
-            payload_max=payload_max,
-            retire_after=retire_after,
+            {
+                "url": url,
+                "timezone": timezone,
+                "install": install,
+                "handler_paths": handler_paths,
+                "redact": redact,
+                "payload_max": payload_max,
+                "retire_after": retire_after,
+            },
+            package=_package_of_caller(),
+            file=file,
+            config=source,
         )
         self.construct: Construct = construct_plainly
         self.symbols: dict[str, Mapping[str, Values]] = dict(SYMBOLS)
         self.events = EventBus()
         self.registry = Registry(
             handler_paths=self.settings.handler_paths,
-            size_max=payload_max,
+            size_max=self.settings.payload_max,
             redact=self.settings.redact,
         )
         self._hops = Hops(lambda: self._opened.connections_max)
@@ -362,6 +372,37 @@ class Tickwork:
         )
         return JobBuilder(bench, entry, Job(door, name, _anything))
 
+    @classmethod
+    def from_config(cls, path: str | PathLike[str] = CONFIG, **settings: Any) -> Self:
+        """An application by a file: its settings, and the jobs and schedules it declares.
+
+        What is said here, or in the environment, beats the file.
+
+        Raises:
+            ConfigError: With everything that is wrong with the file, each with its line.
+        """
+        document = _read(path)
+        settings_in(document)
+        # With faulty settings it is an app that nobody gets: the rest is looked at all the same.
+        app = cls(**settings, config=None if document.fault_count else path)
+        app._declare(document)
+        return app
+
+    def load_config(self, path: str | PathLike[str] | None = None) -> list[str]:
+        """Declare the jobs and schedules of a file; return their names.
+
+        Without a path it is the file that the application was made with, or
+        ``tickwork.toml``. Handlers are imported here: load when they can be.
+
+        Raises:
+            ConfigError: With everything that is wrong with it, each with its line. Nothing of
+                it was taken in.
+            DuplicateDefinition: It says something else than code, or another file, does.
+        """
+        document = _read(path or self.settings.config or CONFIG)
+        note_late_settings(document, self.settings)
+        return self._declare(document)
+
     def handler(self, instance: R) -> R:
         """Register a handler for job types: ``supports(job_type)`` and ``handle(run)``."""
         self.registry.add_handler(instance)
@@ -456,9 +497,15 @@ class Tickwork:
             services = self._services
             services.catalog.refresh()
             services.known.look()
-            logging.getLogger().addHandler(services.keeper)
-            self._worker = services.worker(options or WorkerOptions())
-        self._worker.start()
+            worker = services.worker(options or WorkerOptions())
+            self._worker = worker  # before it starts: somebody may stop it meanwhile
+            services.keeper.listen()
+            try:
+                worker.start()
+            except BaseException:
+                self._worker = None
+                services.keeper.listen(is_on=False)
+                raise
 
     def stop(self) -> None:
         """Let the worker take no new work. Returns at once; what runs may end."""
@@ -466,19 +513,31 @@ class Tickwork:
         if worker is not None:
             worker.stop()
 
-    def join(self) -> None:
-        """Wait until the worker was stopped and has ended."""
-        worker = self._worker
+    def join(self) -> int:
+        """Wait until the worker was stopped and has ended.
+
+        Returns how many attempts go on all the same: threads that nothing can end. Their
+        runs were given back.
+        """
+        with self._starting:
+            worker = self._worker
         if worker is None:
-            return
+            return 0
         worker.join()
-        logging.getLogger().removeHandler(self._services.keeper)
-        self._worker = None
+        with self._starting:
+            if self._worker is worker:
+                self._worker = None
+                self._services.keeper.listen(is_on=False)
+        return worker.left_behind
 
     def forever(self, poll: Length = 0.2, **options: Any) -> None:
-        """Work until :meth:`stop` is called, from a handler, a signal or another thread."""
-        self.start(WorkerOptions(poll=as_duration(poll), **options))
-        self.join()
+        """Work until :meth:`stop` is called, from a handler, a signal or another thread.
+
+        In the main thread SIGTERM and SIGINT stop it; the second one ends the process.
+        """
+        with stopping_on_signals(self.stop):
+            self.start(WorkerOptions(poll=as_duration(poll), **options))
+            self.join()
 
     @contextmanager
     def running(self, options: WorkerOptions | None = None) -> Iterator[Self]:
@@ -644,8 +703,7 @@ class Tickwork:
             store = self._opened
             if self.settings.is_installing:
                 store.install()
-            else:
-                store.check_schema()
+            store.check_schema()
             # Leases end by themselves, unless time stands still or nobody else can see them.
             is_beating = not (self._is_elsewhere or is_manual(self._clock))
             made = Services(self, store, self._clock, self._hops, is_beating=is_beating)
@@ -680,6 +738,20 @@ class Tickwork:
         self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
         self.registry.add_whole(entry)
         return Job(self._door, name, handler)
+
+    def _declare(self, document: "Document") -> list[str]:
+        from tickwork._define.config import declared  # noqa: PLC0415  # as _read
+
+        found = declared(
+            document,
+            registry=self.registry,
+            symbols=self.symbols,
+            timezone=self.settings.timezone,
+        )
+        document.raise_faults()
+        self.registry.add_all(found.entries)
+        self.symbols.update(found.symbols)
+        return [entry.name for entry in found.entries]
 
     def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
         entry = entry_for(name, handler)
@@ -728,7 +800,26 @@ def _anything(**arguments: Any) -> None:
     raise NotImplementedError(f"This process does not define the job ({arguments}).")
 
 
+def _read(path: str | PathLike[str]) -> "Document":
+    # Whoever has no file need not load what reads one.
+    from tickwork._define.document import Document  # noqa: PLC0415
+
+    return Document.read(path)
+
+
+def _settings_of(path: str | PathLike[str]) -> tuple[Mapping[str, Any], str]:
+    document = _read(path)
+    found = settings_in(document)
+    document.raise_faults()
+    return found, document.source
+
+
 def _package_of_caller() -> str:
-    frame = sys._getframe(2)  # noqa: SLF001  # two up: past __init__
-    name: str = frame.f_globals.get("__package__") or frame.f_globals.get("__name__", "__main__")
-    return name.partition(".")[0]
+    """The package whose code makes the application."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # inspect.stack reads every file
+    ours = name = __name__.partition(".")[0]
+    while frame is not None and name == ours:
+        named = frame.f_globals.get("__package__") or frame.f_globals.get("__name__", "__main__")
+        name = str(named).partition(".")[0]
+        frame = frame.f_back
+    return name

@@ -139,6 +139,7 @@ class InvalidOption(DefinitionError, ValueError):
         super().__init__(f"{option}={_shown(value)} cannot be: {reason}", fix=fix)
         self.option = option
         self.value = value
+        self.reason = reason
 
 
 class InvalidDuration(DefinitionError, ValueError):

@@ -34,7 +34,7 @@ def database(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Noon on a Monday."""
+    """It stands still until a test moves it."""
     return ManualClock()
 
 

@@ -38,7 +38,17 @@ from tickwork.testing import ManualClock
 # ---------------------------------------------------------------- kept equal
 
 WORDS = {name for name in vars(OrderWords) if not name.startswith("_")}
-DEFINING = {"job", "schedule", "adhoc", "remote", "handler", "on", "args"}
+DEFINING = {
+    "from_config",
+    "load_config",
+    "job",
+    "schedule",
+    "adhoc",
+    "remote",
+    "handler",
+    "on",
+    "args",
+}
 """What only changes this process: nothing of it waits for a database."""
 
 WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead"}

@@ -289,6 +289,7 @@ class StoresAgree(RuleBasedStateMachine):
             runs = st.sampled_from(self.runs[-20:])
             found["cancel"] = (2, {"run_id": runs})
             found["reschedule"] = (2, {"run_id": runs, "delay": delays(-MINUTE)})
+            found["claim_run"] = (3, {"run_id": runs, "worker": workers})
         if self.claims:
             claims = self.some_claims()
             ended = st.lists(st.tuples(claims, outcomes, st.booleans()), min_size=1, max_size=5)
@@ -301,6 +302,8 @@ class StoresAgree(RuleBasedStateMachine):
             )
             found["say"] = (1, {"claim": claims, "progress": st.sampled_from([None, "half"])})
             found["complete"] = (2, {"claim": claims})
+            several = st.lists(claims, min_size=1, max_size=3, unique_by=lambda each: each.run_id)
+            found["after_complete"] = (2, {"claims": several})
         if self.records:
             found["record_again"] = (3, {"steps": st.sampled_from(self.records[-5:])})
         if self.schedules:
@@ -427,6 +430,17 @@ class StoresAgree(RuleBasedStateMachine):
         self.check_limits(claims)
         self.claims += claims
 
+    def claim_run(self, run_id: RunId, worker: WorkerId) -> None:
+        tag = f"tag {self.a_number()}"
+        claim = self.both(
+            lambda store: store.claim_run(
+                run_id, worker=worker, tag=tag, now=self.now, lease=MINUTE
+            )
+        )
+        if claim is not None:
+            self.check_limits([claim])
+            self.claims.append(claim)
+
     def check_limits(self, claims: list[Claim]) -> None:
         """Nobody was let into a limit that is full now."""
         slots_by_limit = {row.name: row.in_force for row in self.sql.list_limits()}
@@ -505,6 +519,9 @@ class StoresAgree(RuleBasedStateMachine):
     def complete(self, claim: Claim) -> None:
         self.close_schedule(self.run_of(claim.run_id))
         self.both(lambda store: store.complete(claim, now=self.now, result='"done"'))
+
+    def after_complete(self, claims: list[Claim]) -> None:
+        self.both(lambda store: store.after_complete(claims))
 
     def reap(self) -> None:
         def verdict(expired: Expired) -> Transition:

@@ -236,6 +236,42 @@ def a_completion(store: Store, clock: ManualClock) -> Deed:
     return Deed(do, again)
 
 
+def a_look_afterwards(store: Store, clock: ManualClock) -> Deed:
+    """What a handler's own finish left to be done."""
+    added(store)
+    tick(store, clock)
+    Hands(store, clock).record(Hands(store, clock).claim_one(), Skipped("closed"))
+    clock.advance(minutes=1)
+    tick(store, clock)
+    store.set_limits({KEY: 1})
+    add(store, *(a_run(limit_keys=(KEY,)) for _ in range(2)))
+    claims = Hands(store, clock).claim()
+    for claim in claims:
+        store.complete(claim, now=clock.now())
+
+    def do(store: Store) -> Any:
+        return store.after_complete(claims)
+
+    def again(store: Store) -> None:
+        assert do(store) == [claim.run_id for claim in claims]
+
+    return Deed(do, again)
+
+
+def a_claim_by_name(store: Store, clock: ManualClock) -> Deed:
+    store.set_limits({KEY: 2})
+    add(store, *(runs := [a_run(limit_keys=(KEY, QUEUE_KEY), due_at=NOON + HOUR) for _ in "ab"]))
+
+    def do(store: Store) -> Any:
+        return store.claim_run(runs[1].id, worker=BOB, tag="tag", now=NOON, lease=MINUTE)
+
+    def again(store: Store) -> None:
+        do(store)
+        assert len(store.find_claims(worker=BOB, tag="tag")) == 1
+
+    return Deed(do, again)
+
+
 def a_sweep(store: Store, clock: ManualClock) -> Deed:
     a_completion(store, clock).do(store)
 
@@ -283,11 +319,13 @@ def a_pruning(store: Store, clock: ManualClock) -> Deed:
 GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Deed], int]]] = {
     "enqueue": (an_enqueue, 4),
     "claim": (a_claim, 8),
-    "record": (a_record, 15),
+    "record": (a_record, 14),
     "fire": (a_firing, 8),
     "cancel": (a_cancel, 7),
     "reap": (a_reaping, 8),
     "complete": (a_completion, 3),
+    "after_complete": (a_look_afterwards, 7),
+    "claim_run": (a_claim_by_name, 7),
     "sweep": (a_sweep, 4),
     "change_limit": (a_changed_limit, 5),
     "cancel_schedule": (a_canceled_schedule, 3),

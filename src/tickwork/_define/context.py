@@ -33,8 +33,16 @@ class Desk(Protocol):
         """The same for an async connection."""
         ...
 
-    def is_canceled(self, run_id: RunId) -> bool:
-        """Whether somebody asked that this run be stopped."""
+    def has_landed(self, claim: Claim) -> bool:
+        """Whether the run was completed under this claim, for everybody to see."""
+        ...
+
+    def shall_stop(self, claim: Claim) -> bool:
+        """Whether this attempt shall stop, for whatever reason."""
+        ...
+
+    def is_canceled(self, claim: Claim) -> bool:
+        """Whether somebody asked that this run be stopped: it gets no other attempt."""
         ...
 
 
@@ -51,7 +59,7 @@ class RunContext:
     """
 
     # Made for every attempt, so it takes no more than it must: the claim knows the rest.
-    __slots__ = ("_claim", "_desk", "_is_completed", "args", "deadline", "has_seen_cancel")
+    __slots__ = ("_claim", "_completed", "_desk", "args", "deadline", "has_seen_cancel")
 
     def __init__(
         self,
@@ -63,7 +71,7 @@ class RunContext:
     ) -> None:
         self._claim = claim
         self._desk = desk
-        self._is_completed = False
+        self._completed: tuple[Any] | None = None  # with what
         self.args = args
         self.deadline = deadline
         self.has_seen_cancel = False
@@ -124,14 +132,19 @@ class RunContext:
     @property
     def is_completed(self) -> bool:
         """Whether :meth:`complete` was called: the caller's transaction has the last word."""
-        return self._is_completed
+        return self._completed is not None
+
+    @property
+    def output(self) -> Any:
+        """What :meth:`complete` was given."""
+        return None if self._completed is None else self._completed[0]
 
     def is_canceled(self) -> bool:
         """Whether somebody asked that this run be stopped. A long handler looks now and then.
 
         A handler that returns after this was True has stopped: its run is canceled.
         """
-        self.has_seen_cancel = self.has_seen_cancel or self._desk.is_canceled(self.run_id)
+        self.has_seen_cancel = self.has_seen_cancel or self._desk.shall_stop(self._claim)
         return self.has_seen_cancel
 
     def progress(self, share: float, *, note: str = "") -> None:
@@ -161,22 +174,28 @@ class RunContext:
         """Finish this run in a transaction of your own: your writes and it, or neither.
 
         Commit before the handler returns. When it returns and the run is still there, you
-        have rolled back, and the attempt failed.
+        have rolled back, and the attempt failed. Once it is committed the run is completed,
+        whatever the handler does or raises afterwards.
 
         Raises:
-            LeaseLost: Another worker has the run by now. Roll back.
+            LeaseLost: Another worker has the run by now, or has finished it. Roll back.
+            WrongConnection: It leads to another database.
         """
         stored = None if result is None else encode(result)
         if not self._desk.complete(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed = True
+        self._completed = (result,)
 
     async def complete_async(self, *, connection: object, result: Any = None) -> None:
         """The same in a transaction of an async connection."""
         stored = None if result is None else encode(result)
         if not await self._desk.complete_async(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed = True
+        self._completed = (result,)
+
+    def look_again(self) -> bool:
+        """Look whether what :meth:`complete` did was committed. For engines."""
+        return self._desk.has_landed(self._claim)
 
     def _save(self, *, progress: str | None = None, checkpoint: str | None = None) -> None:
         if not self._desk.save(self._claim, progress=progress, checkpoint=checkpoint):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, Final, Self, TypeAlias
 
 from tickwork._domain.job import JobSpec, Misfire, Overlap
@@ -177,7 +177,7 @@ class JobWords(ScheduleWords):
         it. With ``delay`` it is always that.
         """
         policy: RetryPolicy
-        _whole("max", max)
+        _whole("retries", max)
         if delay is not None:
             policy = Fixed(attempts_max=max, delay=as_duration(delay))
         else:
@@ -258,9 +258,8 @@ class SaidOptions(JobWords):
         return type(self)(options)
 
 
-WORDS: Final = frozenset(
-    name for kind in (ScheduleWords, JobWords) for name in vars(kind) if not name.startswith("_")
-)
+SCHEDULE_WORDS: Final = frozenset(name for name in vars(ScheduleWords) if not name.startswith("_"))
+WORDS: Final = SCHEDULE_WORDS | {name for name in vars(JobWords) if not name.startswith("_")}
 
 # Words that take any number of texts, and words that are said again and again.
 _SEVERAL: Final = frozenset({"tags", "aliases"})
@@ -311,6 +310,14 @@ def _applied(words: SaidOptions, name: str, value: Any) -> SaidOptions:
             words = _applied(words, name, each)
         return words
     return word(value)
+
+
+def names_taken_by(word: str) -> tuple[str, ...]:
+    """What a word takes by name, when it is given a table; nothing for one that takes any."""
+    parameters = signature(getattr(SaidOptions, word)).parameters.values()
+    any_number = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
+    names = [each.name for each in parameters if each.kind not in any_number]
+    return tuple(names[1:])  # without self
 
 
 def _check_names(word: Callable[..., object], name: str, given: Mapping[str, Any]) -> None:

@@ -157,13 +157,20 @@ class Registry:
         except Exception:  # noqa: BLE001  # a row may name a module that fails in any way
             return None
 
-    def has_job(self, name: str) -> bool:
-        """Whether a job was defined under this name, or had it before."""
+    def conflict(self, entry: Entry) -> DuplicateDefinition | None:
+        """What stands against taking this in, if anything under its name does."""
         with self._lock:
-            return any(
-                not entry.job and name in (entry.name, *entry.options.aliases)
-                for entry, *_ in self._entries.values()
-            )
+            said = self._entries.get(entry.name, [])
+        for other in said:
+            if not _is_same_target(other, entry) or not other.is_like(entry):
+                return _duplicate(other, entry)
+        return None
+
+    def job_names(self) -> list[str]:
+        """The names under which jobs were defined, old ones included; nothing is imported."""
+        with self._lock:
+            jobs = [entry for entry, *_ in self._entries.values() if not entry.job]
+        return [name for entry in jobs for name in (entry.name, *entry.options.aliases)]
 
     def job_of(self, target: object) -> str | None:
         """The name of the job that this is, if a decorator has made one of a function."""
@@ -185,7 +192,7 @@ class Registry:
         if isinstance(target, str):
             path = target
             target = self._imported[path] if path in self._imported else import_handler(path)
-        handler = self._supporter(entry.name) if target is None else handler_of(target)
+        handler = self.supporter(entry.name) if target is None else handler_of(target)
         if handler is None:
             raise DefinitionError(
                 f"The job {entry.name!r} has no handler.",
@@ -259,7 +266,7 @@ class Registry:
         return made
 
     def _resolved(self, name: str) -> Definition:
-        handler = self._supporter(name)
+        handler = self.supporter(name)
         if handler is None:
             if not is_path(name):
                 raise JobNotFound(name, known=self.definitions())
@@ -280,7 +287,12 @@ class Registry:
         self._found[name] = made
         return made
 
-    def _supporter(self, job_type: str) -> Handler | None:
+    def supporter(self, job_type: str) -> Handler | None:
+        """The registered handler of a job type.
+
+        Raises:
+            DefinitionError: There are two.
+        """
         found = [instance for instance in self._handlers if instance.supports(job_type)]
         if len(found) > 1:
             names = " and ".join(path_of(type(instance)) for instance in found[:2])

@@ -33,6 +33,9 @@ class Transition(NamedTuple):
     A store writes it only if the claim's token is still the run's. A step to a final
     status has no ``due_at``; every other one has. Counters are given as what to add, so
     that a step fits the row whatever else has been written to it.
+
+    With ``undone``, the handler has completed the run in a transaction of its own, and this
+    step is written already; unless that was rolled back: then ``undone`` is the step.
     """
 
     claim: Claim
@@ -48,6 +51,7 @@ class Transition(NamedTuple):
     result: str | None = None
     reason: str = ""
     traceback: str = ""
+    undone: "Transition | None" = None
 
     @property
     def is_final(self) -> bool:

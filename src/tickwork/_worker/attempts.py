@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from tickwork._define.context import Desk, RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import (
+    SUCCEEDED,
     Canceled,
+    Crashed,
     Failed,
     Interrupted,
     Outcome,
@@ -17,10 +19,11 @@ from tickwork._domain.outcome import (
     Succeeded,
 )
 from tickwork._domain.retry import NO_RETRY, NoRetry
-from tickwork._domain.run import Claim
+from tickwork._domain.run import CRASHES_MAX, Claim
 from tickwork._domain.transitions import Transition, expiry, settle
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
+from tickwork.engines.invoke import ROLLED_BACK
 from tickwork.errors import TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
@@ -78,15 +81,35 @@ class Attempts:
 
     def end(self, begun: Begun, outcome: Outcome) -> Transition:
         """The step that an outcome means."""
+        if begun.ctx.is_completed:
+            return self._completed(begun, outcome)
         if begun.ctx.has_seen_cancel and isinstance(outcome, Succeeded):
             outcome = Canceled("Its handler saw the request, and stopped.")
+        return self._step(begun, outcome)
+
+    def _completed(self, begun: Begun, outcome: Outcome) -> Transition:
+        # The handler's own transaction has the last word, and whoever writes steps asks for it.
+        undone = Failed(ROLLED_BACK) if isinstance(outcome, Succeeded) else outcome
+        return self._step(begun, SUCCEEDED)._replace(undone=self._step(begun, undone))
+
+    def _step(self, begun: Begun, outcome: Outcome) -> Transition:
         # Where a filter held it back, no attempt was made.
         started_at = None if isinstance(outcome, Skipped | PutOff) else begun.started_at
         return self._settled(begun.claim, begun.definition, outcome, started_at=started_at)
 
-    def give_back(self, claim: Claim, outcome: Interrupted) -> Transition:
+    def give_back(self, claim: Claim, outcome: Interrupted | Canceled) -> Transition:
         """The step of a claim that goes back without an attempt."""
         return self._settled(claim, None, outcome)
+
+    def timeout_of(self, claim: Claim) -> timedelta:
+        """How long an attempt at it may take."""
+        definition = self._find(claim.job)
+        timeout = None if definition is None else definition.spec.timeout
+        return timedelta(0) if timeout is None else timeout
+
+    def give_up(self, claim: Claim, outcome: Failed | Crashed) -> Transition:
+        """The step of an attempt whose end nobody will see."""
+        return self._settled(claim, self._find(claim.job), outcome)
 
     def _settled(
         self,
@@ -97,10 +120,11 @@ class Attempts:
         started_at: datetime | None = None,
     ) -> Transition:
         retry = NO_RETRY if definition is None else definition.spec.retry
+        crashes_max = CRASHES_MAX if definition is None else definition.spec.crashes_max
         if retry is not NO_RETRY and not isinstance(retry, NoRetry):
             # Whoever dispatched it may not have known the policy; the job itself does.
             claim = claim._replace(attempts_max=retry.attempts_max)
-        is_canceled = isinstance(outcome, Failed) and self._desk.is_canceled(claim.run_id)
+        is_canceled = isinstance(outcome, Failed | Crashed) and self._desk.is_canceled(claim)
         return settle(
             claim,
             outcome,
@@ -108,6 +132,7 @@ class Attempts:
             retry=retry,
             random=self._chance(),
             started_at=started_at,
+            crashes_max=crashes_max,
             is_cancel_requested=is_canceled,
         )
 

@@ -19,6 +19,7 @@ from tickwork._domain.transitions import reap as decide_reap
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
 from tickwork._worker.attempts import Attempts
+from tickwork._worker.completing import look_after
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LINES_MAX, LogKeeper
@@ -244,7 +245,9 @@ class OnePass:
     def _write(self, steps: list[Transition]) -> list[Transition]:
         if not steps:
             return steps
-        lost = self._recorded(steps)
+        looked = look_after(self._store, steps)
+        lost = self._recorded(looked.unwritten)
+        steps = [*looked.landed, *looked.unwritten]
         lines = self._keeper.take()
         if lines:
             kept = {run_id: logged for run_id, logged in lines.items() if run_id not in lost}

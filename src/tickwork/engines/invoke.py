@@ -7,6 +7,8 @@ on a loop.
 
 import inspect
 import logging
+import sys
+import threading
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
@@ -29,10 +31,11 @@ from tickwork._domain.outcome import (
     outcome_of_exception,
     outcome_of_result,
 )
-from tickwork.errors import RunFailed
+from tickwork.errors import RunFailed, StoreError
 
 _log: Final = logging.getLogger("tickwork.run")
 _HERE: Final = str(Path(__file__).parent)
+ROLLED_BACK: Final = "Its handler completed it in a transaction that was not committed."
 _SECRET_MIN: Final = 4
 """Characters below which a secret is not looked for in a text: it would hide half of it."""
 
@@ -68,10 +71,10 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
         for hook in options.before:
             yield _hook(hook, ctx)
         result = yield _handling(definition, ctx, construct)
-    except (KeyboardInterrupt, GeneratorExit):
+    except GeneratorExit:
         raise
     except BaseException as raised:  # a handler may raise anything
-        if _is_cancelling(raised):
+        if _is_ending(raised):
             raise
         error = raised
         outcome: Outcome = _masked(_failed(raised), definition, ctx)
@@ -81,6 +84,9 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
             error = RunFailed(ctx.run_id, status="failed", reason=outcome.error)
         elif isinstance(result, JobResult):
             result = result.output
+    if ctx.is_completed:
+        outcome, error = yield from _looked_at(ctx, outcome, error)
+        result = ctx.output if result is None else result
     if isinstance(outcome, Succeeded):
         yield from _called(options.success, ctx, result)
     elif isinstance(outcome, Failed):
@@ -105,10 +111,8 @@ def simple_attempt(
             return SUCCEEDED
         if inspect.isawaitable(result):
             result = wait(result)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as raised:  # a handler may raise anything
-        if _is_cancelling(raised):
+        if _is_ending(raised):
             raise
         return _masked(_failed(raised), definition, ctx)
     finally:
@@ -118,8 +122,14 @@ def simple_attempt(
 
 def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> Attempt:
     """The hooks that are called when an attempt was ended from outside."""
+    error: BaseException | None = None
     if isinstance(outcome, Failed):
         error = RunFailed(ctx.run_id, status="failed", reason=outcome.error)
+    if ctx.is_completed:
+        outcome, error = yield from _looked_at(ctx, outcome, error)
+    if isinstance(outcome, Succeeded):
+        yield from _called(definition.options.success, ctx, ctx.output)
+    elif isinstance(outcome, Failed):
         yield from _called(definition.options.error, ctx, error)
     yield from _called(definition.options.after, ctx, outcome)
     return outcome
@@ -141,6 +151,8 @@ def drive_attempt(
                 value = call.function(*call.args, **call.kwargs)
                 if inspect.isawaitable(value):
                     value = wait(value)
+            except GeneratorExit:
+                call = steps.throw(RuntimeError("The handler raised GeneratorExit."))
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
                 call = steps.throw(raised)
             else:
@@ -163,6 +175,8 @@ async def drive_attempt_async(steps: Attempt, ctx: RunContext) -> Outcome:
                 value = call.function(*call.args, **call.kwargs)
                 if inspect.isawaitable(value):
                     value = await value
+            except GeneratorExit:
+                raise  # this coroutine itself is being closed
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
                 call = steps.throw(raised)
             else:
@@ -225,15 +239,37 @@ def _called(hooks: tuple[Hook, ...], *facts: Any) -> Generator[Call, Any, None]:
     for hook in hooks:
         try:
             yield _hook(hook, *facts)
-        except (KeyboardInterrupt, GeneratorExit):
+        except GeneratorExit:
             raise
         except BaseException as raised:
-            if _is_cancelling(raised):
+            if _is_ending(raised):
                 raise
             _log.exception("The hook %s failed; the outcome stands.", path_of(hook))
 
 
 # ---------------------------------------------------------------- outcomes
+
+
+def _looked_at(
+    ctx: RunContext, outcome: Outcome, error: BaseException | None
+) -> Generator[Call, Any, tuple[Outcome, BaseException | None]]:
+    """What came of an attempt whose handler completed the run in a transaction of its own.
+
+    That has the last word. Hooks are told what it said, so they wait for this look.
+    """
+    try:
+        has_landed = yield Call(ctx.look_again)
+    except StoreError:
+        # The database went. Whoever records the outcome looks once more.
+        return outcome, error
+    if not has_landed:
+        if not isinstance(outcome, Succeeded):
+            return outcome, error
+        undone = Failed(ROLLED_BACK)
+        return undone, RunFailed(ctx.run_id, status="failed", reason=undone.error)
+    if error is not None:
+        _log.error("The run was completed; what its handler did afterwards failed: %r", error)
+    return SUCCEEDED, None
 
 
 def _outcome_of(result: object, definition: Definition) -> Succeeded | Failed:
@@ -276,6 +312,17 @@ def _masked(outcome: Outcome, definition: Definition, ctx: RunContext) -> Outcom
     return outcome._replace(error=error, traceback=trace)
 
 
-def _is_cancelling(raised: BaseException) -> bool:
+def _is_ending(raised: BaseException) -> bool:
+    """Whether the process, the task or the engine ends, rather than this attempt fails."""
+    if isinstance(raised, Stopped):
+        return True
+    if isinstance(raised, KeyboardInterrupt):
+        # Ctrl-C reaches the main thread only. In another one it is what a handler raised.
+        return threading.current_thread() is threading.main_thread()
     # By name, so that whoever has no loop need not load one.
-    return isinstance(raised, Stopped) or type(raised).__name__ == "CancelledError"
+    return type(raised).__name__ == "CancelledError" and _is_on_loop()
+
+
+def _is_on_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None  # noqa: SLF001

@@ -40,7 +40,11 @@ class _RunEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDispatched(_RunEvent):
-    """A run was added by this process; when it takes part in a caller's transaction, not yet."""
+    """A run was added by this process.
+
+    One that takes part in a transaction of the caller's is not told: whether it comes to be
+    is decided by a commit that tickwork does not see.
+    """
 
     queue: str
     due_at: datetime

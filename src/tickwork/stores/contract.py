@@ -140,6 +140,16 @@ class RunStore(Protocol):
         """
         ...
 
+    def claim_run(
+        self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
+    ) -> Claim | None:
+        """Claim exactly this run, due or not, to start at once; None when it cannot.
+
+        It cannot when it is unknown, claimed or finished, when its queue or job is paused, or
+        when a limit that it needs is full. Nothing has changed then.
+        """
+        ...
+
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         """The claims made under this tag that still hold: after a lost answer."""
         ...
@@ -168,9 +178,18 @@ class RunStore(Protocol):
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         """Finish a run, touching no gate and no job row; False when it was not ours to finish.
 
-        Meant for a caller's own transaction: :meth:`sweep` unblocks whoever waited. After a
+        Meant for a caller's own transaction: :meth:`after_complete` does the rest. After a
         False, because the claim was lost or the run is finished already, the transaction must
         not be committed: what belongs to the run was written by whoever finished it.
+        """
+        ...
+
+    def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
+        """Look which of these claims completed their run, and unblock, touch job rows for them.
+
+        A run that is not in the answer was not completed under its claim: the caller's
+        transaction was rolled back, or is open still, or the claim was lost. To ask again
+        does no harm. Where nobody asks, :meth:`sweep` unblocks whoever waited.
         """
         ...
 
@@ -557,6 +576,13 @@ class ReadStore(Protocol):
 
     def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
         """Runs by id, newest first, one page at a time: ids sort by time."""
+        ...
+
+    def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
+        """What :meth:`RunStore.claim` would look at now: ready, wanted, not paused, in order.
+
+        Those that expired are left out: they would be skipped.
+        """
         ...
 
     def story(self, run_id: RunId) -> Story | None:

@@ -96,6 +96,14 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
         {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": None},
         "tickwork_run_pkey",
     ),
+    ("due_runs", WANTED, "Index Scan using tickwork_run_"),
+    ("lock_claimable", WANTED | {"id": an_id()}, "tickwork_run_pkey"),
+    (
+        "take_run",
+        {"id": an_id(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": NOW},
+        "tickwork_run_pkey",
+    ),
+    ("completed_runs", {"ids": some(100)}, "tickwork_history_pkey"),
     ("find_claims", {"worker": ANN, "tag": ""}, "tickwork_run_lease"),
     ("stage_runs", {"now": NOW, "limit": 1000}, "tickwork_run_waiting"),
     ("next_waiting", {}, "tickwork_run_waiting"),
@@ -127,6 +135,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("release_worker", {"worker": ANN, "now": NOW}, "tickwork_run_lease"),
     ("held_slots", {"ids": some()}, "tickwork_slot_pkey"),
     ("count_slots", {"keys": ["job:job1=1"]}, "tickwork_slot_key"),
+    ("slots_and_limits", {"keys": ["job:job1=1", "job:job2=2"]}, "tickwork_slot_key"),
     ("delete_slots", {"many": many("job:job1=1")}, "Tid Scan on tickwork_slot"),
     ("block_runs", {"many": [("key", run_id) for run_id in some()]}, "tickwork_run_pkey"),
     ("let_out", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
@@ -153,7 +162,8 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
     ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
     ("old_runs", {"before": 100, "limit": 100}, "tickwork_history_ended"),
-    ("prune_runs", {"ids": some(100), "before": 1}, "tickwork_history_pkey"),
+    ("prune_runs", {"ids": some(100)}, "tickwork_history_pkey"),
+    ("prune_keys", {"before": 100, "limit": 100}, "tickwork_unique_until"),
 ]
 
 

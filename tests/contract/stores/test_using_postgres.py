@@ -30,6 +30,7 @@ from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork.errors import StoreBusy, WrongConnection
 from tickwork.stores._sql.borrowed import TRIES
+from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores._sql.statement import Operation, Overtaken, Statement
 from tickwork.stores.contract import Enqueued, Store
 from tickwork.stores.postgres import borrowed
@@ -395,7 +396,7 @@ class TestWrongConnections:
             connection.execute("SET search_path = jobs")
             connection.commit()
             store = PostgresStore(f"{postgres_url}?options=-c%20search_path%3Djobs")
-            assert store.using(connection).install() == 1
+            assert store.using(connection).install() == SCHEMA_VERSION
             connection.commit()
             store.using(connection).enqueue([run := a_run()])
             connection.commit()
@@ -518,7 +519,7 @@ class TestStatements:
             text = "SELECT 7 % :n::integer, :n::text || '%', :m::text IS NULL"
             return (yield Statement("ask", (text,), {"n": 4, "m": None}))
 
-        assert borrowed.BorrowedConnection(connection, url=store.url).run(ask) == [(3, "4%", "t")]
+        assert borrowed.BorrowedConnection(connection, url=store.url).run(ask) == [(3, "4%", True)]
 
     def test_where_each_statement_is_committed_by_itself(self, store, connection, sent):
         connection.autocommit = True

@@ -15,6 +15,7 @@ from contract.stores.conftest import open_sqlite
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.tick import TickPlan
 from tickwork.errors import SchemaMissing, StoreBusy, WrongConnection
+from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores._sql.statement import Statement
 from tickwork.stores.sqlite import borrowed
 from tickwork.stores.sqlite.store import SqliteStore
@@ -170,10 +171,10 @@ class TestFiles:
     def test_a_file_that_is_not_there_yet(self, tmp_path):
         store = SqliteStore(tmp_path / "new.db")
         with closing(sqlite3.connect(tmp_path / "new.db")) as connection:
-            assert store.using(connection).install() == 1
+            assert store.using(connection).install() == SCHEMA_VERSION
             connection.commit()
 
-        assert store.schema_version() == 1
+        assert store.schema_version() == SCHEMA_VERSION
         store.close()
 
     def test_a_store_in_memory_takes_none(self, connection):
@@ -191,6 +192,23 @@ class TestFiles:
                 store.using(connection).enqueue([a_run()])
             connection.commit()
             assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
+
+
+class TestFirstUse:
+    """A program may meet its store for the first time inside a transaction of its own."""
+
+    def test_tables_that_are_there_are_left_alone(self, store, connection):
+        connection.execute("CREATE TABLE orders (id)")
+        connection.execute("INSERT INTO orders VALUES (1)")
+        assert connection.in_transaction
+        fresh = SqliteStore(store.path, busy_timeout=timedelta(0))
+
+        assert fresh.install() == SCHEMA_VERSION
+        fresh.using(connection).enqueue([run := a_run()])
+        connection.commit()
+
+        assert ids(all_runs(fresh)) == [run.id]
+        fresh.close()
 
 
 class TestLocks:

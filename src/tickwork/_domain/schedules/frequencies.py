@@ -76,9 +76,9 @@ class Frequencies(ABC):
 
     def symbol(self, name: str) -> Self:
         """By the name of a pattern, such as ``EVERY_DAY``."""
-        fields = self._symbols.get(name)
+        fields = self._symbols.get(str(name))
         if fields is None:
-            guess = get_close_matches(name, self._symbols, n=1)
+            guess = get_close_matches(str(name), self._symbols, n=1)
             raise InvalidSchedule(
                 f"There is no symbol {name!r}.",
                 why=f"Known are {', '.join(sorted(self._symbols))}.",

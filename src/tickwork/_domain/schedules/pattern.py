@@ -252,6 +252,7 @@ _DICT_FIELDS: Final[Mapping[str, str]] = {
     "mon": "month",
     "year": "year",
 }
+PATTERN_FIELDS: Final = tuple(_DICT_FIELDS)
 
 SYMBOLS: Final[Mapping[str, Mapping[str, Values]]] = MappingProxyType(
     {

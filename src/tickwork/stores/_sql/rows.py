@@ -269,7 +269,7 @@ def finished_row(step: Transition) -> Row:
 
 def plain_row(step: Transition) -> Row:
     """For ``finish_plain``."""
-    claim, _, _, ended_at, started_at, _, _, _, _, _, result, _, _ = step
+    claim, _, _, ended_at, started_at, _, _, _, _, _, result, _, _, _ = step
     since = ended_at - EPOCH
     return (
         claim[0],

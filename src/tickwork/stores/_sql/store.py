@@ -20,6 +20,7 @@ from tickwork.stores._sql.operations import (
     reads,
     record,
     schedules,
+    single,
 )
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
@@ -96,6 +97,15 @@ class SqlStore(ABC):
             )
         )
 
+    def claim_run(
+        self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
+    ) -> Claim | None:
+        return self._write(
+            lambda: single.claim_run(
+                self.query, run_id, worker=worker, tag=tag, now=now, lease=lease
+            )
+        )
+
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         return self._read(lambda: claim.find_claims(self.query, worker=worker, tag=tag))
 
@@ -117,6 +127,11 @@ class SqlStore(ABC):
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         return self._write(lambda: record.complete(self.query, claim, now=now, result=result))
+
+    def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
+        if not claims:
+            return []
+        return self._write(lambda: record.after_complete(self.query, claims))
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
         return self._write(lambda: control.cancel(self.query, run_id, now=now, reason=reason))
@@ -331,6 +346,9 @@ class SqlStore(ABC):
 
     def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
         return self._read(lambda: reads.list_runs(self.query, where, cursor=cursor, limit=limit))
+
+    def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
+        return self._read(lambda: single.due_runs(self.query, wanted, now=now))
 
     def story(self, run_id: RunId) -> Story | None:
         return self._read(lambda: reads.story(self.query, run_id))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim, Run
 from tickwork._domain.status import RunStatus
@@ -96,6 +97,40 @@ def finish(
     )
     free_unique_keys(tables, run.id, now=ended_at)
     return free_slots(tables, run.id, is_final=True)
+
+
+def complete_run(tables: Tables, claim: Claim, *, now: datetime, result: str | None) -> None:
+    """Finish a run whose claim holds. Whoever waits for its slots stays blocked."""
+    run, step = tables.runs[claim.run_id], _completed(claim, now)
+    if step.leaves_attempt:
+        _keep_attempt(tables, run, step, run.started_at)
+    finish(
+        tables,
+        run,
+        status=step.to_status,
+        outcome=step.outcome,
+        ended_at=now,
+        result=result,
+        reason="",
+    )
+
+
+def look_after(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
+    """Unblock, and touch job rows, for those claims that completed their run; say which."""
+    steps = []
+    for claim in claims:
+        ended = tables.history.get(claim.run_id)
+        if ended is None or (ended.token, ended.status) != (claim.token, RunStatus.COMPLETED):
+            continue
+        assert ended.ended_at is not None, ended
+        steps.append(_completed(claim, ended.ended_at))
+    let_out(tables, {key for step in steps for key in step.claim.limit_keys})
+    _touch_jobs(tables, steps)
+    return [step.claim.run_id for step in steps]
+
+
+def _completed(claim: Claim, ended_at: datetime) -> Transition:
+    return Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, ended_at)
 
 
 def _give_back(tables: Tables, run: Run, step: Transition) -> None:

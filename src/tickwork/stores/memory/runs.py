@@ -24,7 +24,14 @@ from tickwork.stores.contract import (
     Verdict,
     Wanted,
 )
-from tickwork.stores.memory.endings import finish, has_landed, is_ours, write_steps
+from tickwork.stores.memory.endings import (
+    complete_run,
+    finish,
+    has_landed,
+    is_ours,
+    look_after,
+    write_steps,
+)
 from tickwork.stores.memory.keys import (
     add_runs,
     claim_order,
@@ -70,25 +77,33 @@ class MemoryRuns(TableHolder):
                 granted = _grant(tables, picked)
             claims = []
             for run_id in granted:
-                run = tables.runs[run_id]
-                length = (lease_by_job or {}).get(run.job, lease)
-                overlap_key = run.overlap_key
-                if overlap_key is not None and is_released_by_claim(overlap_key):
-                    overlap_key = None
-                run = tables.runs[run_id] = replace(
-                    run,
-                    status=RunStatus.RUNNING,
-                    phase=Phase.RUNNING,
-                    token=run.token + 1,
-                    attempt=run.attempt + 1,
-                    lease_until=now + length,
-                    worker=worker,
-                    overlap_key=overlap_key,
-                    started_at=now if wanted.is_starting else None,
+                length = (lease_by_job or {}).get(tables.runs[run_id].job, lease)
+                started_at = now if wanted.is_starting else None
+                claims.append(
+                    _take(tables, run_id, worker, tag, until=now + length, started_at=started_at)
                 )
-                tables.claim_tags[run_id] = tag
-                claims.append(_claim_of(run))
             return claims
+
+    def claim_run(
+        self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
+    ) -> Claim | None:
+        """Claim exactly this run, due or not, if nothing is in its way."""
+        with self._writing() as tables:
+            run = tables.runs.get(run_id)
+            if run is None or run.status is RunStatus.RUNNING or _is_paused(tables, run, now=now):
+                return None
+            held = tables.slots.get(run_id, frozenset())
+            needed = tuple(key for key in run.limit_keys if key not in held)
+            grants = decide_grants(
+                [Candidate(run_id, needed)],
+                taken=taken_by_key(tables),
+                slots_by_limit=slots_by_limit(tables),
+            )
+            if not grants.granted:
+                return None
+            if needed:
+                tables.slots[run_id] = held | set(needed)
+            return _take(tables, run_id, worker, tag, until=now + lease, started_at=now)
 
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         """The claims made under this tag that still hold."""
@@ -172,17 +187,13 @@ class MemoryRuns(TableHolder):
         with self._writing() as tables:
             if not is_ours(tables, claim):
                 return False
-            run = tables.runs[claim.run_id]
-            finish(
-                tables,
-                run,
-                status=RunStatus.COMPLETED,
-                outcome=OutcomeKind.SUCCEEDED,
-                ended_at=now,
-                result=result,
-                reason="",
-            )
+            complete_run(tables, claim, now=now, result=result)
             return True
+
+    def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
+        """Look which of these completed their run, and do the rest for those."""
+        with self._writing() as tables:
+            return look_after(tables, claims)
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
         """Cancel a waiting run at once; ask a running one's worker to stop it."""
@@ -242,6 +253,17 @@ class MemoryRuns(TableHolder):
         with self._reading() as tables:
             return sorted({(run.queue, run.job) for run in _in_phase(tables, phase)})
 
+    def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
+        """Runs that could start now, in the order of claims."""
+        with self._reading() as tables:
+            due = [
+                run
+                for run in _in_phase(tables, Phase.READY)
+                if _is_wanted(tables, run, wanted, now=now)
+                and (run.expires_at is None or run.expires_at >= now)
+            ]
+            return sorted(due, key=claim_order)[: wanted.limit]
+
     def next_due_at(self) -> datetime | None:
         """When the next waiting run falls due."""
         with self._reading() as tables:
@@ -290,20 +312,58 @@ class MemoryRuns(TableHolder):
 # ---------------------------------------------------------------- claiming
 
 
+def _take(
+    tables: Tables,
+    run_id: RunId,
+    worker: WorkerId,
+    tag: str,
+    *,
+    until: datetime,
+    started_at: datetime | None,
+) -> Claim:
+    run = tables.runs[run_id]
+    overlap_key = run.overlap_key
+    if overlap_key is not None and is_released_by_claim(overlap_key):
+        overlap_key = None
+    run = tables.runs[run_id] = replace(
+        run,
+        status=RunStatus.RUNNING,
+        phase=Phase.RUNNING,
+        blocked_on=None,
+        token=run.token + 1,
+        attempt=run.attempt + 1,
+        lease_until=until,
+        worker=worker,
+        overlap_key=overlap_key,
+        started_at=started_at,
+    )
+    tables.claim_tags[run_id] = tag
+    return _claim_of(run)
+
+
+def _is_paused(tables: Tables, run: Run, *, now: datetime) -> bool:
+    names = ((PauseKind.QUEUE, run.queue), (PauseKind.JOB, run.job))
+    found = (tables.pauses.get(name) for name in names)
+    return any(pause is not None and _counts(pause.until, now) for pause in found)
+
+
+def _is_wanted(tables: Tables, run: Run, wanted: Wanted, *, now: datetime) -> bool:
+    if wanted.queues is not None and run.queue not in wanted.queues:
+        return False
+    if wanted.jobs is not None and run.job not in wanted.jobs:
+        return False
+    if wanted.is_ahead and (run.limit_keys or run.token):
+        return False
+    return not _is_paused(tables, run, now=now)
+
+
 def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
     """The first ready runs that this worker may take; of those that crashed, only one."""
-    paused = {key for key, pause in tables.pauses.items() if _counts(pause.until, now)}
     picked: list[Run] = []
     for run in sorted(_in_phase(tables, Phase.READY), key=claim_order):
         if len(picked) >= wanted.limit:
             break
-        if wanted.queues is not None and run.queue not in wanted.queues:
-            continue
-        if wanted.jobs is not None and run.job not in wanted.jobs:
-            continue
-        if (PauseKind.QUEUE, run.queue) in paused or (PauseKind.JOB, run.job) in paused:
-            continue
-        if wanted.is_ahead and (run.limit_keys or run.token):
+        if not _is_wanted(tables, run, wanted, now=now):
             continue
         if run.crashes and any(other.crashes for other in picked):
             continue

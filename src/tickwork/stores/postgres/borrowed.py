@@ -47,7 +47,13 @@ _SPEAK: Final = b"SELECT set_config('client_encoding', $1, true)"
 _WHERE: Final = Message(b"SELECT current_database(), current_setting('search_path')")
 
 _UTF8: Final = b"UTF8"
-_NUMBERS: Final = frozenset({20, 21, 23})  # bigint, smallint, integer
+_READER_BY_TYPE: Final[Mapping[int, Callable[[bytes], Any]]] = {
+    16: b"t".__eq__,  # boolean
+    20: int,  # bigint
+    21: int,  # smallint
+    23: int,  # integer
+}
+"""By the number that a type has on every server. All others are text for us."""
 _PLACE: Final = re.compile(rb"\$(\d+)")
 
 
@@ -295,9 +301,8 @@ def _answer(statement: Statement, results: Sequence[PGresult]) -> Rows:
 
 
 def _read(result: PGresult) -> Rows:
-    readers: list[Callable[[bytes], int | str]] = [
-        int if result.ftype(column) in _NUMBERS else bytes.decode
-        for column in range(result.nfields)
+    readers = [
+        _READER_BY_TYPE.get(result.ftype(column), bytes.decode) for column in range(result.nfields)
     ]
     return [
         tuple(

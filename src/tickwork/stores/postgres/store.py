@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from tickwork._domain.identity import RunId
-from tickwork._domain.run import Run
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.run import Claim, Run
 from tickwork.errors import (
     DriverMissing,
     InvalidStoreUrl,
@@ -243,6 +243,14 @@ class PostgresStore(SqlStore):
     def story(self, run_id: RunId) -> Story | None:
         """A run with its attempts and its log."""
         return super().story(run_id) if _can_be_an_id(run_id) else None
+
+    def claim_run(
+        self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
+    ) -> Claim | None:
+        """Claim exactly this run; None when it cannot start."""
+        if not _can_be_an_id(run_id):
+            return None
+        return super().claim_run(run_id, worker=worker, tag=tag, now=now, lease=lease)
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
         """Cancel a waiting run at once; ask a running one's worker to stop it."""

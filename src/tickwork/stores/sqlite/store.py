@@ -107,6 +107,11 @@ class SqliteStore(SqlStore):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
+        # Whoever finds nothing to do takes no lock: a program's first dispatch may be in a
+        # transaction of its own that has it, and would wait for itself.
+        found = self.schema_version()
+        if found >= SCHEMA_VERSION:
+            return found
         with self._writer.transaction():
             installed, _ = self._versions()
             for step in migrations(_PACKAGE, prefix=self._prefix):

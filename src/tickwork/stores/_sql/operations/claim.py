@@ -65,7 +65,7 @@ def claim(
     for _ in range(ROUNDS_MAX):
         left = wanted.limit - len(claims)
         rows = yield from _pick(query, wanted._replace(limit=size), now=now)
-        made = yield from _readable(query, _one_crashed(rows, claims), now=now, lease=lease)
+        made = yield from readable(query, _one_crashed(rows, claims), now=now, lease=lease)
         if not made:
             break
         granted, is_blocked = yield from _granted(query, made, limit=left)
@@ -89,7 +89,7 @@ def claim(
     return claims
 
 
-def _readable(
+def readable(
     query: Queries, rows: Iterable[Row], *, now: datetime, lease: timedelta
 ) -> Operation[list[Claim]]:
     """The claims that these rows become. A row that makes no sense is set aside."""

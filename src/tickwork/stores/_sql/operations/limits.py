@@ -32,8 +32,7 @@ def grant(
     gates = sorted({gate_of(key) for key in wanted})
     # Somebody who holds a gate decides about its keys; we leave those runs alone.
     ours = {row[0] for row in (yield query("try_gates", gates=gates))}
-    taken: dict[str, int] = dict((yield query("count_slots", keys=wanted)))
-    slots: dict[str, int] = dict((yield query("limits_in_force")))
+    taken, slots = yield from _taken_and_slots(query, wanted)
     grants = decide_grants(candidates, taken=taken, slots_by_limit=slots, gates=ours, limit=limit)
     granted = set(grants.granted)
     rows = [(run, key) for run, keys in candidates if run in granted for key in keys]
@@ -47,6 +46,20 @@ def grant(
     return grants
 
 
+def _taken_and_slots(
+    query: Queries, keys: Sequence[str]
+) -> Operation[tuple[dict[str, int], dict[str, int]]]:
+    """How many slots of these keys are taken, and how many each limit has.
+
+    In one statement: everybody else waits while we hold the gates.
+    """
+    taken: dict[str, int] = {}
+    slots: dict[str, int] = {}
+    for is_limit, name, count in (yield query("slots_and_limits", keys=keys)):
+        (slots if is_limit else taken)[name] = count
+    return taken, slots
+
+
 def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None]:
     """Free these slots, and let out whoever waits for them."""
     keys = sorted({key for _, key in slots})
@@ -57,8 +70,7 @@ def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None
 
 def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
     """Let out blocked runs of these keys, whose gates are held, while there is room."""
-    taken: dict[str, int] = dict((yield query("count_slots", keys=keys)))
-    slots: dict[str, int] = dict((yield query("limits_in_force")))
+    taken, slots = yield from _taken_and_slots(query, keys)
     rooms = {}
     for key in keys:
         room = room_of(key, taken=taken, slots_by_limit=slots)

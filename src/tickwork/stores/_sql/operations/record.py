@@ -6,12 +6,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.limits import is_kept_between_attempts
+from tickwork._domain.limits import gate_of, is_kept_between_attempts
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
-from tickwork.stores._sql.operations.limits import free
+from tickwork.stores._sql.operations.limits import free, unblock
 from tickwork.stores._sql.operations.skips import (
     SkipFolder,
     instant_of,
@@ -26,6 +26,7 @@ from tickwork.stores._sql.rows import (
     finished_row,
     micros,
     micros_or_none,
+    moment,
     plain_row,
     returned_row,
     standing_claim_of,
@@ -262,11 +263,19 @@ def reap(
     return steps
 
 
+# ---------------------------------------------------------------- in a caller's transaction
+
+
 def complete(
     query: Queries, claim: Claim, *, now: datetime, result: str | None = None
 ) -> Operation[bool]:
     """Finish a run inside a caller's transaction: no gate, no job row is touched."""
-    step = Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, result=result)
+    step = _completed(claim, now)._replace(result=result)
+    if step.leaves_attempt:
+        rows = yield query("lock_running", ids=[claim.run_id])
+        if [tuple(row) for row in rows] != [(claim.run_id, claim.token)]:
+            return False
+        yield query.tell("insert_attempts", many=[attempt_row(step)])
     # Whether it is in history under our token is not asked, as a record would: whoever finished it
     # has committed what belongs to it, and the caller must not do so a second time.
     if not (yield query("finish_runs", many=[finished_row(step)]))[0][0]:
@@ -276,3 +285,33 @@ def complete(
     if slots:
         yield query.tell("delete_slots", many=slots)
     return True
+
+
+def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[RunId]]:
+    """Do for completed runs what their callers' transactions could not; say which those are.
+
+    To ask again does no harm: the slots are gone, room is counted, and whoever was let out
+    for nothing finds the limit full. Job rows learn what they know already.
+    """
+    rows = yield query("completed_runs", ids=sorted(claim.run_id for claim in claims))
+    ended_at = {(row[0], row[1]): moment(row[2]) for row in rows}
+    steps = [
+        _completed(claim, ended_at[claim.run_id, claim.token])
+        for claim in claims
+        if (claim.run_id, claim.token) in ended_at
+    ]
+    keys = sorted({key for step in steps for key in step.claim.limit_keys})
+    if keys:
+        yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+        yield from unblock(query, keys)
+    fired = [step for step in steps if step.claim.is_fired]
+    if fired:
+        yield from mark_skips(query, fired)
+    touched = fold_jobs(steps)
+    if touched:
+        yield query.tell("touch_jobs", many=touched)
+    return [step.claim.run_id for step in steps]
+
+
+def _completed(claim: Claim, ended_at: datetime) -> Transition:
+    return Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, ended_at)

@@ -159,8 +159,8 @@ FROM unnest(
 ORDER BY tenant COLLATE "C", name COLLATE "C"
 ON CONFLICT (tenant, name) DO UPDATE
 SET last_run_at = greatest(job.last_run_at, excluded.last_run_at),
-    last_success_at = coalesce(excluded.last_success_at, job.last_success_at),
-    last_error_at = coalesce(excluded.last_error_at, job.last_error_at),
+    last_success_at = greatest(job.last_success_at, excluded.last_success_at),
+    last_error_at = greatest(job.last_error_at, excluded.last_error_at),
     last_error = CASE
         WHEN excluded.last_error_at IS NULL THEN job.last_error
         ELSE excluded.last_error

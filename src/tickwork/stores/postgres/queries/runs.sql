@@ -265,11 +265,13 @@ ORDER BY gate
 FOR UPDATE SKIP LOCKED;
 
 -- name: count_slots
--- Never in one statement with the lock: it would count what was there before the lock was had.
 SELECT key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key;
 
--- name: limits_in_force
-SELECT name, coalesce(override, slots) FROM tickwork_limit;
+-- name: slots_and_limits
+-- Never in one statement with the lock: it would count what was there before the lock was had.
+SELECT 0, key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key
+UNION ALL
+SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
 
 -- name: insert_slots
 INSERT INTO tickwork_slot (run, key)

@@ -93,8 +93,10 @@ INSERT INTO tickwork_job (
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (tenant, name) DO UPDATE
 SET last_run_at = max(coalesce(last_run_at, 0), excluded.last_run_at),
-    last_success_at = coalesce(excluded.last_success_at, last_success_at),
-    last_error_at = coalesce(excluded.last_error_at, last_error_at),
+    last_success_at = nullif(
+        max(coalesce(last_success_at, 0), coalesce(excluded.last_success_at, 0)), 0
+    ),
+    last_error_at = nullif(max(coalesce(last_error_at, 0), coalesce(excluded.last_error_at, 0)), 0),
     last_error = CASE WHEN excluded.last_error_at IS NULL THEN last_error ELSE excluded.last_error END,
     failures = CASE WHEN ?8 THEN excluded.failures ELSE failures + excluded.failures END;
 

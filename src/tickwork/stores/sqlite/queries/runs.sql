@@ -208,8 +208,12 @@ SELECT key, count(*) FROM tickwork_slot
 WHERE key IN (SELECT value FROM json_each(:keys))
 GROUP BY key;
 
--- name: limits_in_force
-SELECT name, coalesce(override, slots) FROM tickwork_limit;
+-- name: slots_and_limits
+SELECT 0, key, count(*) FROM tickwork_slot
+WHERE key IN (SELECT value FROM json_each(:keys))
+GROUP BY key
+UNION ALL
+SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
 
 -- name: insert_slots
 INSERT INTO tickwork_slot (run, key) VALUES (?, ?);

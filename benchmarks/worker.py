@@ -1,0 +1,339 @@
+"""The worker, beside a bare driver loop and its peers, in one run.
+
+    .venv/bin/python benchmarks/worker.py [sqlite] [postgres]
+
+Everything is on: limits, attempts, heartbeats, fencing, history. Handlers write 24 bytes to a
+file, as those of the peers do. Our rate is from the start of the worker to the last record.
+The peers run in environments of their own; where one cannot be had, its column says so.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))  # private servers
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import store as store_benchmark  # type: ignore[import-not-found]  # noqa: E402
+from tickwork import Tickwork  # noqa: E402
+from tickwork._worker.options import WorkerOptions  # noqa: E402
+
+LINE = b"012345678901234567890123"
+COUNT = 20_000
+ROUNDS = 3
+PEERS = {
+    "postgres": ("pgqueuer", ["pgqueuer", "asyncpg", "uvloop"]),
+    "sqlite": ("huey", ["huey"]),
+}
+
+
+# ---------------------------------------------------------------- the databases
+
+
+@contextmanager
+def opened(kind: str) -> Iterator[tuple[str, Any, str]]:
+    """A URL of ours, a bare loop on the same tables, and where the peer may work."""
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "jobs.db"
+            url = f"sqlite:///{path}"
+            with Tickwork(url) as app:
+                app.install()
+            yield url, store_benchmark.BareSqlite(path), folder
+        return
+    from servers.postgres import PostgresServer  # noqa: PLC0415
+
+    with PostgresServer(fsync=True) as server:
+        url = server.url(server.create_database())
+        with Tickwork(url) as app:
+            app.install()
+        yield url, store_benchmark.BarePostgres(url), server.url(server.create_database())
+
+
+# ---------------------------------------------------------------- measuring
+
+
+class Bench:
+    """An application with the handlers that are measured."""
+
+    def __init__(self, url: str, bare: Any) -> None:
+        self.url = url
+        self.bare = bare
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115  # until the process ends
+
+    def app(self) -> Tickwork:
+        app = Tickwork(self.url)
+        file = self.file.fileno()
+
+        @app.job
+        def plain(n: int) -> None:  # noqa: ARG001  # as the peers' have one
+            os.write(file, LINE)
+
+        @app.job
+        async def coroutine(n: int) -> None:  # noqa: ARG001
+            os.write(file, LINE)
+
+        @app.job
+        def slow(n: int) -> None:  # noqa: ARG001  # as the peers' have one
+            time.sleep(0.002)
+
+        @app.job(concurrency=50)
+        def limited(n: int) -> None:  # noqa: ARG001  # as the peers' have one
+            os.write(file, LINE)
+
+        return app
+
+    def filled(self, app: Tickwork, job: str, count: int, **said: Any) -> float:
+        """Fill the queue; return how many a second that were."""
+        self.bare.clear()
+        begun = time.perf_counter()
+        draft = app.draft if not said else app.draft.priority(said["priority"])
+        for first in range(0, count, 1000):
+            draft.dispatch_many(job, [{"n": n} for n in range(first, first + 1000)])
+        return count / (time.perf_counter() - begun)
+
+    def drained(self, job: str, count: int, **options: Any) -> float:
+        """Runs per second, from the start of a worker to the last record."""
+        with self.app() as app:
+            self.filled(app, job, count)
+            before = app.stats.attempts
+            begun = time.perf_counter()
+            with app.running(WorkerOptions(**options)):
+                while app.stats.attempts - before < count:
+                    time.sleep(0.001)
+                rate = count / (time.perf_counter() - begun)
+        return rate
+
+
+def medians(work: Callable[[], float], rounds: int = ROUNDS) -> float:
+    return statistics.median(work() for _ in range(rounds))
+
+
+def line(what: str, ours: float, unit: str, *others: tuple[str, float, float | None]) -> None:
+    """One figure, with its ratios to others and what they shall be."""
+    text = f"{what:44} {ours:>12,.5g} {unit:6}"
+    for name, rate, target in others:
+        ratio = ours / rate
+        verdict = (
+            "" if target is None else f" (≥ {target}: {'met' if ratio >= target else 'MISSED'})"
+        )
+        text += f"  {ratio:5.2f} x {name} {rate:,.0f}{verdict}"
+    print(text, flush=True)
+
+
+def latencies(bench: Bench) -> tuple[float, float]:
+    """Dispatch to start of the handler, in another process that is idle: p50 and p99 in ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "listening.py"
+        script.write_text(LISTENING, encoding="utf-8")
+        worker = subprocess.Popen(  # noqa: S603  # our own text
+            [sys.executable, str(script), bench.url], stdout=subprocess.PIPE, text=True
+        )
+        assert worker.stdout is not None
+        heard = iter(worker.stdout.readline, "")
+        next(heard)  # it is ready
+        time.sleep(1)
+        found = []
+        with Tickwork(bench.url) as app:
+            job = app.remote("stamp")
+            for _ in range(200):
+                begun = time.perf_counter()
+                job.dispatch()
+                found.append(float(next(heard)) - begun)
+                time.sleep(0.02)
+        worker.terminate()
+        worker.wait()
+    found.sort()
+    return 1000 * statistics.median(found), 1000 * found[197]
+
+
+LISTENING = """
+import sys, time
+from tickwork import Tickwork
+app = Tickwork(sys.argv[1])
+@app.job
+def stamp() -> None:
+    print(time.perf_counter(), flush=True)
+print("ready", flush=True)
+import signal
+signal.signal(signal.SIGTERM, lambda *_: app.stop())
+app.forever()
+"""
+
+
+def peer(kind: str, where: str) -> dict[str, float] | None:
+    """What the peer says about itself; None when it cannot be had."""
+    name, packages = PEERS[kind]
+    folder = ROOT / ".venv" / f"peer-{name}"
+    python = folder / "bin" / "python"
+    try:
+        if not python.exists():
+            venv.create(folder, with_pip=True)
+            subprocess.run(  # noqa: S603  # our own list
+                [str(python), "-m", "pip", "install", "--quiet", *packages], check=True
+            )
+        script = ROOT / "benchmarks" / "peers" / f"{name}_peer.py"
+        count = str(COUNT if kind == "postgres" else 5_000)
+        answer = subprocess.run(  # noqa: S603  # our own script
+            [str(python), str(script), where, count],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    except (subprocess.SubprocessError, OSError) as fault:
+        print(f"{name} cannot be measured here: {fault}")
+        return None
+    told: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
+    return told
+
+
+def one_by_one(bench: Bench, count: int = 1_000) -> float:
+    with bench.app() as app:
+        job = app.draft
+        job.dispatch("plain", n=0)
+        bench.bare.clear()
+        begun = time.perf_counter()
+        for number in range(count):
+            job.dispatch("plain", n=number)
+        return count / (time.perf_counter() - begun)
+
+
+def bare_one_by_one(bench: Bench, count: int = 1_000) -> float:
+    bench.bare.clear()
+    made = store_benchmark.runs(count)
+    begun = time.perf_counter()
+    for run in made:
+        bench.bare.insert_one(store_benchmark.new_run_row(run))
+    return count / (time.perf_counter() - begun)
+
+
+def bare_drain(bench: Bench) -> float:
+    with bench.app() as app:
+        bench.filled(app, "plain", COUNT)
+    rate: float = store_benchmark.timed(lambda: store_benchmark.drain_bare(bench.bare, 500))
+    return rate
+
+
+def selected(bench: Bench) -> float:
+    """Milliseconds to claim 1,000 due runs of 1,000 jobs."""
+    with Tickwork(bench.url) as app:
+        bench.bare.clear()
+        for number in range(1_000):
+            app.schedule(f"job-{number}", _nothing)
+        for name in list(app.registry.definitions()):
+            app.dispatch(name)
+        services = app._services  # noqa: SLF001  # the claim alone
+        services.known.look()
+        wanted = store_benchmark.Wanted(1_000, jobs=services.known.names())
+        begun = time.perf_counter()
+        claims = services.store.claim(
+            wanted,
+            worker=store_benchmark.WorkerId(store_benchmark.WORKER),
+            tag="t",
+            now=store_benchmark.CLOCK.now(),
+            lease=store_benchmark.LEASE,
+        )
+        taken = time.perf_counter() - begun
+        assert len(claims) == 1_000, len(claims)
+        return 1000 * taken
+
+
+def _nothing() -> None:
+    pass
+
+
+def bench(kind: str) -> None:
+    print(f"\n{kind}")
+    with opened(kind) as (url, bare, where):
+        it = Bench(url, bare)
+        told = peer(kind, where)
+        name = PEERS[kind][0]
+
+        def beside(key: str, target: float | None) -> list[tuple[str, float, float | None]]:
+            return [] if told is None or key not in told else [(name, told[key], target)]
+
+        raw = medians(lambda: bare_drain(it))
+        is_server = kind == "postgres"
+        line(
+            "drain, 4 threads",
+            medians(lambda: it.drained("plain", COUNT, threads=4)),
+            "/s",
+            ("raw", raw, 0.9 if is_server else 0.6),
+            *beside("drain", 3 if is_server else 12),
+        )
+        line(
+            "drain, coroutines",
+            medians(lambda: it.drained("coroutine", COUNT)),
+            "/s",
+            ("raw", raw, None),
+            *beside("drain", 2.5 if is_server else None),
+        )
+        for batch in (32, 100):
+            found = [it.drained("plain", COUNT, threads=4, batch=batch) for _ in range(ROUNDS)]
+            what = f"drain, 4 threads, batch {batch}"
+            line(what, statistics.median(found), "/s", ("raw", raw, None))
+        line(
+            "drain, 2 ms handlers, 16 threads (ideal 8,000)",
+            medians(lambda: it.drained("slow", 8_000, threads=16)),
+            "/s",
+        )
+        line(
+            "drain, one hot limit of 50, 16 threads",
+            medians(lambda: it.drained("limited", 5_000, threads=16)),
+            "/s",
+            ("target", 3_000 if is_server else 10_000, 1),
+        )
+        line(
+            "dispatch, one by one",
+            medians(lambda: one_by_one(it)),
+            "/s",
+            ("raw", medians(lambda: bare_one_by_one(it)), 0.8),
+            *beside("dispatch_one", None),
+        )
+
+        def in_bulk() -> float:
+            with it.app() as app:
+                return it.filled(app, "plain", COUNT)
+
+        line(
+            "dispatch_many, 1,000 a call",
+            medians(in_bulk),
+            "/s",
+            *beside("dispatch_many", 1.8),
+            *([] if is_server else [("target", 150_000, 1.0)]),
+        )
+        p50, p99 = latencies(it)
+        limits = (2, 5) if is_server else (3, None)
+        print(
+            f"{'latency to an idle worker, p50 / p99':44} {p50:.2f} / {p99:.2f} ms  "
+            f"(≤ {limits[0]} / {limits[1] or '-'})"
+            + (
+                ""
+                if told is None
+                else f"  {name} {1000 * told['latency_p50']:.2f} / {1000 * told['latency_p99']:.2f}"
+            )
+        )
+        what = "1,000 due runs of 1,000 jobs, claimed"
+        print(f"{what:44} {medians(lambda: selected(it)):.1f} ms (≤ 10)")
+
+
+def main() -> None:
+    for kind in sys.argv[1:] or ["sqlite", "postgres"]:
+        bench(kind)
+    threading.Timer(5, os._exit, [0]).start()
+
+
+if __name__ == "__main__":
+    main()

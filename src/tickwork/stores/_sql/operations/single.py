@@ -1,0 +1,69 @@
+"""One run by its name: what could start now, and the claim of exactly this one."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.limits import gate_of, room_of
+from tickwork._domain.run import Claim, Run
+from tickwork.stores._sql.operations.claim import readable
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import micros, shown_run_of
+from tickwork.stores._sql.statement import Operation
+from tickwork.stores.contract import Wanted
+
+
+def due_runs(query: Queries, wanted: Wanted, *, now: datetime) -> Operation[list[Run]]:
+    """Runs that could start now, in the order of claims."""
+    rows = yield query(
+        "due_runs",
+        queues=None if wanted.queues is None else list(wanted.queues),
+        jobs=None if wanted.jobs is None else list(wanted.jobs),
+        is_ahead=int(wanted.is_ahead),
+        now=micros(now),
+        limit=wanted.limit,
+    )
+    return [shown_run_of(row) for row in rows]
+
+
+def claim_run(
+    query: Queries, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
+) -> Operation[Claim | None]:
+    """Claim this run, due or not, to start at once; None when it cannot, and nothing changed."""
+    # The conditions of other claims, without those on queues and jobs.
+    free: dict[str, Any] = {"queues": None, "jobs": None, "is_ahead": 0}
+    rows = yield query("lock_claimable", id=run_id, now=micros(now), **free)
+    claims = yield from readable(query, rows, now=now, lease=lease)
+    if not claims or not (yield from _slots_taken(query, claims[0])):
+        return None
+    [made] = claims
+    yield query.tell(
+        "take_run",
+        id=run_id,
+        tag=tag,
+        worker=worker,
+        lease_until=micros(made.lease_until),
+        started_at=micros(now),
+    )
+    return made
+
+
+def _slots_taken(query: Queries, claim: Claim) -> Operation[bool]:
+    """Take a slot of each limit; False, and none is taken, when one of them is full.
+
+    A run that is asked for by name is not blocked on what is full: it may not be due at all,
+    and would be let out before its time.
+    """
+    if not claim.limit_keys:
+        return True
+    held = {row[1] for row in (yield query("held_slots", ids=[claim.run_id]))}
+    wanted = sorted(set(claim.limit_keys) - held)
+    if not wanted:
+        return True
+    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in wanted}))
+    taken: dict[str, int] = dict((yield query("count_slots", keys=wanted)))
+    slots: dict[str, int] = dict((yield query("limits_in_force")))
+    if any(room_of(key, taken=taken, slots_by_limit=slots) == 0 for key in wanted):
+        return False
+    yield query.tell("insert_slots", many=[(claim.run_id, key) for key in wanted])
+    return True

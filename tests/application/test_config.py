@@ -1,0 +1,512 @@
+"""Jobs, schedules and settings from ``tickwork.toml``."""
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from application import handlers_elsewhere as elsewhere
+from tickwork import RunStatus, Tickwork
+from tickwork.errors import ConfigError, DuplicateDefinition, JobNotFound
+from tickwork.testing import ManualClock
+
+HERE = "application.handlers_elsewhere"
+Write = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def calls() -> list[tuple[str, object]]:
+    elsewhere.CALLS.clear()
+    return elsewhere.CALLS
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file into the folder of this test, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def put(text: str, name: str = "tickwork.toml") -> Path:
+        path = Path(name)
+        path.write_text(dedent(text).lstrip("\n").replace("HERE", HERE), encoding="utf-8")
+        return path
+
+    return put
+
+
+@pytest.fixture
+def program(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes modules that can be imported while this test runs."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield write
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def faults_of(load: Callable[[], object]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load()
+    return list(caught.value.faults)
+
+
+class TestDeclaring:
+    """A file declares jobs and schedules as code does."""
+
+    def test_a_class_runs_when_it_is_due(self, app, clock, passes, write, calls):
+        write("""
+            [[jobs]]
+            class = "HERE:Verdict"
+            run = { minutes = "*/15", hours = "9-17", wday = "1-5" }
+            single_instance = true
+            max_running_time = 300
+        """)
+
+        clock.set(datetime(2026, 3, 2, 9, tzinfo=UTC))  # a Monday
+        assert app.load_config() == ["Verdict"]
+        app.run()
+        clock.advance(minutes=14)
+        assert passes(app) == 0
+        clock.advance(minutes=1)
+
+        assert passes(app) == 1
+        assert calls == [("Verdict", True)]
+
+    def test_a_job_without_a_run_is_only_dispatched(self, app, passes, write):
+        app.load_config(
+            write("""
+            [[jobs]]
+            handler = "HERE:report"
+            args = { kind = "weekly" }
+        """)
+        )
+
+        run = app.dispatch("report")
+        passes(app)
+
+        assert run.result() == "weekly"
+
+    def test_the_same_class_at_two_times(self, app, clock, passes, write, calls):
+        app.load_config(
+            write("""
+            [[jobs]]
+            handler = "HERE:report"
+            run = { daily_at = "13:00" }
+
+            [[jobs]]
+            handler = "HERE:report"
+            run = "EVERY_DAY"
+            args = { kind = "nightly" }
+        """)
+        )
+        clock.set(datetime(2026, 3, 2, 12, tzinfo=UTC))
+        app.run()
+        clock.advance(hours=1)
+        passes(app)
+        clock.advance(hours=13, minutes=10)
+        passes(app)
+
+        assert calls == [("report", "daily"), ("report", "nightly")]
+        assert app.dispatch("report-2").read().job == "report-2"
+
+    def test_one_more_schedule_of_a_job_in_code(self, app, clock, passes, write, calls):
+        @app.job
+        def digest(kind: str) -> None:
+            elsewhere.CALLS.append(("digest", kind))
+
+        app.load_config(
+            write("""
+            [[schedules]]
+            name = "digest-hourly"
+            job = "digest"
+            run = "hourly"
+            args = { kind = "short" }
+        """)
+        )
+        app.run()
+        clock.advance(hours=1)
+        passes(app)
+
+        assert calls == [("digest", "short")]
+
+    def test_symbols_hold_for_the_application(self, app, write):
+        app.load_config(write("[symbols]\nNIGHTLY = { minutes = 30, hours = 3 }\n"))
+
+        nightly = app.schedule("nightly", elsewhere.report).symbol("NIGHTLY")
+
+        assert nightly.describe() == "at 03:30 (UTC)"
+
+    def test_filters_and_hooks_by_path(self, app, passes, program):
+        program(
+            "def never(): return False\nLOG = []\ndef note(ctx): LOG.append(ctx.job)\n", "hooks.py"
+        )
+        app.load_config(
+            program("""
+            [[jobs]]
+            name = "held"
+            handler = "HERE:report"
+            skip = "hooks:note"
+            when = ["hooks:never"]
+
+            [[jobs]]
+            name = "noted"
+            handler = "HERE:report"
+            on_before = ["hooks:note"]
+            on_after = "hooks:note"
+        """)
+        )
+
+        held, noted = app.dispatch("held"), app.dispatch("noted")
+        passes(app)
+
+        assert held.status is RunStatus.PENDING
+        assert noted.result() == "daily"
+        assert sys.modules["hooks"].LOG == ["held", "noted", "noted"]
+
+    def test_a_false_from_execute_is_a_failure_here_too(self, app, passes, write, monkeypatch):
+        monkeypatch.setattr(elsewhere.Verdict, "answer", False)
+        app.load_config(write('[[jobs]]\nclass = "HERE:Verdict"\n'))
+
+        run = app.dispatch("Verdict")
+        passes(app)
+
+        assert run.status is RunStatus.FAILED_PERMANENT
+
+
+class TestAgain:
+    """Saying the same again is no error; saying something else under one name is."""
+
+    TEXT = """
+        [symbols]
+        NIGHTLY = { minutes = 30, hours = 3 }
+
+        [[jobs]]
+        name = "report"
+        handler = "HERE:report"
+        run = "hourly"
+        queue = "slow"
+        concurrency = { slots = 3, per = "queue" }
+
+        [[schedules]]
+        name = "nightly-report"
+        job = "report"
+        run = "NIGHTLY"
+    """
+
+    def test_the_same_file_twice(self, app, write):
+        path = write(self.TEXT)
+
+        assert app.load_config(path) == app.load_config(path) == ["report", "nightly-report"]
+        assert app.dispatch("report").read().queue == "slow"
+
+    def test_what_code_says_equally(self, app, write):
+        app.schedule("report", elsewhere.report).queue("slow").concurrency(3, per="queue").hourly()
+
+        app.load_config(write(self.TEXT))
+
+        assert app.dispatch("report").read().queue == "slow"
+
+    def test_a_row_is_the_same_whoever_wrote_it(self, app, make_app, write, database):
+        app.schedule("report", elsewhere.report).queue("slow").concurrency(3, per="queue").hourly()
+        app.run()
+        [before] = app._opened.get_schedules([("", "report")])
+        other = make_app()
+        other.load_config(write(self.TEXT))
+        other.run()
+
+        [after] = other._opened.get_schedules([("", "report")])
+
+        assert (after.spec, after.revision) == (before.spec, before.revision)
+
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_what_code_says_differently(self, app, write, is_first):
+        path = write(self.TEXT)
+
+        def define() -> None:
+            app.job(name="report", queue="fast")(elsewhere.report)
+
+        first, second = (define, lambda: app.load_config(path))
+        if not is_first:
+            first, second = second, first
+        first()
+        with pytest.raises(DuplicateDefinition, match=r"tickwork\.toml:4") as caught:
+            second()
+
+        assert any(
+            "test_config.py:" in place for place in (caught.value.first, caught.value.second)
+        )
+
+    def test_a_limit_that_code_says_differently(self, app, write):
+        app.job(queue="slow", concurrency={"slots": 5, "per": "queue"})(elsewhere.report)
+
+        with pytest.raises(DuplicateDefinition, match=r"tickwork\.toml:1 \(3\)"):
+            app.load_config(
+                write("""
+                [[jobs]]
+                class = "HERE:Verdict"
+                queue = "slow"
+                concurrency = { slots = 3, per = "queue" }
+            """)
+            )
+        with pytest.raises(JobNotFound):
+            app.dispatch("Verdict")
+
+
+class TestFaults:
+    """All faults are told together, each with its line, and nothing is taken in."""
+
+    def test_five_mistakes(self, app, write):
+        path = write("""
+            [[jobs]]
+            handler = "HERE:report"
+            run = "@daily"
+
+            [[jobs]]
+            class = "HERE:Verdct"
+            run = { minutes = "*/15", hours = "9-77" }
+
+            [[jobs]]
+            name = "report"
+            class = "HERE:Verdict"
+            run = "61 * * * *"
+            max_runing_time = 300
+
+            [symbols]
+            NIGHTLY = { minutes = 30 }
+        """)
+
+        found = faults_of(lambda: app.load_config(path))
+
+        assert [fault.partition(":")[0] for fault in found] == [
+            *("line 6", "line 7", "line 10", "line 12", "line 13")
+        ]
+        assert "Did you mean 'Verdict'?" in found[0]
+        assert "hour '9-77' is not in 0-23" in found[1]
+        assert "'report' is a name of what stands at line 1 already" in found[2]
+        assert "minute (field 1) '61' is not in 0-59" in found[3]
+        assert "Did you mean 'max_running_time'?" in found[4]
+        assert "NIGHTLY" not in app.symbols
+        with pytest.raises(JobNotFound):
+            app.dispatch("report")
+
+    def test_broken_syntax(self, app, write):
+        assert faults_of(lambda: app.load_config(write("[[jobs]]\nclass = \n"))) == [
+            "line 2: Invalid value."
+        ]
+
+    def test_the_message_names_the_file_and_lists_them(self, app, write):
+        with pytest.raises(ConfigError) as caught:
+            app.load_config(write("[[job]]\nx = 1\n", name="jobs.toml"))
+
+        assert str(caught.value) == (
+            "jobs.toml has 1 fault.\n- line 1: There is no 'job' here. Did you mean 'jobs'?"
+        )
+
+    def test_a_handler_that_imports_the_app_too_early(self, program):
+        program("from tickwork import Tickwork\napp = Tickwork.from_config()\n", "shop.py")
+        program(
+            "from shop import app\nclass Cleanup:\n    def execute(self): ...\n", "shop_jobs.py"
+        )
+        program('[tickwork]\nurl = "memory://"\n[[jobs]]\nclass = "shop_jobs:Cleanup"\n')
+
+        [fault] = faults_of(lambda: __import__("shop"))
+
+        assert "load the file when all modules are" in fault
+
+    def test_and_how_it_can(self, program):
+        program(
+            """
+            from tickwork import Tickwork
+            app = Tickwork(config="tickwork.toml")
+            import shop_jobs
+            app.load_config()
+            """,
+            "shop.py",
+        )
+        program(
+            "from shop import app\nclass Cleanup:\n    def execute(self): ...\n", "shop_jobs.py"
+        )
+        program('[tickwork]\nurl = "memory://"\n[[jobs]]\nclass = "shop_jobs:Cleanup"\n')
+
+        __import__("shop")
+
+        assert list(sys.modules["shop"].app.registry.definitions()) == ["Cleanup"]
+
+
+class TestSettings:
+    """[tickwork] makes an application; arguments and the environment beat it."""
+
+    TEXT = """
+        [tickwork]
+        url = "memory://"
+        timezone = "Europe/Berlin"
+        handler_paths = ["application"]
+        redact = ["kind"]
+        retire_after = "2 days"
+
+        [[jobs]]
+        handler = "HERE:report"
+        run = { daily_at = "13:00" }
+    """
+
+    @pytest.fixture(autouse=True)
+    def plain_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("TICKWORK_URL", raising=False)
+
+    def test_settings_and_jobs_at_once(self, write, calls):
+        write(self.TEXT)
+        clock = ManualClock(datetime(2026, 3, 2, 11, 30, tzinfo=UTC))
+
+        with Tickwork.from_config(clock=clock) as app:
+            app.run()
+            clock.advance(minutes=30)  # 13:00 in Berlin
+            app.run()
+
+        assert calls == [("report", "daily")]
+        assert app.settings.retire_after == timedelta(days=2)
+        assert app.settings.handler_paths == ("application",)
+
+    def test_first_the_settings_then_the_jobs(self, write):
+        app = Tickwork(config=write(self.TEXT, name="jobs.toml"))
+
+        assert app.settings.timezone == "Europe/Berlin"
+        assert not app.registry.definitions()
+        assert app.load_config() == ["report"]
+
+    def test_arguments_beat_the_environment_and_that_the_file(self, write, monkeypatch):
+        write(self.TEXT)
+        monkeypatch.setenv("TICKWORK_URL", "sqlite:///environment.db")
+        monkeypatch.setenv("TICKWORK_TIMEZONE", "Asia/Tokyo")
+
+        app = Tickwork.from_config(url="sqlite:///argument.db")
+
+        assert app.settings.url == "sqlite:///argument.db"
+        assert app.settings.timezone == "Asia/Tokyo"
+        assert app.settings.redact == ("kind",)
+        assert app.load_config() == ["report"]
+
+    def test_the_package_that_makes_it_is_where_handlers_are(self, program):
+        program(
+            "from tickwork import Tickwork\napp = Tickwork.from_config(url='memory://')\n",
+            "shop.py",
+        )
+        program("")
+
+        app = __import__("shop").app
+
+        assert app.settings.handler_paths == ("shop",)
+
+    def test_an_application_that_was_made_without_it_says_so(self, write):
+        path = write(self.TEXT)
+        app = Tickwork("memory://", handler_paths=["application"], redact=["kind"])
+
+        found = faults_of(lambda: app.load_config(path))
+
+        assert [fault.partition(" comes")[0] for fault in found] == [
+            "line 3: timezone",
+            "line 6: retire_after",
+        ]
+
+    def test_faults_of_settings_and_jobs_are_told_together(self, write):
+        path = write("""
+            [tickwork]
+            timezone = "Europe/Berln"
+            url = "memory://"
+
+            [[jobs]]
+            handler = "HERE:reprot"
+        """)
+
+        found = faults_of(lambda: Tickwork.from_config(path))
+
+        assert [fault.partition(":")[0] for fault in found] == ["line 2", "line 6"]
+        assert len(faults_of(lambda: Tickwork(config=path))) == 1
+
+    def test_a_file_that_is_not_there(self, write):
+        [fault] = faults_of(lambda: Tickwork.from_config("nothing.toml"))
+
+        assert fault == "It cannot be read: No such file or directory."
+
+
+# ---------------------------------------------------------------- three ways to say one thing
+
+Say = Callable[[Any], Any]
+OPTIONS: list[tuple[str, Say, dict[str, Any]]] = [
+    ('queue = "slow"', lambda job: job.queue("slow"), {"queue": "slow"}),
+    ("priority = 5", lambda job: job.priority(5), {"priority": 5}),
+    ("concurrency = 3", lambda job: job.concurrency(3), {"concurrency": 3}),
+    (
+        'concurrency = [3, { slots = 1, per = "kind" }]',
+        lambda job: job.concurrency(3).concurrency(1, per="kind"),
+        {"concurrency": [3, {"slots": 1, "per": "kind"}]},
+    ),
+    ('lease = "90s"', lambda job: job.lease(90), {"lease": 90}),
+    ("timeout = 300", lambda job: job.timeout("5m"), {"timeout": 300}),
+    ("max_running_time = 300", lambda job: job.timeout(300), {"timeout": 300}),
+    ("retries = 5", lambda job: job.retries(5), {"retries": 5}),
+    (
+        'retries = { max = 5, base = 2, cap = "1h", jitter = "none" }',
+        lambda job: job.retries(max=5, base=2, cap="1h", jitter=None),
+        {"retries": {"max": 5, "base": 2, "cap": "1h", "jitter": "none"}},
+    ),
+    (
+        "retries = { max = 3, delay = 10 }",
+        lambda job: job.retries(3, delay=10),
+        {"retries": {"max": 3, "delay": 10}},
+    ),
+    ("crashes = 5", lambda job: job.crashes(5), {"crashes": 5}),
+    ("unique = true", lambda job: job.unique(), {"unique": True}),
+    (
+        'unique = { by = ["kind"], within = "1h" }',
+        lambda job: job.unique(by="kind", within=3600),
+        {"unique": {"by": "kind", "within": 3600}},
+    ),
+    ('expires = "1h"', lambda job: job.expires(3600), {"expires": "1h"}),
+    ('overlap = "queue_one"', lambda job: job.overlap("queue_one"), {"overlap": "queue_one"}),
+    ("single_instance = true", lambda job: job.overlap("skip"), {"overlap": "skip"}),
+    ("single_instance = false", lambda job: job.overlap("allow"), {"overlap": "allow"}),
+    ('misfire = "all"', lambda job: job.misfire("all"), {"misfire": "all"}),
+    (
+        'misfire = { policy = "skip", grace = 5 }',
+        lambda job: job.misfire("skip", grace=5),
+        {"misfire": {"policy": "skip", "grace": 5}},
+    ),
+    ("jitter = 30", lambda job: job.jitter("30s"), {"jitter": 30}),
+    ('args = { kind = "x" }', lambda job: job.args(kind="x"), {"args": {"kind": "x"}}),
+    ('tags = ["a", "b"]', lambda job: job.tags("a", "b"), {"tags": ["a", "b"]}),
+    ('aliases = ["old"]', lambda job: job.aliases("old"), {"aliases": ["old"]}),
+    (f'when = "{HERE}:report"', lambda job: job.when(elsewhere.report), {"when": elsewhere.report}),
+    (f'skip = "{HERE}:report"', lambda job: job.skip(elsewhere.report), {"skip": elsewhere.report}),
+    *(
+        (
+            f'{hook} = "{HERE}:report"',
+            lambda job, hook=hook: getattr(job, hook)(elsewhere.report),
+            {hook: elsewhere.report},
+        )
+        for hook in ("on_before", "on_success", "on_error", "on_after")
+    ),
+]
+
+
+class TestOneSpec:
+    """A file, the builder and the decorator make equal specs."""
+
+    @pytest.mark.parametrize(
+        ("text", "say", "options"), OPTIONS, ids=[text for text, *_ in OPTIONS]
+    )
+    def test_whoever_says_it(self, write, text, say, options):
+        apps = [Tickwork("memory://", handler_paths=["application"]) for _ in range(3)]
+        by_file, by_builder, by_decorator = apps
+
+        by_file.load_config(write(f'[[jobs]]\nname = "job"\nhandler = "HERE:report"\n{text}\n'))
+        say(by_builder.schedule("job", elsewhere.report))
+        by_decorator.job(name="job", **options)(elsewhere.report)
+
+        first, second, third = (app.registry.get("job") for app in apps)
+        assert first.spec == second.spec == third.spec
+        assert first.options == second.options == third.options
+        assert first.handler == second.handler == third.handler

@@ -1,0 +1,217 @@
+"""Settled, Names and Refining: what a name stands for, and what a chain of words means."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tickwork import RunStatus, Tickwork
+from tickwork.errors import (
+    ArgumentError,
+    DefinitionError,
+    DuplicateDefinition,
+    InvalidSchedule,
+    JobNotFound,
+)
+
+
+def nothing() -> None:
+    pass
+
+
+def something(kind: str = "") -> str:
+    return kind
+
+
+class TestNames:
+    """A name stands for one thing; given a job, for one more schedule of it."""
+
+    def test_a_callable_gives_a_job_and_a_schedule_of_that_name(self, app, clock, passes):
+        app.schedule("report", nothing).hourly()
+        app.run()
+        clock.advance(hours=1)
+        passes(app)
+
+        [run] = app.runs.recent()
+        assert (run.job, run.schedule) == ("report", "report")
+
+    def test_a_job_gives_one_more_schedule_of_it(self, app, clock, passes):
+        job = app.job(name="report", queue="slow")(something)
+        app.schedule("daily report", job).hourly().args(kind="daily").queue("fast").priority(7)
+        app.schedule("weekly report", job).hourly().args(kind="weekly")
+        app.run()
+        clock.advance(hours=1)
+        passes(app)
+
+        found = {run.schedule: run for run in app.runs.recent()}
+        assert {run.job for run in found.values()} == {"report"}
+        assert found["daily report"].result == '"daily"'
+        assert (found["daily report"].queue, found["daily report"].priority) == ("fast", 7)
+        assert (found["weekly report"].queue, found["weekly report"].priority) == ("slow", 100)
+
+    def test_one_more_schedule_has_no_words_about_the_job_itself(self, app):
+        builder = app.schedule("another", app.job(nothing))
+
+        for word in ("retries", "timeout", "concurrency", "on_before", "when", "lease", "unique"):
+            assert not hasattr(builder, word), word
+
+    def test_without_a_rule_it_is_a_job_only(self, app, clock, passes):
+        builder = app.schedule("report", something)
+        app.run()
+        clock.advance(days=400)
+
+        assert passes(app) == 0
+        run = builder.dispatch(kind="now")
+        passes(app)
+        assert run.result() == "now"
+
+    def test_two_different_definitions_under_one_name_show_both_places(self, app):
+        app.schedule("report", nothing)
+
+        with pytest.raises(DuplicateDefinition) as caught:
+            app.schedule("report", something)
+
+        assert caught.value.first.startswith(__file__)
+        assert caught.value.second.startswith(__file__)
+        assert caught.value.first != caught.value.second
+
+    def test_the_same_function_said_differently_is_an_error_too(self, app):
+        app.schedule("report", nothing).hourly()
+        app.schedule("report", nothing).daily()
+
+        with pytest.raises(DuplicateDefinition, match="report"):
+            app.run()
+
+    def test_the_same_said_twice_is_no_error(self, app):
+        app.schedule("report", nothing).hourly()
+        app.schedule("report", nothing).hourly()
+
+        assert app.run() == 0
+
+    def test_aliases_keep_runs_of_a_renamed_job_alive(self, make_app, passes):
+        before, after = make_app(), make_app()
+        old = before.schedule("send", something).dispatch(kind="old")
+        after.schedule("send_email", something).aliases("send")
+
+        assert passes(after) == 1
+        assert old.result() == "old"
+
+    def test_an_alias_that_is_another_jobs_name_is_an_error(self, app):
+        app.schedule("send", nothing)
+        app.schedule("mail", something).aliases("send")
+
+        with pytest.raises(DuplicateDefinition, match="send"):
+            app.run()
+
+    def test_a_schedule_whose_handler_would_miss_an_argument_is_refused(self, app):
+        app.schedule("report", lambda kind: kind).hourly()
+
+        with pytest.raises(ArgumentError, match="'kind' is missing"):
+            app.run()
+
+    def test_ad_hoc_jobs_are_known_to_their_process_only(self, make_app, passes):
+        mine, other = make_app(), make_app()
+        run = mine.adhoc("process-42", lambda: "done").queue("uploads").dispatch()
+
+        assert passes(other) == 0
+        with pytest.raises(JobNotFound):
+            other.dispatch("process-42")
+        assert passes(mine) == 1
+        assert run.read().queue == "uploads"
+
+    def test_a_remote_job_is_run_by_whoever_defines_it(self, make_app, passes):
+        web, worker = make_app(), make_app()
+        worker.job(name="report", retries={"max": 2, "delay": 0})(something)
+        run = web.remote("report").queue("slow").dispatch(kind="daily")
+
+        assert passes(web) == 0
+        assert run.status is RunStatus.PENDING
+        assert passes(worker) == 1
+        assert run.result() == "daily"
+
+
+class TestRefining:
+    """``seconds … months`` replace their own field; different fields always AND."""
+
+    def firings(self, said, count=3, after=datetime(2026, 1, 1, tzinfo=UTC)):
+        builder = said(Tickwork("memory://").schedule("it", nothing))
+        return [f"{moment:%a %d %b %H:%M:%S}" for moment in builder.preview(count, after=after)]
+
+    @pytest.mark.parametrize(
+        ("said", "firings"),
+        [
+            (
+                lambda it: it.daily().hours([9, 12]),
+                ["Thu 01 Jan 09:00:00", "Thu 01 Jan 12:00:00", "Fri 02 Jan 09:00:00"],
+            ),
+            (
+                lambda it: it.every_five_minutes().hours(range(9, 18)).weekdays(),
+                ["Thu 01 Jan 09:00:00", "Thu 01 Jan 09:05:00", "Thu 01 Jan 09:10:00"],
+            ),
+            (
+                lambda it: it.days([1, 15]).weekdays(),
+                ["Thu 15 Jan 00:00:00", "Wed 01 Apr 00:00:00", "Wed 15 Apr 00:00:00"],
+            ),
+            (
+                lambda it: it.mondays().fridays(),
+                ["Fri 02 Jan 00:00:00", "Mon 05 Jan 00:00:00", "Fri 09 Jan 00:00:00"],
+            ),
+            (
+                lambda it: it.weekly(),
+                ["Sun 04 Jan 00:00:00", "Sun 11 Jan 00:00:00", "Sun 18 Jan 00:00:00"],
+            ),
+            (
+                lambda it: it.weekly().mondays(),
+                ["Mon 05 Jan 00:00:00", "Mon 12 Jan 00:00:00", "Mon 19 Jan 00:00:00"],
+            ),
+            (
+                lambda it: it.pattern(mon="*/3", mday=1, hours=0, minutes=0),
+                ["Sun 01 Mar 00:00:00", "Mon 01 Jun 00:00:00", "Tue 01 Sep 00:00:00"],
+            ),
+            (
+                lambda it: it.symbol("EVERY_DAY"),
+                ["Thu 01 Jan 02:10:00", "Fri 02 Jan 02:10:00", "Sat 03 Jan 02:10:00"],
+            ),
+            (
+                lambda it: it.every(minutes=15, starting="2026-01-01T00:07:00+00:00"),
+                ["Thu 01 Jan 00:07:00", "Thu 01 Jan 00:22:00", "Thu 01 Jan 00:37:00"],
+            ),
+        ],
+    )
+    def test_it_narrows_and_does_not_overwrite(self, said, firings):
+        assert self.firings(said) == firings
+
+    def test_two_frequency_helpers_in_one_chain_are_an_error(self):
+        with pytest.raises(InvalidSchedule, match=r"daily\(\) comes after hourly\(\)"):
+            Tickwork("memory://").schedule("it", nothing).hourly().daily()
+
+    def test_the_users_own_symbols_stand_beside_the_others(self):
+        app = Tickwork("memory://")
+        app.symbols["NIGHTLY"] = {"hours": 3, "minutes": 30}
+
+        builder = app.schedule("it", nothing).symbol("NIGHTLY")
+
+        assert builder.preview(1, after=datetime(2026, 1, 1, tzinfo=UTC))[0].hour == 3
+
+    def test_the_zone_of_the_application_is_the_default(self):
+        app = Tickwork("memory://", timezone="Europe/Berlin")
+
+        [first] = (
+            app.schedule("it", nothing).daily().preview(1, after=datetime(2026, 7, 1, tzinfo=UTC))
+        )
+
+        assert first.astimezone(UTC).hour == 22
+
+    def test_an_impossible_schedule_is_refused_when_it_is_registered(self, app):
+        app.schedule("never", nothing).cron("0 0 30 2 *")
+
+        with pytest.raises(InvalidSchedule, match="never fires"):
+            app.run()
+
+        assert app.status()["schedules"] == []
+
+    def test_a_name_that_cannot_be_is_refused(self):
+        app = Tickwork("memory://")
+
+        for name in ("", " padded", "a=b", "x" * 300):
+            with pytest.raises((DefinitionError, ValueError)):
+                app.schedule(name, nothing)

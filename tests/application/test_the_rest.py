@@ -1,0 +1,213 @@
+"""Locks, pruning, events and logging: what an application offers besides."""
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from tickwork import RunStatus, Tickwork
+from tickwork.errors import InvalidOption, LockHeld, SchemaMissing
+from tickwork.events import (
+    Event,
+    RunDispatched,
+    RunFailed,
+    RunGaveUp,
+    RunStarted,
+    RunSucceeded,
+    ScheduleFired,
+)
+
+
+def nothing() -> None:
+    pass
+
+
+class TestLocks:
+    """One holder across all processes; the error names host and pid."""
+
+    def test_a_second_holder_is_refused_and_told_who_has_it(self, make_app):
+        first, second = make_app(), make_app()
+
+        with first.lock("nightly"), pytest.raises(LockHeld) as caught, second.lock("nightly"):
+            pass
+
+        assert caught.value.pid
+        assert caught.value.host
+
+    def test_it_is_free_after_the_block(self, make_app):
+        first, second = make_app(), make_app()
+        with first.lock("nightly"):
+            pass
+
+        with second.lock("nightly") as lock:
+            assert not lock.is_lost
+
+    def test_a_lock_whose_holder_is_gone_is_free_after_its_ttl(self, make_app, clock):
+        first, second = make_app(), make_app()
+        held = first.lock("nightly", ttl=30)
+        held.__enter__()
+        clock.advance(seconds=31)
+
+        with second.lock("nightly", ttl=30):
+            pass
+        held.__exit__(None, None, None)
+
+    def test_whoever_lost_it_does_not_release_the_others(self, make_app, clock):
+        first, second, third = make_app(), make_app(), make_app()
+        lost = first.lock("nightly", ttl=30)
+        lost.__enter__()
+        clock.advance(seconds=31)
+        with second.lock("nightly", ttl=30):
+            lost.__exit__(None, None, None)
+
+            with pytest.raises(LockHeld), third.lock("nightly"):
+                pass
+
+    def test_a_ttl_of_next_to_nothing_is_refused(self, app):
+        with pytest.raises(InvalidOption, match="ttl"), app.lock("nightly", ttl=0.1):
+            pass
+
+
+class TestPruning:
+    """Finished runs with their attempts, and definitions unseen, older than so many days."""
+
+    def test_old_finished_runs_go_and_young_ones_stay(self, app, clock, passes):
+        job = app.schedule("it", nothing)
+        old = job.dispatch()
+        passes(app)
+        clock.advance(days=40)
+        young = job.dispatch()
+        passes(app)
+
+        pruned = app.prune(days=30)
+
+        assert pruned.runs == 1
+        assert [run.id for run in app.runs.recent()] == [young.id]
+        assert old.id != young.id
+
+    def test_unfinished_runs_stay_whatever_their_age(self, app, clock):
+        run = app.schedule("it", nothing).delay("300d").dispatch()
+        clock.advance(days=200)
+
+        app.prune(days=30)
+
+        assert run.status is RunStatus.PENDING
+
+    def test_a_definition_that_nobody_has_any_more_goes(self, make_app, clock):
+        old = make_app()
+        old.schedule("gone", nothing).hourly()
+        old.run()
+        clock.advance(days=40)
+        new = make_app()
+        new.schedule("kept", nothing).hourly()
+        new.run()
+
+        new.prune(days=30)
+
+        assert [row["name"] for row in new.status()["schedules"]] == ["kept"]
+
+
+class TestEvents:
+    """Typed facts, told after the fact; a subscriber's error reaches no run."""
+
+    def test_a_run_is_told_from_dispatch_to_success(self, app, passes):
+        told: list[Any] = []
+        app.on(Event)(told.append)
+        run = app.schedule("it", nothing).dispatch()
+        passes(app)
+
+        assert [type(event) for event in told] == [RunDispatched, RunStarted, RunSucceeded]
+        assert {event.run_id for event in told} == {run.id}
+
+    def test_failures_and_the_last_one_are_told_apart(self, app, passes):
+        told: list[Any] = []
+        app.on(RunFailed)(told.append)
+        app.on(RunGaveUp)(told.append)
+
+        def fail():
+            raise ValueError("no")
+
+        app.schedule("it", fail).retries(2, delay=0).dispatch()
+        passes(app)
+
+        assert [(type(event), event.attempt) for event in told] == [(RunFailed, 1), (RunGaveUp, 2)]
+        assert told[1].error == "ValueError: no"
+
+    def test_firings_are_told(self, app, clock, passes):
+        told: list[Any] = []
+        app.on(ScheduleFired)(told.append)
+        app.schedule("it", nothing).hourly()
+        app.run()
+        clock.advance(hours=1)
+        passes(app)
+
+        [event] = told
+        assert (event.schedule, event.job, event.nominal_at) == ("it", "it", clock.now())
+
+    def test_a_failing_subscriber_harms_nobody(self, app, passes, caplog):
+        @app.on(RunSucceeded)
+        def broken(event: RunSucceeded) -> None:
+            raise ValueError("in a subscriber")
+
+        run = app.schedule("it", nothing).dispatch()
+        passes(app)
+
+        assert run.status is RunStatus.COMPLETED
+        assert "A subscriber to RunSucceeded failed." in caplog.text
+
+    def test_unsubscribing_ends_it(self, app, passes):
+        told: list[Event] = []
+        end = app.events.subscribe(Event, told.append)
+        end()
+        app.schedule("it", nothing).dispatch()
+        passes(app)
+
+        assert told == []
+
+
+class TestLogging:
+    """Plain logging, with the run in the record, and kept with the run, bounded."""
+
+    def test_records_made_in_a_handler_carry_run_job_and_attempt(self, app, passes, caplog):
+        def talk():
+            logging.getLogger("shop").warning("low on paper")
+
+        run = app.schedule("it", talk).dispatch()
+        passes(app)
+
+        [record] = [each for each in caplog.records if each.name == "shop"]
+        fields = vars(record)
+        assert (fields["run_id"], fields["job"], fields["attempt"]) == (run.id, "it", 1)
+
+    def test_only_so_many_lines_are_kept(self, app, passes):
+        def chatter():
+            for number in range(700):
+                logging.getLogger("shop").warning("%d", number)
+
+        run = app.schedule("it", chatter).dispatch()
+        passes(app)
+
+        assert len(run.log()) == 500
+
+    def test_other_threads_of_the_program_are_not_mixed_in(self, app, passes):
+        def talk():
+            thread = threading.Thread(target=logging.getLogger("shop").warning, args=["elsewhere"])
+            thread.start()
+            thread.join()
+
+        run = app.schedule("it", talk).dispatch()
+        passes(app)
+
+        assert run.log() == []
+
+
+class TestInstalling:
+    """SQLite installs itself; a server is asked only if told."""
+
+    def test_a_server_without_tables_says_what_to_do(self, postgres_url):
+        with Tickwork(postgres_url) as app:
+            with pytest.raises(SchemaMissing, match="tickwork install"):
+                app.schedule("it", nothing).dispatch()
+            assert app.install() >= 1
+            assert app.schedule("other", nothing).dispatch().status is RunStatus.PENDING

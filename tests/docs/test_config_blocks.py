@@ -1,0 +1,43 @@
+"""Every TOML block of the guides is a file that can be loaded."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tickwork import ScheduledJob, Tickwork
+from tickwork._define.document import Document
+from tickwork.settings import settings_in
+
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guide"
+BLOCK = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks():
+    for page in sorted(GUIDES.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        for found in BLOCK.finditer(text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield pytest.param(found[1], id=f"{page.name}:{line}")
+
+
+class Cleanup(ScheduledJob):
+    """What the guides tidy up with."""
+
+
+def send_digest(kind: str = "short") -> None:
+    """What the guides send."""
+
+
+@pytest.mark.parametrize("text", list(blocks()))
+def test_a_block_can_be_loaded(text, monkeypatch):
+    for name, attribute in (("shop.jobs", Cleanup), ("shop.mail", send_digest)):
+        module = ModuleType(name)
+        setattr(module, attribute.__name__, attribute)
+        monkeypatch.setitem(sys.modules, name, module)
+    document = Document("tickwork.toml", text)
+    settings_in(document)
+
+    Tickwork("memory://")._declare(document)

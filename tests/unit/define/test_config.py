@@ -1,0 +1,572 @@
+"""Jobs, schedules and symbols that a file declares, and everything that can be wrong with them."""
+
+from functools import partial
+from importlib import import_module
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickwork._define.config import _JOB_KEYS, _SCHEDULE_KEYS, Declared, declared
+from tickwork._define.definition import Entry
+from tickwork._define.document import Document
+from tickwork._define.options import options_by_name
+from tickwork._define.registry import Registry, entry_for
+from tickwork._domain.job import Overlap
+from tickwork._domain.schedules.pattern import SYMBOLS
+from tickwork.errors import ConfigError
+from unit.define import code
+
+HERE = "unit.define.code"
+
+
+def declared_in(text: str, registry: Registry | None = None, symbols: Any = SYMBOLS) -> Declared:
+    document = Document("tickwork.toml", dedent(text).lstrip("\n"))
+    found = declared(
+        document, registry=registry or Registry(), symbols=symbols, timezone="Europe/Berlin"
+    )
+    document.raise_faults()
+    return found
+
+
+def faults_of(text: str, registry: Registry | None = None, symbols: Any = SYMBOLS) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        declared_in(text, registry, symbols)
+    return list(caught.value.faults)
+
+
+def names_in(text: str) -> list[str]:
+    return [entry.name for entry in declared_in(text).entries]
+
+
+def a_job(said: str = "", handler: str = "report") -> str:
+    """One job of a file: what is said begins at its third line."""
+    return f'[[jobs]]\nhandler = "{HERE}:{handler}"\n{said}\n'
+
+
+def a_registry(*entries: Entry) -> Registry:
+    registry = Registry()
+    for entry in entries:
+        registry.add(entry)
+    return registry
+
+
+class TestNames:
+    """A name is optional: it is that of the class, and of its second entry, with -2."""
+
+    def test_it_is_what_stands_behind_the_colon(self):
+        assert names_in(f'[[jobs]]\nclass = "{HERE}:Execute"') == ["Execute"]
+        assert names_in(f'[[jobs]]\nclass = "{HERE}:Outer.Inner"') == ["Outer.Inner"]
+        assert names_in(a_job()) == ["report"]
+
+    def test_the_same_class_may_stand_several_times(self):
+        assert names_in(a_job() * 3) == ["report", "report-2", "report-3"]
+
+    def test_other_classes_between_do_not_change_it(self):
+        text = a_job() + a_job(handler="fetch") + a_job() + a_job(handler="fetch")
+
+        assert names_in(text) == ["report", "fetch", "report-2", "fetch-2"]
+
+    def test_naming_one_leaves_the_others_their_names(self):
+        assert names_in(a_job('name = "first"') + a_job()) == ["first", "report-2"]
+
+    def test_a_name_that_is_given(self):
+        assert names_in(a_job('name = "digest"')) == ["digest"]
+
+    def test_two_classes_of_one_name_need_names(self, modules):
+        modules["blog"] = "def report(): ...\n"
+
+        assert faults_of(a_job() + '[[jobs]]\nhandler = "blog:report"\n') == [
+            "line 4: 'report' is a name of what stands at line 1 already. Name it anew."
+        ]
+
+    @pytest.mark.parametrize(
+        ("second", "line"),
+        [('name = "digest"', 6), ('aliases = ["digest"]', 6), ('name = "x"\naliases = "old"', 7)],
+    )
+    def test_two_jobs_of_one_name_are_a_fault_even_when_they_are_equal(self, second, line):
+        [fault] = faults_of(
+            a_job('name = "digest"\naliases = ["old"]').strip() + "\n" + a_job(second)
+        )
+
+        assert fault.startswith(f"line {line + 1}: ")
+        assert "is a name of what stands at line 1 already" in fault
+
+    @pytest.mark.parametrize("name", ["5", '""', '" a"', '"a=b"', '["a"]'])
+    def test_what_is_no_name(self, name):
+        [fault] = faults_of(a_job(f"name = {name}"))
+
+        assert fault.startswith("line 3: name=")
+
+
+class TestHandlers:
+    """A class or a handler is imported when the file is loaded: a typo shows at once."""
+
+    @pytest.mark.parametrize("key", ["class", "handler"])
+    @pytest.mark.parametrize("name", ["report", "Execute", "Outer.Inner", "ClassHandle"])
+    def test_any_kind_under_either_key(self, key, name):
+        [entry] = declared_in(f'[[jobs]]\n{key} = "{HERE}:{name}"').entries
+
+        assert entry.name == name
+
+    @pytest.mark.parametrize(
+        ("path", "fault"),
+        [
+            (f'"{HERE}:reprot"', "has no 'reprot' (of 'reprot'). Did you mean 'report'?"),
+            (f'"{HERE}.report"', f"Did you mean '{HERE}:report'?"),
+            ('"report"', "Write it as 'package.module:Name'"),
+            ('"nowhere:report"', "There is no module 'nowhere'."),
+            (f'"{HERE}:NUMBER"', "A int cannot be called."),
+            (f'"{HERE}:Neither"', "The class has neither handle() nor execute()."),
+            ("5", "class is a path, not 5. Write 'package.module:Name'."),
+            ('["a:b"]', "class is a path, not ['a:b']."),
+        ],
+    )
+    def test_one_that_leads_nowhere(self, path, fault):
+        [found] = faults_of(f"[[jobs]]\nclass = {path}")
+
+        assert found.startswith("line 2: ")
+        assert fault in found
+
+    def test_a_handler_that_cannot_be_called_by_name(self, modules):
+        modules["shop"] = "def send(*people): ...\n"
+
+        [fault] = faults_of('[[jobs]]\nhandler = "shop:send"')
+
+        assert "'people' takes any number of positional arguments" in fault
+
+    @pytest.mark.parametrize(
+        ("source", "fault"),
+        [
+            ("1 / 0", "shop cannot be imported: ZeroDivisionError: division by zero."),
+            ("import nothing_at_all", "shop cannot be imported: ModuleNotFoundError: "),
+            ("raise SystemExit(1)", "shop cannot be imported: SystemExit: 1."),
+        ],
+    )
+    def test_a_module_that_cannot_be_imported(self, modules, source, fault):
+        modules["shop"] = source
+
+        [found] = faults_of('[[jobs]]\nhandler = "shop:send"')
+
+        assert fault in found
+
+    def test_a_module_that_is_still_being_imported_says_what_to_do(self, modules, monkeypatch):
+        found: list[str] = []
+        monkeypatch.setattr(
+            "builtins.load", lambda text: found.extend(faults_of(text)), raising=False
+        )
+        modules["shop"] = """load('[[jobs]]\\nclass = "shop:Late"')\nclass Late: ..."""
+        modules["blog"] = """load('[[jobs]]\\nclass = "blog_jobs:Late"')\napp = 1"""
+        modules["blog_jobs"] = "from blog import app\n"
+
+        import_module("shop")
+        import_module("blog")
+
+        assert len(found) == 2
+        assert all("load the file when all modules are" in fault for fault in found)
+
+    def test_both_keys_or_none(self):
+        assert faults_of(a_job(f'class = "{HERE}:Execute"')) == [
+            "line 2: It has a class, and a handler too."
+        ]
+        assert faults_of('[[jobs]]\nname = "x"') == [
+            "line 1: It names no class: add class = 'package.module:Name', or a handler."
+        ]
+        assert faults_of("[[jobs]]\nqueue = 'x'") == ["line 1: It has no name: add name = ..."]
+
+    def test_none_is_fine_where_a_registered_handler_supports_the_type(self):
+        registry = Registry()
+        registry.add_handler(code.ForType("invoice"))
+
+        [entry] = declared_in('[[jobs]]\nname = "invoice"\nrun = "@daily"', registry).entries
+
+        assert (entry.name, entry.target) == ("invoice", None)
+
+    def test_a_job_of_the_code_gets_schedules_not_a_second_job(self, modules, monkeypatch):
+        digest = partial(code.report)
+        digest.name, digest.__wrapped__ = "digest", code.report  # type: ignore[attr-defined]
+        modules["shop"] = ""
+        monkeypatch.setattr(import_module("shop"), "digest", digest, raising=False)
+        registry = a_registry(entry_for("digest", code.report))
+
+        [fault] = faults_of('[[jobs]]\nhandler = "shop:digest"\nrun = "@daily"', registry)
+
+        assert "is the job 'digest' already" in fault
+        assert "[[schedules]], with job = 'digest'" in fault
+
+
+class TestOptions:
+    """The builder's words, and two that other schedulers have."""
+
+    @pytest.mark.parametrize(
+        ("said", "options"),
+        [
+            ("single_instance = true", {"overlap": "skip"}),
+            ("single_instance = false", {"overlap": "allow"}),
+            ("max_running_time = 300", {"timeout": 300}),
+            ('max_running_time = "5m"', {"timeout": 300}),
+            ("max_running_time = 0", {}),
+            (f'when = "{HERE}:report"', {"when": code.report}),
+            (
+                f'on_error = ["{HERE}:report", "{HERE}:fetch"]',
+                {"on_error": [code.report, code.fetch]},
+            ),
+            ("[jobs.retries]\nmax = 5\nbase = 2", {"retries": {"max": 5, "base": 2}}),
+            ('[jobs.args]\nkind = "weekly"', {"args": {"kind": "weekly"}}),
+        ],
+    )
+    def test_they_say_what_the_words_say(self, said, options):
+        [entry] = declared_in(a_job(said)).entries
+
+        assert entry.options == options_by_name(options)
+
+    @pytest.mark.parametrize(
+        ("said", "fault"),
+        [
+            ("single_instance = 1", "single_instance=1 cannot be: it is true or false."),
+            ("max_running_time = false", "it is a yes or no"),
+            ('max_running_time = "soon"', "'soon' is not a length of time"),
+            ("max_running_time = -1", "no attempt is over in no time"),
+            ("queue = 5", "queue=5 cannot be: a name is a string."),
+            ("priority = 1_000_000", "it lies between -32,767 and 32,767"),
+            ("retries = { max = 5, bas = 2 }", "There is no 'bas' here. Did you mean 'base'?"),
+            ("tags = { a = 1 }", "it is a text, or a list of texts."),
+            ('overlap = "skipp"', "Did you mean 'skip'?"),
+            ('tags = ["a", "a"]', "at most 20, each once"),
+            ('when = "0 9 * * *"', "It has no ':' between the module and the name."),
+            ("when = 5", "when is a path, not 5."),
+            (f'when = "{HERE}:NUMBER"', "it cannot be called"),
+            ('quue = "x"', "There is no 'quue' here. Did you mean 'queue'?"),
+            ('cron = "0 9 * * *"', "'cron' says when: write it inside run = { cron = ... }."),
+            ('timezone = "UTC"', "'timezone' says when"),
+            ('args = "x"', "it is a table of arguments by name."),
+            ('args = { knd = "x" }', "has args for 'knd', which its handler does not take."),
+            ('unique = { by = "knd" }', "tells runs apart by 'knd'"),
+            ('concurrency = { slots = 1, per = "knd" }', "tells runs apart by 'knd'"),
+            ('args = { kind = "' + "x" * 70_000 + '" }', "the limit is 65,536"),
+        ],
+    )
+    def test_what_they_do_not_take(self, said, fault):
+        [found] = faults_of(a_job(said))
+
+        assert found.startswith("line 3: ")
+        assert fault in found
+
+    @pytest.mark.parametrize(
+        ("said", "fault"),
+        [
+            (
+                'overlap = "allow"\nsingle_instance = true',
+                "'single_instance' says what 'overlap' says",
+            ),
+            ("max_running_time = 5\ntimeout = 5", "'timeout' says what 'max_running_time' says"),
+        ],
+    )
+    def test_the_same_said_twice(self, said, fault):
+        [found] = faults_of(a_job(said))
+
+        assert found.startswith("line 4: ")
+        assert fault in found
+
+    @pytest.mark.parametrize(
+        ("said", "line", "fault"),
+        [
+            ("[jobs.retries]\nmax = 5\nbas = 2", 5, "There is no 'bas' here."),
+            ("[jobs.retries]\nmax = 5\nbase = -2", 5, "a delay cannot be negative."),
+            ("[jobs.retries]\nbase = 2", 3, "'max' is missing."),
+            ("concurrency = [\n  1,\n  { slot = 1 },\n]", 5, "Did you mean 'slots'?"),
+            ("[jobs.unique]\nby = []\nwithin = 0", 5, "a window is longer than nothing."),
+        ],
+    )
+    def test_what_is_inside_a_table_has_its_own_line(self, said, line, fault):
+        [found] = faults_of(a_job(said))
+
+        assert found.startswith(f"line {line}: ")
+        assert fault in found
+
+    def test_a_word_that_says_nothing_hides_no_other_fault(self):
+        said = "max_running_time = 0\ntimeout = 5\nargs = { knd = 1 }"
+
+        [fault] = faults_of(a_job(said))
+
+        assert fault.startswith("line 5: ")
+
+    def test_each_element_of_a_list_has_its_own_line(self):
+        text = a_job(f'on_error = [\n  "{HERE}:report",\n  "{HERE}:reprot",\n]')
+
+        [fault] = faults_of(text)
+
+        assert fault.startswith("line 5: ")
+
+
+class TestTiming:
+    """``run`` says when; a job without it is only dispatched."""
+
+    def test_without_it_nothing_is_said(self):
+        [entry] = declared_in(a_job()).entries
+
+        assert not entry.timing.is_said
+
+    def test_a_table_of_its_own(self):
+        [entry] = declared_in(a_job('[jobs.run]\ndaily_at = "13:00"\nweekdays = true')).entries
+
+        rule = entry.timing.rule(tz="UTC")
+        assert rule.describe() == "at 13:00 on Monday to Friday (UTC)"
+
+    @pytest.mark.parametrize(
+        ("run", "line", "fault"),
+        [
+            ('run = "0 0 30 2 *"', 3, "never"),
+            ("run = { hours = 99 }", 3, "hour '99' is not in 0-23."),
+            ("[jobs.run]\nhours = 9\nwday = 9", 5, "weekday '9' is not in 0-7."),
+            ("run = { every = { hours = 5 }, weekdays = true }", 3, "no calendar fields to refine"),
+            (
+                'run = { hourly = true, between = ["10:15", "10:45"] }',
+                3,
+                "It never fires: every hour",
+            ),
+        ],
+    )
+    def test_what_cannot_be(self, run, line, fault):
+        [found] = faults_of(a_job(run))
+
+        assert found.startswith(f"line {line}: ")
+        assert fault in found
+
+    def test_an_argument_that_nobody_gives(self):
+        [fault] = faults_of(a_job('run = "@daily"', handler="fetch"))
+
+        assert fault == (
+            "line 1: The job 'fetch' cannot be called like this: 'url' is missing. "
+            "Add args = { ... }."
+        )
+        assert names_in(a_job('run = "@daily"\nargs = { url = "x" }', handler="fetch")) == ["fetch"]
+        assert names_in(a_job(handler="fetch")) == ["fetch"]
+
+
+class TestSymbols:
+    """A file may have symbols of its own; they hold for the application."""
+
+    def test_they_can_be_used_at_once(self):
+        found = declared_in(
+            a_job('run = "NIGHTLY"') + "[symbols]\nNIGHTLY = { hours = 3, minutes = 30 }"
+        )
+
+        [entry] = found.entries
+        assert entry.timing.rule().describe() == "at 03:30 (UTC)"
+        assert found.symbols == {"NIGHTLY": {"hours": 3, "minutes": 30}}
+
+    def test_one_that_is_built_in_may_be_said_anew(self):
+        found = declared_in(
+            a_job('run = "EVERY_DAY"') + "[symbols]\nEVERY_DAY = { hours = 4, minutes = 0 }"
+        )
+
+        assert found.entries[0].timing.rule().describe() == "at 04:00 (UTC)"
+
+    def test_one_that_the_application_has_may_not(self):
+        symbols = {**SYMBOLS, "NIGHTLY": {"hours": 3}}
+
+        declared_in("[symbols]\nNIGHTLY = { hours = 3 }", symbols=symbols)
+        assert faults_of("[symbols]\nNIGHTLY = { hours = 4 }", symbols=symbols) == [
+            "line 2: The symbol 'NIGHTLY' is known as {'hours': 3}."
+        ]
+
+    @pytest.mark.parametrize(
+        ("said", "fault"),
+        [
+            ("A = { hour = 3 }", "line 2: There is no 'hour' here. Did you mean 'hours'?"),
+            ("A = { hours = 99 }", "line 2: hour '99' is not in 0-23."),
+            ('A = "0 9 * * *"', "line 2: A is a table, not '0 9 * * *'."),
+            ("A = {}", "line 2: A pattern has one field at least."),
+        ],
+    )
+    def test_what_cannot_be_one_is_told_once(self, said, fault):
+        used = a_job('run = "A"')
+        found = faults_of(f"[symbols]\n{said}\n{used}")
+
+        assert found[0].startswith(fault)
+        assert len(found) <= 2
+        assert all(each.startswith("line 2: ") for each in found)
+
+
+class TestSchedules:
+    """[[schedules]] say once more when a job is due, and what differs then."""
+
+    TEXT = """
+    [[schedules]]
+    name = "weekly-report"
+    job = "report"
+    run = "@weekly"
+    args = { kind = "weekly" }
+    single_instance = false
+    """
+
+    def test_of_a_job_in_the_file(self):
+        _, entry = declared_in(a_job() + dedent(self.TEXT)).entries
+
+        assert (entry.name, entry.job, entry.target) == ("weekly-report", "report", None)
+        assert entry.options.overlap is Overlap.ALLOW
+        assert entry.options.said == {"args", "overlap"}
+
+    def test_of_a_job_in_code_by_any_of_its_names(self):
+        registry = a_registry(
+            entry_for("reports", code.report, options=options_by_name({"aliases": "report"}))
+        )
+
+        [entry] = declared_in(self.TEXT, registry).entries
+
+        assert entry.job == "reports"
+
+    @pytest.mark.parametrize(
+        ("said", "fault"),
+        [
+            ('name = "x"\nrun = "@daily"', "A schedule names its job: add job = ..."),
+            ('name = "x"\njob = 5\nrun = "@daily"', "A schedule names its job"),
+            ('job = "report"\nrun = "@daily"', "It has no name"),
+            ('name = "x"\njob = "report"', "A schedule says when: add run = ..."),
+            (
+                'name = "x"\njob = "reprot"\nrun = "@daily"',
+                "There is no job 'reprot', here or in code. Did you mean 'report'?",
+            ),
+            (
+                'name = "report"\njob = "report"\nrun = "@daily"',
+                "'report' is a name of what stands",
+            ),
+            (
+                'name = "x"\njob = "report"\nrun = "@daily"\nretries = 5',
+                "There is no 'retries' here.",
+            ),
+            (
+                'name = "x"\njob = "report"\nrun = "@daily"\nargs = { knd = 1 }',
+                "it takes no argument 'knd'",
+            ),
+        ],
+    )
+    def test_what_cannot_be(self, said, fault):
+        [found] = faults_of(f"{a_job()}[[schedules]]\n{said}")
+
+        assert fault in found
+
+    def test_of_a_job_that_is_wrong_itself_only_that_is_told(self):
+        text = a_job('queue = 5\nname = "report"') + dedent(self.TEXT)
+
+        assert [fault[:7] for fault in faults_of(text)] == ["line 3:"]
+
+    def test_of_a_job_in_code_that_is_wrong(self):
+        registry = a_registry(entry_for("report", f"{HERE}:reprot"))
+
+        [fault] = faults_of(self.TEXT, registry)
+
+        assert "has no 'reprot'" in fault
+
+
+class TestShapes:
+    """A file has four tables; what is none of them is told."""
+
+    @pytest.mark.parametrize(
+        ("text", "fault"),
+        [
+            ("[job]\nx = 1", "line 1: There is no 'job' here. Did you mean 'jobs'?"),
+            ("jbos = 5", "line 1: There is no 'jbos' here. Did you mean 'jobs'?"),
+            ("[jobs]\nclass = 'a:b'", "line 1: jobs is a list: write [[jobs]] above each."),
+            ("jobs = [5]", "line 1: jobs are tables, not 5."),
+            ("symbols = 5", "line 1: symbols is a table, not 5."),
+            ("schedules = 'x'", "line 1: schedules is a list: write [[schedules]] above each."),
+        ],
+    )
+    def test_they_are_told(self, text, fault):
+        assert faults_of(text) == [fault]
+
+    def test_an_empty_file_declares_nothing(self):
+        assert declared_in("") == Declared()
+
+    def test_a_list_of_inline_tables_is_as_good(self):
+        assert names_in(f'jobs = [{{ handler = "{HERE}:report" }}]') == ["report"]
+
+    def test_places_are_those_of_the_headers(self):
+        first, second = declared_in(a_job() * 2).entries
+
+        assert (first.place, second.place) == ("tickwork.toml:1", "tickwork.toml:4")
+
+
+class TestTogether:
+    """All faults are told at once, in the order of their lines."""
+
+    def test_five_mistakes(self):
+        found = faults_of(
+            f"""
+            [[jobs]]
+            class = "{HERE}:Exceute"
+            run = "61 * * * *"
+
+            [[jobs]]
+            handler = "{HERE}:report"
+            qeue = "mail"
+            run = {{ minutes = "*/5", hours = "9-77" }}
+            retries = "many"
+            """
+        )
+
+        assert [fault.partition(":")[0] for fault in found] == [
+            "line 2",
+            "line 3",
+            "line 7",
+            "line 8",
+            "line 9",
+        ]
+
+    def test_what_differs_from_code_is_among_them(self):
+        registry = a_registry(entry_for("report", code.report, place="shop.py:7"))
+
+        first, second = faults_of(a_job("queue = 'x'") + a_job("priority = 'y'"), registry)
+
+        assert first.startswith("line 1: Two different definitions of the job 'report'.")
+        assert "shop.py:7" in first
+        assert "tickwork.toml:1" in first
+        assert second.startswith("line 6: ")
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.booleans(),
+        st.integers(-5, 10**6),
+        st.floats(),
+        st.sampled_from(["", "x", "5m", "skip", f"{HERE}:report", f"{HERE}:Neither", "@daily"]),
+        st.dates(),
+        st.times(),
+        st.datetimes(),
+    ),
+    lambda values: (
+        st.lists(values, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["max", "slots", "per", "by", "kind"]), values, max_size=3
+        )
+    ),
+    max_leaves=5,
+)
+KEYS = [*_JOB_KEYS, *_SCHEDULE_KEYS, "unknown", "daily"]
+TABLES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "jobs": st.lists(TABLES | VALUES, max_size=3) | VALUES,
+            "schedules": st.lists(TABLES | VALUES, max_size=2) | VALUES,
+            "symbols": st.dictionaries(st.sampled_from(["A", "EVERY_DAY"]), VALUES) | VALUES,
+        },
+    )
+)
+def test_whatever_is_written_is_taken_or_told(content):
+    document = Document("tickwork.toml", "")
+    document.content = content
+
+    found = declared(document, registry=Registry(), symbols=SYMBOLS, timezone="UTC")
+
+    if not document.fault_count:
+        registry = Registry()
+        registry.add_all(found.entries)
+        registry.definitions()

@@ -1,0 +1,126 @@
+"""A configuration file: what it says, where, and everything that is wrong with it."""
+
+import pytest
+
+from tickwork._define.document import SIZE_MAX, Document, guess, shown
+from tickwork._domain.names import checked_name
+from tickwork.errors import ConfigError, NaiveDatetime
+
+
+def faults_of(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        Document("tickwork.toml", text)
+    return caught.value.faults
+
+
+class TestSyntax:
+    """A file that is no TOML says at which line it stops being one."""
+
+    @pytest.mark.parametrize(
+        ("text", "fault"),
+        [
+            ("a = 1\nb =\n", "line 2: Invalid value."),
+            ("a = 1\n\nb 2\n", "line 3: Expected '=' after a key in a key/value pair."),
+            ("a = 1\na = 2\n", "line 2: Cannot overwrite a value."),
+            ("[a]\n[a]\n", "line 2: Cannot declare ('a',) twice."),
+            ("a = '''\nb\n", "line 3: Expected \"'''\"."),
+            ("a = [1,\n2", "line 2: Unclosed array."),
+        ],
+    )
+    def test_the_fault_has_its_line(self, text, fault):
+        assert faults_of(text) == (fault,)
+
+    def test_values_that_lie_too_deep(self):
+        assert faults_of("a = " + "[" * 5000 + "]" * 5000) == (
+            "line 1: Its values lie too deep within each other.",
+        )
+
+
+class TestReading:
+    """What cannot be read is a fault of the file."""
+
+    def test_a_file(self, tmp_path):
+        path = tmp_path / "jobs.toml"
+        path.write_bytes(b"\xef\xbb\xbf[tickwork]\r\nurl = 'memory://'\r\n")
+
+        document = Document.read(path)
+
+        assert document.content == {"tickwork": {"url": "memory://"}}
+        assert document.place(("tickwork", "url")) == f"{path}:2"
+
+    def test_none_at_all(self, tmp_path):
+        with pytest.raises(ConfigError, match="It cannot be read: No such file"):
+            Document.read(tmp_path / "jobs.toml")
+
+    def test_another_encoding(self, tmp_path):
+        path = tmp_path / "jobs.toml"
+        path.write_bytes("a = 1\nname = 'Bücher'\n".encode("latin-1"))
+
+        with pytest.raises(ConfigError, match="line 2: It is not written in UTF-8"):
+            Document.read(path)
+
+    def test_more_than_anybody_would_write(self, tmp_path):
+        path = tmp_path / "jobs.toml"
+        path.write_bytes(b"#" * (SIZE_MAX + 1))
+
+        with pytest.raises(ConfigError, match="It has more than 16,777,216 bytes"):
+            Document.read(path)
+
+
+class TestFaults:
+    """They are gathered, and told together in the order of their lines."""
+
+    @pytest.fixture
+    def document(self) -> Document:
+        return Document("tickwork.toml", "[[jobs]]\nqueue = 5\n\n[[jobs]]\nname = 'x'\n")
+
+    def test_all_of_them_with_their_lines(self, document):
+        document.fault(("jobs", 1, "name"), "The second.")
+        document.fault(("jobs", 0, "queue"), "The first.")
+
+        with pytest.raises(ConfigError) as caught:
+            document.raise_faults()
+
+        assert caught.value.source == "tickwork.toml"
+        assert caught.value.faults == ("line 2: The first.", "line 5: The second.")
+
+    def test_none_is_no_error(self, document):
+        document.raise_faults()
+
+    def test_what_is_missing_is_a_fault_of_the_table(self, document):
+        assert document.line(("jobs", 1, "class")) == 4
+        assert document.line(("nothing",)) == 1
+
+    def test_an_error_inside_is_a_fault_on_one_line(self, document):
+        with document.noting(("jobs", 0, "queue")):
+            checked_name("queue", 5)
+        document.note(("jobs", 1, "name"), NaiveDatetime("2026-01-01 09:00:00"))
+
+        with pytest.raises(ConfigError) as caught:
+            document.raise_faults()
+
+        first, second = caught.value.faults
+        assert first == "line 2: queue=5 cannot be: a name is a string."
+        assert second.endswith("has no time zone. Write it with one: 2026-01-01T09:00:00+01:00.")
+
+    def test_a_mistake_of_ours_is_no_fault_of_the_file(self, document):
+        with pytest.raises(ZeroDivisionError), document.noting(()):
+            raise ZeroDivisionError
+
+    def test_unknown_keys_suggest_the_close_one(self, document):
+        document.check_keys(("jobs", 0), {"queue": 5, "naem": 1}, ["name", "queue"])
+
+        with pytest.raises(ConfigError, match=r"no 'naem' here\. Did you mean 'name'"):
+            document.raise_faults()
+
+    def test_a_value_that_should_be_a_table(self, document):
+        assert document.table(("jobs", 0, "queue"), 5) == {}
+        assert document.fault_count == 1
+
+
+def test_without_a_close_name_all_are_listed():
+    assert guess("xyz", ["name", "queue"]) == "It takes name, queue."
+
+
+def test_long_values_are_cut_in_messages():
+    assert len(shown("x" * 500)) == 60

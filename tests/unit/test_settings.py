@@ -1,0 +1,198 @@
+"""Settings: arguments beat the environment, that beats the file, and that the defaults."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwork._define.document import Document
+from tickwork.errors import ConfigError, InvalidDuration, InvalidOption, InvalidSchedule
+from tickwork.settings import (
+    VARIABLES,
+    Settings,
+    app_in,
+    note_late_settings,
+    read_settings,
+    settings_in,
+)
+
+
+def read(environ: dict[str, str] | None = None, file: Any = None, **given: Any) -> Settings:
+    return read_settings(given, package="shop", file=file or {}, environ=environ or {})
+
+
+def faults_of(text: str) -> list[str]:
+    document = Document("tickwork.toml", text)
+    settings_in(document)
+    with pytest.raises(ConfigError) as caught:
+        document.raise_faults()
+    return list(caught.value.faults)
+
+
+class TestWhoIsHeard:
+    """The closest word counts."""
+
+    def test_nobody_said_anything(self):
+        settings = read()
+
+        assert (settings.url, settings.timezone) == ("sqlite:///tickwork.db", "UTC")
+        assert settings.handler_paths == ("shop",)
+        assert settings.retire_after == timedelta(days=7)
+        assert settings.said == frozenset()
+
+    def test_arguments_before_environment_before_file(self):
+        file = {"url": "memory://file", "timezone": "Europe/Berlin", "redact": ("pin",)}
+        environ = {"TICKWORK_URL": "memory://environment", "TICKWORK_TIMEZONE": "Asia/Tokyo"}
+
+        settings = read(environ, file, url="memory://argument")
+
+        assert settings.url == "memory://argument"
+        assert settings.timezone == "Asia/Tokyo"
+        assert settings.redact == ("pin",)
+        assert settings.said == {"url", "timezone"}
+
+    def test_what_is_empty_was_not_said(self):
+        assert read({"TICKWORK_URL": ""}, url="").url == "sqlite:///tickwork.db"
+        assert read(timezone=None).timezone == "UTC"
+
+    @pytest.mark.parametrize(
+        ("name", "text", "kept"),
+        [
+            ("url", "memory://", "memory://"),
+            ("timezone", "Europe/Berlin", "Europe/Berlin"),
+            ("install", "yes", True),
+            ("install", "0", False),
+            ("handler_paths", "shop, blog", ("shop", "blog")),
+            ("redact", "card", ("card",)),
+            ("payload_max", "1000", 1000),
+            ("retire_after", "2 days", timedelta(days=2)),
+        ],
+    )
+    def test_each_has_a_variable(self, name, text, kept):
+        settings = read({VARIABLES[name]: text})
+
+        assert getattr(settings, "is_installing" if name == "install" else name) == kept
+
+    @pytest.mark.parametrize(
+        ("variable", "text"),
+        [("TICKWORK_INSTALL", "perhaps"), ("TICKWORK_PAYLOAD_MAX", "many")],
+    )
+    def test_a_wrong_variable_is_named(self, variable, text):
+        with pytest.raises(InvalidOption, match=f"{variable}='{text}' cannot be"):
+            read({variable: text})
+
+    @pytest.mark.parametrize(
+        ("url", "install", "is_installing"),
+        [
+            ("sqlite:///a.db", None, True),
+            ("memory://", None, True),
+            ("postgresql://db/a", None, False),
+            ("postgresql://db/a", True, True),
+            ("sqlite:///a.db", False, False),
+        ],
+    )
+    def test_an_embedded_database_installs_itself(self, url, install, is_installing):
+        assert read(url=url, install=install).is_installing is is_installing
+
+
+class TestValues:
+    """What a setting cannot be is refused."""
+
+    @pytest.mark.parametrize(
+        ("name", "value", "error"),
+        [
+            ("url", 5, InvalidOption),
+            ("timezone", "Europe/Berln", InvalidSchedule),
+            ("install", "yes", InvalidOption),
+            ("handler_paths", "shop", InvalidOption),
+            ("handler_paths", [5], InvalidOption),
+            ("redact", {"card": 1}, InvalidOption),
+            ("payload_max", 0, InvalidOption),
+            ("payload_max", True, InvalidOption),
+            ("payload_max", 10**9, InvalidOption),
+            ("retire_after", "soon", InvalidDuration),
+            ("retire_after", 0, InvalidOption),
+        ],
+    )
+    def test_as_an_argument_and_in_a_file(self, name, value, error):
+        with pytest.raises(error):
+            read(**{name: value})
+
+        document = Document("tickwork.toml", f"[tickwork]\n{name} = 1\n")
+        document.content = {"tickwork": {name: value}}
+        assert settings_in(document) == {}
+        assert document.fault_count == 1
+
+    def test_any_iterable_is_a_list(self):
+        assert read(handler_paths=iter(["shop", "blog"])).handler_paths == ("shop", "blog")
+
+
+class TestFiles:
+    """[tickwork] holds settings; what is wrong there is told with the rest of the file."""
+
+    def test_everything_that_can_be_said(self):
+        document = Document(
+            "tickwork.toml",
+            """
+            [tickwork]
+            app = "shop.jobs:app"
+            url = "postgresql://db/jobs"
+            timezone = "Europe/Berlin"
+            install = true
+            handler_paths = ["shop"]
+            redact = ["card"]
+            payload_max = 1000
+            retire_after = "2 days"
+            """,
+        )
+
+        settings = read(file=settings_in(document))
+        document.raise_faults()
+
+        assert settings == Settings(
+            url="postgresql://db/jobs",
+            timezone="Europe/Berlin",
+            is_installing=True,
+            handler_paths=("shop",),
+            redact=("card",),
+            payload_max=1000,
+            retire_after=timedelta(days=2),
+        )
+        assert app_in(document) == "shop.jobs:app"
+
+    def test_without_the_table_nothing_is_said(self):
+        document = Document("tickwork.toml", "")
+
+        assert settings_in(document) == {}
+        assert app_in(document) is None
+
+    def test_faults_have_their_lines(self):
+        assert faults_of("[tickwork]\nurll = 'x'\npayload_max = 'y'\napp = 'shop'\n") == [
+            "line 2: There is no 'urll' here. Did you mean 'url'?",
+            "line 3: payload_max='y' cannot be: it lies between 1 and 16,777,216 bytes.",
+            "line 4: app='shop' cannot be: it is a path. Write 'package.module:app'.",
+        ]
+        assert faults_of("tickwork = 5") == ["line 1: tickwork is a table, not 5."]
+
+    def test_what_comes_too_late_is_not_ignored_in_silence(self):
+        document = Document(
+            "tickwork.toml",
+            "[tickwork]\ntimezone = 'Asia/Tokyo'\nurl = 'postgresql://a:s3cret@db/jobs'\n",
+        )
+        note_late_settings(document, read())
+
+        with pytest.raises(ConfigError) as caught:
+            document.raise_faults()
+
+        assert caught.value.faults[0] == (
+            "line 2: timezone comes too late: the app has UTC already. "
+            "Make it with Tickwork(config='tickwork.toml')."
+        )
+        assert "s3cret" not in str(caught.value)
+
+    def test_what_was_said_elsewhere_or_equally_is_no_fault(self):
+        document = Document("tickwork.toml", "[tickwork]\ntimezone = 'UTC'\nurl = 'memory://'\n")
+
+        note_late_settings(document, read(url="sqlite://"))
+
+        document.raise_faults()

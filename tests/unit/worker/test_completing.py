@@ -1,0 +1,111 @@
+import pytest
+
+from contract.builders import Hands, a_run, add, settled, the_run
+from tickwork._domain.outcome import Failed
+from tickwork._domain.status import RunStatus
+from tickwork._worker.completing import look_after
+from tickwork._worker.held import HeldRuns
+from tickwork._worker.keeping import LogKeeper
+from tickwork._worker.reporting import Reporter
+from tickwork._worker.stats import Stats
+from tickwork._worker.writer import Writer
+from tickwork.errors import StoreUnavailable
+from tickwork.events import Event, RunFailed, RunSucceeded
+from tickwork.events.bus import EventBus
+from tickwork.stores.memory import MemoryStore
+from tickwork.testing import ManualClock
+
+ROLLED_BACK = Failed("rolled back")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock):
+    return MemoryStore(clock)
+
+
+def claims(store, clock, count):
+    add(store, *(a_run(created_at=clock.now(), attempts_max=2) for _ in range(count)))
+    return Hands(store, clock).claim(count)
+
+
+def completing(claim, clock):
+    undone = settled(claim, ROLLED_BACK, now=clock.now())
+    return settled(claim, now=clock.now())._replace(undone=undone)
+
+
+class TestLookingAfter:
+    """A run that its handler completed is gone; one that is still there was rolled back."""
+
+    def test_plain_steps_are_left_alone(self, store, clock):
+        steps = [settled(claim) for claim in claims(store, clock, 2)]
+
+        assert look_after(store, steps) == (steps, ())
+
+    def test_each_is_what_it_really_was(self, store, clock):
+        landed, undone, plain = claims(store, clock, 3)
+        store.complete(landed, now=clock.now())
+        steps = [completing(landed, clock), completing(undone, clock), settled(plain)]
+
+        looked = look_after(store, steps)
+
+        assert [step.claim for step in looked.landed] == [landed]
+        assert [step.claim for step in looked.unwritten] == [undone, plain]
+        assert [step.to_status for step in looked.unwritten] == ["failed", "completed"]
+        assert all(step.undone is None for step in (*looked.landed, *looked.unwritten))
+
+
+class TestWriting:
+    """A worker writes what is left to be written, once, and tells what really happened."""
+
+    @pytest.fixture
+    def told(self):
+        return []
+
+    @pytest.fixture
+    def writer(self, store, clock, told):
+        bus = EventBus()
+        bus.subscribe(Event, lambda event: told.append(type(event)))
+        return Writer(
+            store=store,
+            clock=clock,
+            held=HeldRuns(),
+            reporter=Reporter(bus=bus, stats=Stats()),
+            keeper=LogKeeper(now=clock.now),
+            batch=100,
+        )
+
+    def test_committed_and_rolled_back(self, store, clock, writer, told):
+        landed, undone = claims(store, clock, 2)
+        store.complete(landed, now=clock.now())
+        writer.done.extend([completing(landed, clock), completing(undone, clock)])
+
+        assert writer.write() == 2
+
+        assert the_run(store, landed).status is RunStatus.COMPLETED
+        assert the_run(store, undone).status is RunStatus.FAILED
+        assert told == [RunSucceeded, RunFailed]
+        assert store.list_jobs()[0].failures == 1
+
+    def test_while_the_database_is_away_nothing_is_decided(
+        self, store, clock, writer, told, monkeypatch
+    ):
+        [claim] = claims(store, clock, 1)
+        store.complete(claim, now=clock.now())
+        writer.done.append(completing(claim, clock))
+
+        def gone(_):
+            raise StoreUnavailable("memory://", "gone")
+
+        with monkeypatch.context() as away:
+            away.setattr(store, "after_complete", gone)
+            with pytest.raises(StoreUnavailable):
+                writer.write()
+        assert len(writer) == 1
+
+        assert writer.write() == 1
+        assert told == [RunSucceeded]
