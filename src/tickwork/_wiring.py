@@ -1,26 +1,26 @@
 """Who works with whom: the only place that knows every part of a worker."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from tickwork._client.catalog import Catalog
 from tickwork._define.resolve import Construct
 from tickwork._domain.identity import WorkerId
-from tickwork._domain.lease import LEASE_DEFAULT
-from tickwork._kernel.clock import Clock
+from tickwork._kernel.clock import Clock, StoreClock
 from tickwork._kernel.ids import new_id
 from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
+from tickwork._upkeep.upkeep import Part, Upkeep
 from tickwork._worker.attempts import Attempts
+from tickwork._worker.cancels import Cancels
 from tickwork._worker.desk import HeldDesk
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
-from tickwork._worker.making import AsyncMaker, Maker
+from tickwork._worker.making import AsyncMaker, Hands, Maker
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.pump import Lane, Pump
 from tickwork._worker.reporting import Reporter
@@ -63,22 +63,15 @@ def assembled(
     attempts = Attempts(
         clock=clock, desk=HeldDesk(store=store, clock=clock, held=held), bus=bus, find=known.find
     )
-    maker = Maker(
-        clock=clock,
-        attempts=attempts,
-        held=held,
-        writer=writer,
-        engine=lambda: InlineEngine(clock=clock, construct=construct),
-    )
+    hands = Hands(clock=clock, attempts=attempts, held=held, writer=writer)
+    maker = Maker(hands, engine=lambda: InlineEngine(clock=clock, construct=construct))
     threads = ThreadEngine(
         slots=options.threads, make=maker.make, call=wake.call, done=writer.done.__len__
     )
     loop_maker = AsyncMaker(
-        attempts=attempts,
-        held=held,
-        writer=writer,
+        hands,
         attempt=lambda *told: attempt_on_loop(*told, construct=construct()),
-        stop=lambda run_id: loop.cancel(run_id),  # noqa: PLW0108  # it is made below
+        stop=lambda claim: loop.cancel(claim),  # noqa: PLW0108  # it is made below
     )
     loop = AsyncEngine(
         slots=options.coroutines, make=loop_maker.make, call=wake.call, done=writer.done.__len__
@@ -87,16 +80,39 @@ def assembled(
         Lane(threads, partial(known.names, is_async=False), lambda: maker.mean.seconds),
         Lane(loop, partial(known.names, is_async=True), lambda: loop_maker.mean.seconds),
     ]
-    reaper = Reaper(store=store, clock=clock, crashes_max=known.crashes_max, me=me)
+    reaper = Reaper(
+        store=store,
+        clock=clock,
+        crashes_max=known.crashes_max,
+        me=me,
+        patience=known.pace_longest,
+    )
     started_at = clock.now()
 
-    def upkeep() -> bool:
-        catalog.refresh()
-        known.look()
-        reaper.release_dead(but={worker_id})
+    def reap() -> bool:
         taken_back = reaper.reap()
         reporter.recorded(taken_back, lost=(), at=clock.now())
-        return bool(taken_back) | bool(store.sweep(now=clock.now(), limit=SWEEP_MAX))
+        return bool(taken_back)
+
+    def came_back() -> None:
+        if isinstance(clock, StoreClock):
+            clock.forget()  # it may be another server
+
+    upkeep = Upkeep(
+        [
+            Part(
+                "The look at the clock", clock.keep if isinstance(clock, StoreClock) else _nothing
+            ),
+            Part("The look for cancels", Cancels(store=store, held=held, clock=clock).look),
+            Part("The log", writer.keep_log),
+            Part("The catalog", catalog.refresh),
+            Part("The look for jobs", known.look),
+            Part("The look for dead workers", partial(reaper.release_dead, but={worker_id})),
+            Part("The reaper", reap),
+            Part("The sweeper", lambda: store.sweep(now=clock.now(), limit=SWEEP_MAX)),
+        ],
+        clock=clock,
+    )
 
     def register(running: int) -> None:
         store.beat_worker(
@@ -116,17 +132,8 @@ def assembled(
             )
         )
 
-    def lease_of(job: str) -> timedelta:
-        return known.lease_by_job().get(job, LEASE_DEFAULT.length)
-
     def watch() -> bool:
-        """Tell what took too long; whether one has ignored that for too long."""
-        now, grace = clock.monotonic(), options.timeout_grace.total_seconds()
-        for run in held.snapshot():
-            if run.deadline is not None and now >= run.deadline:
-                run.is_canceled = True
-                if now >= run.deadline + grace:
-                    stats.is_stuck = True
+        stats.is_stuck = hands.watch(options.timeout_grace) or stats.is_stuck
         return stats.is_stuck
 
     parts = Parts(
@@ -147,12 +154,16 @@ def assembled(
                 wake=wake,
                 batch=options.batch,
                 ahead=options.ahead,
+                unwritten_max=options.unwritten_max,
+                give_back=hands.give_back,
+                came_back=came_back,
             )
             for number in range(pumps)
         ],
         writer=writer,
         held=held,
-        heartbeat=Heartbeat(store=store, held=held, clock=clock, lease_of=lease_of),
+        heartbeat=Heartbeat(store=store, held=held, clock=clock, lease_of=known.lease_of),
+        beat_pace=known.pace_shortest,
         timer=Timer(
             store=store,
             clock=clock,
@@ -160,13 +171,19 @@ def assembled(
             next_firing_at=ticker.next_at,
             reporter=reporter,
         ),
-        upkeep=upkeep,
+        upkeep=upkeep.step,
+        was_away=reaper.was_away,
         register=register,
         leave=lambda: store.remove_worker(worker_id),
-        give_back=maker.give_back,
+        give_back=hands.give_back,
+        leaving=hands.leave,
         watch=watch,
         listener=store.listen(),
         wake=wake,
         timer_wake=timer_wake,
     )
     return Worker(parts)
+
+
+def _nothing() -> None:
+    pass

@@ -1,6 +1,5 @@
 """The application: settings in, wired services out."""
 
-import logging
 import sys
 import threading
 import time
@@ -40,6 +39,7 @@ from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
 from tickwork._kernel.loop import Loop
 from tickwork._kernel.processes import ThisProcess
+from tickwork._kernel.signals import stopping_on_signals
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
 from tickwork._wiring import assembled
@@ -535,9 +535,15 @@ class Tickwork:
             services = self._services
             services.catalog.refresh()
             services.known.look()
-            logging.getLogger().addHandler(services.keeper)
-            self._worker = services.worker(options or WorkerOptions())
-        self._worker.start()
+            worker = services.worker(options or WorkerOptions())
+            self._worker = worker  # before it starts: somebody may stop it meanwhile
+            services.keeper.listen()
+            try:
+                worker.start()
+            except BaseException:
+                self._worker = None
+                services.keeper.listen(is_on=False)
+                raise
 
     def stop(self) -> None:
         """Let the worker take no new work. Returns at once; what runs may end."""
@@ -545,19 +551,31 @@ class Tickwork:
         if worker is not None:
             worker.stop()
 
-    def join(self) -> None:
-        """Wait until the worker was stopped and has ended."""
-        worker = self._worker
+    def join(self) -> int:
+        """Wait until the worker was stopped and has ended.
+
+        Returns how many attempts go on all the same: threads that nothing can end. Their
+        runs were given back.
+        """
+        with self._starting:
+            worker = self._worker
         if worker is None:
-            return
+            return 0
         worker.join()
-        logging.getLogger().removeHandler(self._services.keeper)
-        self._worker = None
+        with self._starting:
+            if self._worker is worker:
+                self._worker = None
+                self._services.keeper.listen(is_on=False)
+        return worker.left_behind
 
     def forever(self, poll: Length = 0.2, **options: Any) -> None:
-        """Work until :meth:`stop` is called, from a handler, a signal or another thread."""
-        self.start(WorkerOptions(poll=as_duration(poll), **options))
-        self.join()
+        """Work until :meth:`stop` is called, from a handler, a signal or another thread.
+
+        In the main thread SIGTERM and SIGINT stop it; the second one ends the process.
+        """
+        with stopping_on_signals(self.stop):
+            self.start(WorkerOptions(poll=as_duration(poll), **options))
+            self.join()
 
     @contextmanager
     def running(self, options: WorkerOptions | None = None) -> Iterator[Self]:

@@ -274,6 +274,16 @@ class TestRulesOfAnotherVersion:
 
         assert app.run() == 1
 
+    def test_whoever_waits_for_the_next_firing_rests_all_the_same(self, app, clock):
+        clock.advance(hours=1)
+        timer = app._services.timer
+        rests = []
+        for _ in range(10):
+            timer.step()
+            rests.append(timer.seconds_left(1.0))
+
+        assert rests[-1] >= 0.5
+
     def test_what_needs_the_rule_says_so(self, app):
         with pytest.raises(InvalidSchedule, match="newer version"):
             app.schedules.preview("digest")

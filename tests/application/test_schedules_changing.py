@@ -319,6 +319,27 @@ class TestWaking:
 
         assert [row.spec.name for row in told] == ["files"] * 4
 
+    @pytest.mark.parametrize("change", ["add", "register", "update", "resume", "resume a queue"])
+    def test_other_processes_hear_of_it_too(self, app, make_app, sync, change):
+        def register(name="files", every="1h"):
+            app.schedules.register("acme", name, MIDNIGHT, every, sync)
+
+        register()
+        app.schedules.pause("files", tenant="acme")
+        app.pause(queue="slow")
+        listener = make_app()._services.store.listen()
+        listener.wait(0)
+        {
+            "add": lambda: register("other"),
+            "register": lambda: register(every="2h"),
+            "update": lambda: app.schedules.update("files", tenant="acme", priority=3),
+            "resume": lambda: app.schedules.resume("files", tenant="acme"),
+            "resume a queue": lambda: app.resume(queue="slow"),
+        }[change]()
+
+        assert listener.wait(10)
+        listener.close()
+
     def test_not_of_what_stays_as_it_was(self, app, sync, told, clock):
         app.schedules.register("acme", "files", MIDNIGHT, "1h", sync)
         told.clear()

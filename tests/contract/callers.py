@@ -66,10 +66,21 @@ class SqliteCaller(Caller):
         self.connection.execute(NEW_ORDER)
 
     def commit(self) -> None:
-        self.connection.commit()
+        if self.is_by_hand:
+            self.connection.execute("COMMIT")
+        else:
+            self.connection.commit()
 
     def roll_back(self) -> None:
-        self.connection.rollback()
+        if self.is_by_hand:
+            self.connection.execute("ROLLBACK")
+        else:
+            self.connection.rollback()
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether commit() and rollback() do nothing at all."""
+        return getattr(self.connection, "autocommit", False) is True
 
     def orders(self) -> int:
         assert isinstance(self.store, SqliteStore)

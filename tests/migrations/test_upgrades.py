@@ -29,13 +29,13 @@ from tickwork.stores import Store, open_store
 from tickwork.stores._sql import migrate
 from tickwork.stores._sql.migrate import Migration, check_version
 from tickwork.stores.contract import LogLine
-from tickwork.stores.postgres import store as postgres_store
+from tickwork.stores.postgres import schema as postgres_schema
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite import store as sqlite_store
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
-MODULES: dict[str, Any] = {"sqlite": sqlite_store, "postgres": postgres_store}
+MODULES: dict[str, Any] = {"sqlite": sqlite_store, "postgres": postgres_schema}
 NOW = migrate.SCHEMA_VERSION
 NEXT = NOW + 1
 STEP = Migration(NEXT, ["ALTER TABLE tickwork_job ADD COLUMN colour TEXT"])

@@ -37,8 +37,12 @@ class Desk(Protocol):
         """Whether the run was completed under this claim, for everybody to see."""
         ...
 
-    def is_canceled(self, run_id: RunId) -> bool:
-        """Whether somebody asked that this run be stopped."""
+    def shall_stop(self, claim: Claim) -> bool:
+        """Whether this attempt shall stop, for whatever reason."""
+        ...
+
+    def is_canceled(self, claim: Claim) -> bool:
+        """Whether somebody asked that this run be stopped: it gets no other attempt."""
         ...
 
 
@@ -140,7 +144,7 @@ class RunContext:
 
         A handler that returns after this was True has stopped: its run is canceled.
         """
-        self.has_seen_cancel = self.has_seen_cancel or self._desk.is_canceled(self.run_id)
+        self.has_seen_cancel = self.has_seen_cancel or self._desk.shall_stop(self._claim)
         return self.has_seen_cancel
 
     def progress(self, share: float, *, note: str = "") -> None:

@@ -65,13 +65,14 @@ class StoreClock:
         self._base = base
         self._every = every
         self._origin: tuple[datetime, float] | None = None
+        self._is_forgotten = False
 
     def now(self) -> datetime:
         """This moment, as the database would say."""
         origin = self._origin
         monotonic = self._base.monotonic()
-        if origin is None or monotonic - origin[1] >= self._every:
-            origin = self._origin = self._measured(origin)
+        if origin is None or self._is_forgotten or monotonic - origin[1] >= self._every:
+            origin = self._measure_anew()
             monotonic = self._base.monotonic()
         return origin[0] + timedelta(seconds=monotonic - origin[1])
 
@@ -79,7 +80,9 @@ class StoreClock:
     def is_stale(self) -> bool:
         """Whether the next look asks the database."""
         origin = self._origin
-        return origin is None or self._base.monotonic() - origin[1] >= self._every
+        if origin is None or self._is_forgotten:
+            return True
+        return self._base.monotonic() - origin[1] >= self._every
 
     def monotonic(self) -> float:
         """As the machine's."""
@@ -87,7 +90,22 @@ class StoreClock:
 
     def forget(self) -> None:
         """Measure anew at the next look: after a reconnect it may be another server."""
-        self._origin = None
+        self._is_forgotten = True
+
+    def keep(self) -> None:
+        """Measure when the last measurement is half as old as it may be.
+
+        For a thread that has the time: nobody else then waits for the database.
+        """
+        origin = self._origin
+        is_fresh = origin is not None and self._base.monotonic() - origin[1] < self._every / 2
+        if self._is_forgotten or not is_fresh:
+            self._measure_anew()
+
+    def _measure_anew(self) -> tuple[datetime, float]:
+        self._is_forgotten = False
+        origin = self._origin = self._measured(self._origin)
+        return origin
 
     def _measured(self, before: tuple[datetime, float] | None) -> tuple[datetime, float]:
         sent = self._base.monotonic()

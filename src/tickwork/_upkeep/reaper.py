@@ -12,22 +12,43 @@ from tickwork._kernel.processes import ThisProcess, is_gone
 from tickwork.stores.contract import Expired, Store, WorkerRow
 
 REAP_MAX: Final = 500
+FORGET_AFTER: Final = 3.0
+"""Seconds after which a dead worker's row is removed: by then its last words have come."""
 _log: Final = logging.getLogger("tickwork.upkeep")
 
 
 class Reaper:
-    """Takes back what dead workers held."""
+    """Takes back what dead workers held.
+
+    After the database was away it waits for ``patience``, so that whoever was cut off from it
+    too can say that it still lives.
+    """
 
     def __init__(
-        self, *, store: Store, clock: Clock, crashes_max: Callable[[str], int], me: ThisProcess
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        crashes_max: Callable[[str], int],
+        me: ThisProcess,
+        patience: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._store = store
         self._clock = clock
         self._crashes_max = crashes_max
         self._me = me
+        self._patience = patience
+        self._waits_until = 0.0
+        self._released: dict[WorkerId, float] = {}  # the dead, and when that was first seen
+
+    def was_away(self) -> None:
+        """The database could not be reached: what others have done meanwhile is not known."""
+        self._waits_until = self._clock.monotonic() + self._patience()
 
     def reap(self) -> list[Transition]:
         """Take back runs whose lease has ended."""
+        if self._clock.monotonic() < self._waits_until:
+            return []
         now = self._clock.now()
 
         def verdict(expired: Expired) -> Transition:
@@ -43,11 +64,11 @@ class Reaper:
 
     def release_dead(self, *, but: Collection[WorkerId] = ()) -> int:
         """End the leases of workers of this machine whose process is gone."""
-        released = 0
-        for worker in self._store.list_workers():
-            if worker.id not in but and self._is_dead(worker):
-                released += self.release(worker)
-        return released
+        return sum(
+            self.release(worker)
+            for worker in self._store.list_workers()
+            if worker.id not in but and self._is_dead(worker)
+        )
 
     def release_process(self, pid: int) -> int:
         """The same for a process of this machine that somebody saw die."""
@@ -58,10 +79,24 @@ class Reaper:
         )
 
     def release(self, worker: WorkerRow) -> int:
-        """End the leases of a worker that is known to be dead."""
+        """End the leases of a worker that is known to be dead.
+
+        A claim that it sent with its last breath may be committed after this. So its row
+        stays for a moment, and whoever comes by then ends its leases once more.
+        """
+        now = self._clock.monotonic()
+        seen_at = self._released.setdefault(worker.id, now)
         count = self._store.release_worker(worker.id, now=self._clock.now())
-        self._store.remove_worker(worker.id)
-        _log.warning("The worker %d on %s is gone; %d runs go on.", worker.pid, worker.host, count)
+        if seen_at == now or count:
+            _log.warning(
+                "The worker %d on %s is gone; %d of its runs go on elsewhere.",
+                worker.pid,
+                worker.host,
+                count,
+            )
+        if now - seen_at >= FORGET_AFTER:
+            self._store.remove_worker(worker.id)
+            del self._released[worker.id]
         return count
 
     def _is_dead(self, worker: WorkerRow) -> bool:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from tickwork._define.context import Desk, RunContext
@@ -10,6 +10,7 @@ from tickwork._define.definition import Definition
 from tickwork._domain.outcome import (
     SUCCEEDED,
     Canceled,
+    Crashed,
     Failed,
     Interrupted,
     Outcome,
@@ -18,7 +19,7 @@ from tickwork._domain.outcome import (
     Succeeded,
 )
 from tickwork._domain.retry import NO_RETRY, NoRetry
-from tickwork._domain.run import Claim
+from tickwork._domain.run import CRASHES_MAX, Claim
 from tickwork._domain.transitions import Transition, expiry, settle
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
@@ -96,9 +97,19 @@ class Attempts:
         started_at = None if isinstance(outcome, Skipped | PutOff) else begun.started_at
         return self._settled(begun.claim, begun.definition, outcome, started_at=started_at)
 
-    def give_back(self, claim: Claim, outcome: Interrupted) -> Transition:
+    def give_back(self, claim: Claim, outcome: Interrupted | Canceled) -> Transition:
         """The step of a claim that goes back without an attempt."""
         return self._settled(claim, None, outcome)
+
+    def timeout_of(self, claim: Claim) -> timedelta:
+        """How long an attempt at it may take."""
+        definition = self._find(claim.job)
+        timeout = None if definition is None else definition.spec.timeout
+        return timedelta(0) if timeout is None else timeout
+
+    def give_up(self, claim: Claim, outcome: Failed | Crashed) -> Transition:
+        """The step of an attempt whose end nobody will see."""
+        return self._settled(claim, self._find(claim.job), outcome)
 
     def _settled(
         self,
@@ -109,10 +120,11 @@ class Attempts:
         started_at: datetime | None = None,
     ) -> Transition:
         retry = NO_RETRY if definition is None else definition.spec.retry
+        crashes_max = CRASHES_MAX if definition is None else definition.spec.crashes_max
         if retry is not NO_RETRY and not isinstance(retry, NoRetry):
             # Whoever dispatched it may not have known the policy; the job itself does.
             claim = claim._replace(attempts_max=retry.attempts_max)
-        is_canceled = isinstance(outcome, Failed) and self._desk.is_canceled(claim.run_id)
+        is_canceled = isinstance(outcome, Failed | Crashed) and self._desk.is_canceled(claim)
         return settle(
             claim,
             outcome,
@@ -120,6 +132,7 @@ class Attempts:
             retry=retry,
             random=self._chance(),
             started_at=started_at,
+            crashes_max=crashes_max,
             is_cancel_requested=is_canceled,
         )
 

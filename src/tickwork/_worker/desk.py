@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tickwork._domain.identity import RunId
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.clock import Clock
@@ -42,12 +41,16 @@ class StoreDesk:
             return False
         return run.status is RunStatus.COMPLETED and run.token == claim.token
 
-    def is_canceled(self, run_id: RunId) -> bool:
+    def shall_stop(self, claim: Claim) -> bool:
         """Whether somebody asked that this run be stopped, or it is no longer ours."""
-        run = self._store.get_run(run_id)
-        if self._heartbeat is not None and self._heartbeat.is_lost(run_id, found=run):
+        run = self._store.get_run(claim.run_id)
+        if self._heartbeat is not None and self._heartbeat.is_lost(claim.run_id, found=run):
             return True
         return run is not None and run.cancel_requested_at is not None
+
+    def is_canceled(self, claim: Claim) -> bool:
+        """Whether it gets no other attempt: for whoever makes one at a time, the same."""
+        return self.shall_stop(claim)
 
 
 class HeldDesk(StoreDesk):
@@ -57,7 +60,12 @@ class HeldDesk(StoreDesk):
         super().__init__(store=store, clock=clock)
         self._held = held
 
-    def is_canceled(self, run_id: RunId) -> bool:
-        """Whether somebody asked that this run be stopped, or it is no longer ours."""
-        run = self._held.get(run_id)
-        return run is None or run.is_canceled
+    def shall_stop(self, claim: Claim) -> bool:
+        """Whether its attempt shall stop: canceled, lost, too late, or the worker leaves."""
+        run = self._held.of(claim)
+        return run is None or run.is_told
+
+    def is_canceled(self, claim: Claim) -> bool:
+        """Whether somebody asked that this run be stopped: it gets no other attempt."""
+        run = self._held.of(claim)
+        return run is not None and run.is_canceled

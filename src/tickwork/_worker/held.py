@@ -6,22 +6,52 @@ from threading import Lock
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Claim
-from tickwork.stores.contract import Held
 
 
 class HeldRun:
     """One claim in our hands. Written by its engine and by the heartbeat, each its own part."""
 
-    __slots__ = ("claim", "deadline", "extended_at", "is_canceled", "is_lost", "started_at", "stop")
+    __slots__ = (
+        "_word",
+        "claim",
+        "deadline",
+        "extended_at",
+        "is_canceled",
+        "is_lost",
+        "is_told",
+        "started_at",
+        "stop",
+    )
 
     def __init__(self, claim: Claim, extended_at: float) -> None:
         self.claim = claim
         self.extended_at = extended_at  # monotonic, before the request was sent
         self.started_at: datetime | None = None
         self.deadline: float | None = None  # monotonic
-        self.is_canceled: bool = False
+        self.is_canceled: bool = False  # somebody asked for it
         self.is_lost: bool = False
+        self.is_told: bool = False  # its attempt shall stop, for whatever reason
         self.stop: Callable[[], None] | None = None  # how its engine can end it, if it can
+        self._word = [None]
+
+    def has_the_word(self) -> bool:
+        """Whether the caller may say what came of it: the first who asks, and nobody after."""
+        try:
+            self._word.pop()  # atomic, where a look and a change would not be
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether somebody has said what came of it."""
+        return not self._word
+
+    def tell(self) -> None:
+        """Let its attempt know that it shall stop; end it, where its engine can."""
+        self.is_told = True
+        if self.stop is not None:
+            self.stop()
 
 
 class HeldRuns:
@@ -44,9 +74,10 @@ class HeldRuns:
         """One of them; None when it is no longer ours."""
         return self._runs.get(run_id)
 
-    def drop(self, run_id: RunId) -> HeldRun | None:
-        """Let go of one."""
-        return self._runs.pop(run_id, None)
+    def of(self, claim: Claim) -> HeldRun | None:
+        """What is held under this very claim; None when it is not, or no longer."""
+        run = self._runs.get(claim.run_id)
+        return run if run is not None and run.claim.token == claim.token else None
 
     def drop_all(self, claims: Iterable[Claim]) -> None:
         """Let go of those of these that were not claimed anew meanwhile."""
@@ -61,31 +92,16 @@ class HeldRuns:
         with self._lock:
             return list(self._runs.values())
 
-    def held(self) -> list[Held]:
-        """The same for a heartbeat."""
-        return [
-            Held(run.claim.run_id, run.claim.token, run.started_at)
-            for run in self.snapshot()
-            if not run.is_lost
-        ]
-
-    def extended(self, *, at: float) -> None:
-        """Note that a heartbeat that was sent at this moment has landed."""
-        for run in self.snapshot():
-            run.extended_at = max(run.extended_at, at)
-
     def revoke(self, run_id: RunId) -> None:
         """Another worker has it, or may have: stop our attempt."""
         run = self._runs.get(run_id)
         if run is not None and not run.is_lost:
-            run.is_lost = run.is_canceled = True
-            if run.stop is not None:
-                run.stop()
+            run.is_lost = True
+            run.tell()
 
     def cancel(self, run_id: RunId) -> None:
         """Somebody asked that it be stopped."""
         run = self._runs.get(run_id)
         if run is not None and not run.is_canceled:
             run.is_canceled = True
-            if run.stop is not None:
-                run.stop()
+            run.tell()

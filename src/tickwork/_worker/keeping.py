@@ -1,7 +1,7 @@
 """Log records that are made during an attempt, kept with the run."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from threading import Lock
@@ -38,15 +38,16 @@ class LogKeeper(logging.Handler):
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Keep what is logged in the block, by whatever logger. Several may overlap."""
-        self._listen(1)
+        self.listen()
         try:
             yield
         finally:
-            self._listen(-1)
+            self.listen(is_on=False)
 
-    def _listen(self, more: int) -> None:
+    def listen(self, *, is_on: bool = True) -> None:
+        """Begin to keep what is logged, or end it. Each beginning has its own end."""
         with self._guard:
-            self._listeners += more
+            self._listeners += 1 if is_on else -1
             root = logging.getLogger()
             (root.addHandler if self._listeners else root.removeHandler)(self)
 
@@ -73,6 +74,12 @@ class LogKeeper(logging.Handler):
             lines = self._lines.setdefault(ctx.run_id, [])
             if len(lines) < self._lines_max:
                 lines.append(line)
+
+    def put_back(self, taken: Mapping[RunId, list[LogLine]]) -> None:
+        """Keep what could not be written for the next time, as far as there is room."""
+        with self._guard:
+            for run_id, lines in taken.items():
+                self._lines[run_id] = (lines + self._lines.get(run_id, []))[: self._lines_max]
 
     def take(self) -> dict[RunId, list[LogLine]]:
         """Everything that was kept since the last time."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from tickwork._define.definition import Definition
 from tickwork._define.registry import Registry
 from tickwork._domain.job import JobSpec
-from tickwork._domain.lease import LEASE_DEFAULT
+from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.run import CRASHES_MAX
 from tickwork._domain.status import Phase
 
@@ -93,6 +93,14 @@ class KnownJobs:
         """How long the leases of this job's runs are."""
         return self._lease_by_job.get(job, LEASE_DEFAULT.length)
 
+    def pace_shortest(self) -> float:
+        """Seconds between two beats of the shortest lease that a run of ours may have."""
+        return _pace(min([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
+
+    def pace_longest(self) -> float:
+        """The same of the longest."""
+        return _pace(max([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
+
     def crashes_max(self, name: str) -> int:
         """How many crashes a run of this job may have."""
         spec = self._specs.get(name)
@@ -116,3 +124,7 @@ class KnownJobs:
             for name, spec in self._specs.items()
             if spec.lease != LEASE_DEFAULT
         }
+
+
+def _pace(length: timedelta) -> float:
+    return Lease(length).beat_every.total_seconds()

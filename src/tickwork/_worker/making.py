@@ -1,5 +1,6 @@
 """Attempts as engines make them: begun, driven, settled, handed over."""
 
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -9,21 +10,34 @@ from typing import Final
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
-from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import Canceled, Interrupted, Outcome
+from tickwork._domain.outcome import (
+    Canceled,
+    Failed,
+    Interrupted,
+    Outcome,
+    outcome_of_exception,
+)
 from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import Clock
-from tickwork._worker.attempts import Attempts
+from tickwork._worker.attempts import Attempts, Begun
 from tickwork._worker.held import HeldRun, HeldRuns
 from tickwork._worker.once import InlineAttempt
 from tickwork._worker.writer import Writer
+from tickwork.errors import AttemptTimeout
 
-AsyncAttempt = Callable[[Definition, RunContext, timedelta | None], Awaitable[Outcome | None]]
+EndedBy = Callable[[BaseException], Outcome]
+"""What it means that a coroutine was cancelled."""
+
+AsyncAttempt = Callable[[Definition, RunContext, timedelta | None, EndedBy], Awaitable[Outcome]]
 """Makes one attempt on a loop, within this time."""
 
 SHARE: Final = 0.05
 """How much one attempt counts in the mean: twenty of them make it."""
+
+STOPPED: Final = "The worker was stopped while it ran."
+
+_log: Final = logging.getLogger("tickwork.worker")
 
 
 class Mean:
@@ -40,52 +54,129 @@ class Mean:
         self.seconds = seconds if not before else before + SHARE * (seconds - before)
 
 
-class Maker:
-    """Makes attempts in the thread that calls it."""
+class Hands:
+    """What every way to make an attempt shares: whether it may begin, and where its step goes."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        attempts: Attempts,
-        held: HeldRuns,
-        writer: Writer,
-        engine: Callable[[], InlineAttempt],
-    ) -> None:
+    def __init__(self, *, clock: Clock, attempts: Attempts, held: HeldRuns, writer: Writer) -> None:
         self._clock = clock
         self._attempts = attempts
         self._held = held
         self._writer = writer
+        self._is_leaving = False
+
+    def find(self, claim: Claim) -> HeldRun | None:
+        """What is held under this claim, if an attempt may be made of it."""
+        run = self._held.of(claim)
+        if run is None or run.is_settled:
+            return None  # it was given back before it began
+        if run.is_lost:
+            self._held.drop_all([claim])  # it was taken from us before it began
+            return None
+        if run.is_canceled:
+            outcome = Canceled("Somebody asked that it be stopped before it began.")
+            self._writer.put(run, self._attempts.give_back(claim, outcome))
+            return None
+        return run
+
+    def begin(self, claim: Claim, run: HeldRun) -> Begun | None:
+        """Begin its attempt; None when there is nothing to make, and that was handed over."""
+        begun = self._attempts.begin(claim)
+        if isinstance(begun, Transition):
+            self._writer.put(run, begun)
+            return None
+        timeout = begun.definition.spec.timeout
+        if timeout is not None:
+            run.deadline = self._clock.monotonic() + timeout.total_seconds()
+        run.started_at = begun.started_at
+        return begun
+
+    def end(self, begun: Begun, run: HeldRun, outcome: Outcome) -> None:
+        """Hand over what came of it. Should it have been lost, its token keeps it out."""
+        self._writer.put(run, self._attempts.end(begun, outcome))
+
+    def stumbled(self, claim: Claim, run: HeldRun, fault: BaseException) -> None:
+        """Hand over an attempt that we ourselves could not make."""
+        _log.error("%s: run %s could not be made.", claim.job, claim.run_id, exc_info=fault)
+        self.give_up(claim, run, _failed(fault))
+
+    def give_up(self, claim: Claim, run: HeldRun, outcome: Failed) -> None:
+        """Say that it failed, though its attempt may go on."""
+        step = self._attempts.give_up(claim, outcome)
+        self._writer.put(run, step._replace(started_at=run.started_at))
+
+    def give_back(self, claim: Claim, outcome: Interrupted) -> None:
+        """Hand over a claim without an attempt, or with one that nobody waits for any more."""
+        run = self._held.of(claim)
+        if run is None:
+            return
+        if run.is_lost:
+            self._held.drop_all([claim])
+            return
+        step = self._attempts.give_back(claim, outcome)
+        # In this order: what its attempt says, once it is told, counts no more.
+        self._writer.put(run, step._replace(started_at=run.started_at))
+        run.tell()
+
+    def leave(self) -> None:
+        """From here on, what is ended from outside is interrupted, and costs nothing."""
+        self._is_leaving = True
+
+    def ended_by(self, run: HeldRun, raised: BaseException) -> Outcome:
+        """What it means that an attempt was ended from outside."""
+        if run.is_canceled:
+            return Canceled("Somebody asked that it be stopped.")
+        if self._is_leaving or run.is_lost:
+            return Interrupted(STOPPED)
+        return _failed(raised)  # nobody but the handler itself can have done it
+
+    def watch(self, grace: timedelta) -> bool:
+        """Tell what took too long; whether one has ignored that for longer than ``grace``."""
+        now, is_stuck = self._clock.monotonic(), False
+        for run in self._held.snapshot():
+            deadline = run.deadline
+            if deadline is None or now < deadline or run.is_settled:
+                continue
+            run.is_told = True
+            if now >= deadline + grace.total_seconds():
+                is_stuck = True
+                self._given_up_late(run)
+        return is_stuck
+
+    def _given_up_late(self, run: HeldRun) -> None:
+        _log.error(
+            "%s: run %s ignores its timeout, and nothing can end it but the end of this process.",
+            run.claim.job,
+            run.claim.run_id,
+        )
+        spec_timeout = self._attempts.timeout_of(run.claim)
+        fault = AttemptTimeout(run.claim.run_id, timeout=spec_timeout)
+        self.give_up(run.claim, run, _failed(fault))
+
+
+class Maker:
+    """Makes attempts in the thread that calls it."""
+
+    def __init__(self, hands: Hands, *, engine: Callable[[], InlineAttempt]) -> None:
+        self._hands = hands
         self._engine = engine
         self._local = threading.local()
         self.mean = Mean()
 
     def make(self, claim: Claim) -> None:
         """Make one attempt; hand over its step."""
-        run = self._held.get(claim.run_id)
-        if run is None or run.is_lost:
-            return  # it was taken from us before it began
+        hands = self._hands
+        run = hands.find(claim)
+        if run is None:
+            return
         begun_at = time.perf_counter()
-        step = self._made(claim, run)
+        try:
+            begun = hands.begin(claim, run)
+            if begun is not None:
+                timeout = begun.definition.spec.timeout
+                hands.end(begun, run, self._own_engine()(begun.definition, begun.ctx, timeout))
+        except BaseException as fault:  # noqa: BLE001  # a claim must not be left behind
+            hands.stumbled(claim, run, fault)
         self.mean.add(time.perf_counter() - begun_at)
-        self._writer.done.append(step)
-
-    def give_back(self, claim: Claim, outcome: Interrupted) -> None:
-        """Hand over a claim without an attempt, or with one that is given up."""
-        run = self._held.get(claim.run_id)
-        if run is not None and not run.is_lost:
-            self._writer.done.append(self._attempts.give_back(claim, outcome))
-
-    def _made(self, claim: Claim, run: HeldRun) -> Transition:
-        begun = self._attempts.begin(claim)
-        if isinstance(begun, Transition):
-            return begun
-        run.started_at = begun.started_at
-        timeout = begun.definition.spec.timeout
-        if timeout is not None:
-            run.deadline = self._clock.monotonic() + timeout.total_seconds()
-        outcome = self._own_engine()(begun.definition, begun.ctx, timeout)
-        return self._attempts.end(begun, outcome)
 
     def _own_engine(self) -> InlineAttempt:
         engine: InlineAttempt | None = getattr(self._local, "engine", None)
@@ -95,45 +186,41 @@ class Maker:
 
 
 class AsyncMaker:
-    """Makes attempts on a loop. ``attempt`` answers None when it was ended from outside."""
+    """Makes attempts on a loop; ``stop`` ends one that is being made."""
 
     def __init__(
-        self,
-        *,
-        attempts: Attempts,
-        held: HeldRuns,
-        writer: Writer,
-        attempt: AsyncAttempt,
-        stop: Callable[[RunId], None],
+        self, hands: Hands, *, attempt: AsyncAttempt, stop: Callable[[Claim], None]
     ) -> None:
-        self._attempts = attempts
-        self._held = held
-        self._writer = writer
+        self._hands = hands
         self._attempt = attempt
         self._stop = stop
         self.mean = Mean()
 
     async def make(self, claim: Claim) -> None:
         """Make one attempt; hand over its step."""
-        run = self._held.get(claim.run_id)
-        if run is None or run.is_lost:
-            return  # it was taken from us before it began
-        begun_at = time.perf_counter()
-        begun = self._attempts.begin(claim)
-        if isinstance(begun, Transition):
-            self._writer.done.append(begun)
+        hands = self._hands
+        run = hands.find(claim)
+        if run is None:
             return
-        run.started_at = begun.started_at
-        run.stop = partial(self._stop, claim.run_id)
-        outcome = await self._attempt(begun.definition, begun.ctx, begun.definition.spec.timeout)
+        begun_at = time.perf_counter()
+        try:
+            begun = hands.begin(claim, run)
+            if begun is not None:
+                run.stop = partial(self._stop, claim)
+                if run.is_told:
+                    run.stop()  # somebody told it just before there was a way to
+                timeout = begun.definition.spec.timeout
+                ended_by = partial(hands.ended_by, run)
+                outcome = await self._attempt(begun.definition, begun.ctx, timeout, ended_by)
+                hands.end(begun, run, outcome)
+        except BaseException as fault:  # noqa: BLE001  # as above
+            hands.stumbled(claim, run, fault)
+        finally:
+            run.stop = None
         self.mean.add(time.perf_counter() - begun_at)
-        if outcome is None:
-            outcome = _ended_from_outside(run)
-        # Should it have been lost meanwhile, its token keeps this from landing.
-        self._writer.done.append(self._attempts.end(begun, outcome))
 
 
-def _ended_from_outside(run: HeldRun) -> Outcome:
-    if run.is_canceled:
-        return Canceled("Somebody asked that it be stopped.")
-    return Interrupted("The worker was stopped while it ran.")
+def _failed(raised: BaseException) -> Failed:
+    outcome = outcome_of_exception(raised)
+    assert isinstance(outcome, Failed), outcome
+    return outcome

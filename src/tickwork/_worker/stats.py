@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from threading import Lock
 
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.transitions import Transition
 
 
 class Stats:
-    """Counts what was recorded. Written by the pumps; a look is never far from the truth."""
+    """Counts what was recorded. Written by several threads, a batch at a time."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self.attempts = 0
         self.failures = 0
         self.lateness = timedelta(0)
@@ -18,11 +20,10 @@ class Stats:
 
     def add(self, steps: Iterable[Transition]) -> None:
         """Take in what was written."""
-        for step in steps:
-            if step.started_at is None:
-                continue
-            self.attempts += 1
-            if step.outcome is OutcomeKind.FAILED:
-                self.failures += 1
-            late = step.started_at - step.claim.due_at
-            self.lateness = max(self.lateness, late)
+        made = [step for step in steps if step.started_at is not None]
+        failures = sum(step.outcome is OutcomeKind.FAILED for step in made)
+        late = [step.started_at - step.claim.due_at for step in made if step.started_at is not None]
+        with self._lock:
+            self.attempts += len(made)
+            self.failures += failures
+            self.lateness = max([self.lateness, *late])

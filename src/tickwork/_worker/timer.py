@@ -6,10 +6,14 @@ from typing import Final
 
 from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import Clock
+from tickwork._worker.once import NextFiring
 from tickwork._worker.reporting import Reporter
+from tickwork._worker.wake import Backoff
 from tickwork.stores.contract import Store
 
 STAGE_MAX: Final = 5_000
+STUCK_FIRST: Final = 0.01
+"""Seconds to the next look when something is due that cannot be fired: another ticker has it."""
 
 
 class Timer:
@@ -21,27 +25,46 @@ class Timer:
         store: Store,
         clock: Clock,
         tick: Callable[[], TickPlan],
-        next_firing_at: Callable[[], datetime | None],
+        next_firing_at: NextFiring,
         reporter: Reporter,
+        longest: float = 1.0,
     ) -> None:
         self._store = store
         self._clock = clock
         self._tick = tick
         self._next_firing_at = next_firing_at
         self._reporter = reporter
+        self._is_moving = True
+        self._stuck = Backoff(STUCK_FIRST, longest)
 
     def step(self) -> bool:
         """Do what is due; whether runs became ready."""
         plan = self._tick()
         self._reporter.fired(plan, at=self._clock.now())
         staged = self._store.stage(now=self._clock.now(), limit=STAGE_MAX)
+        self._is_moving = bool(plan.moves or staged)
         return bool(plan.runs or staged)
 
     def seconds_left(self, longest: float) -> float:
-        """How long until the next is due, at most ``longest``."""
+        """How long until the next is due, at most ``longest``.
+
+        What is due already and did not move in the last step is another's, or nobody can
+        fire it: it must neither keep us busy nor hide what comes after it.
+        """
         now = self._clock.now()
         found = [self._next_firing_at(), self._store.next_due_at()]
-        due = [moment for moment in found if moment is not None]
-        if not due:
-            return longest
-        return min(max((min(due) - now).total_seconds(), 0.0), longest)
+        due_at = min((moment for moment in found if moment is not None), default=None)
+        if due_at is None or due_at > now:
+            self._stuck.reset()
+            return _between(now, due_at, longest)
+        if self._is_moving:
+            self._stuck.reset()
+            return 0.0
+        return min(self._stuck.seconds(), _between(now, self._later_than(now), longest))
+
+    def _later_than(self, now: datetime) -> datetime | None:
+        return self._next_firing_at(after=now)
+
+
+def _between(now: datetime, then: datetime | None, longest: float) -> float:
+    return longest if then is None else min((then - now).total_seconds(), longest)

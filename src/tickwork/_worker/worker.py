@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -13,20 +14,32 @@ from tickwork._kernel.clock import Clock
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.options import WorkerOptions
-from tickwork._worker.pump import Pump
+from tickwork._worker.pump import NOT_BEGUN, Pump
 from tickwork._worker.timer import Timer
 from tickwork._worker.wake import Backoff, Wake
 from tickwork._worker.writer import Writer
 from tickwork.engines.contract import Engine
-from tickwork.errors import StoreError
+from tickwork.errors import StoreBusy, StoreError, StoreUnavailable
 from tickwork.stores.contract import Listener
 
 _log: Final = logging.getLogger("tickwork.worker")
 
 UPKEEP_EVERY: Final = 1.0
 TIMER_LONGEST: Final = 1.0
-WATCH_EVERY: Final = 0.25
-LISTEN_FOR: Final = 1.0
+WATCH_EVERY: Final = 0.1
+LISTEN_FOR: Final = 0.5
+WRITE_EVERY: Final = 0.05
+"""Seconds after which outcomes are written while other claims still wait for their turn."""
+
+REGISTER_EVERY: Final = 10.0
+BEATS_IN_A_PACE: Final = 4
+INTERRUPT_SECONDS: Final = 2.0
+"""How long coroutines and processes that are ended may take to hand over what they came to."""
+
+WRITE_SECONDS: Final = 10.0
+"""How long the last outcomes may take to be written."""
+
+STOPPED: Final = Interrupted("The worker was stopped while it ran.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +53,14 @@ class Parts:
     writer: Writer
     held: HeldRuns
     heartbeat: Heartbeat
+    beat_pace: Callable[[], float]  # seconds between two beats of the shortest lease
     timer: Timer
     upkeep: Callable[[], bool]
+    was_away: Callable[[], None]
     register: Callable[[int], None]
     leave: Callable[[], None]
     give_back: Callable[[Claim, Interrupted], None]
+    leaving: Callable[[], None]
     watch: Callable[[], bool]
     listener: Listener | None
     wake: Wake
@@ -58,8 +74,11 @@ class Worker:
         self._parts = parts
         self._is_stopping = threading.Event()
         self._is_drained = threading.Event()
+        self._is_over = threading.Event()
+        self._pumping_threads: list[threading.Thread] = []
         self._threads: list[threading.Thread] = []
         self.started_at: datetime = parts.clock.now()
+        self.left_behind = 0  # attempts that go on though the worker has ended
 
     @property
     def is_stopping(self) -> bool:
@@ -67,19 +86,30 @@ class Worker:
         return self._is_stopping.is_set()
 
     def start(self) -> None:
-        """Start all threads."""
+        """Start all threads.
+
+        Raises:
+            StoreError: The database cannot be reached. Nothing was started.
+        """
         parts = self._parts
-        parts.register(0)
+        try:
+            parts.register(0)
+        except BaseException:
+            if parts.listener is not None:
+                parts.listener.close()
+            raise
         for engine in parts.engines:
             engine.start()
         for pump in parts.pumps:
             self._spawn(lambda pump=pump: self._pumping(pump), "pump")  # type: ignore[misc]
+        self._pumping_threads = list(self._threads)
         self._spawn(self._timing, "timer")
         self._spawn(self._beating, "heartbeat")
+        self._spawn(self._registering, "register")
         self._spawn(self._keeping_up, "upkeep")
         self._spawn(self._watching, "watch")
         if parts.listener is not None:
-            self._spawn(self._listening, "listener", is_daemon=True)
+            self._spawn(self._listening, "listener")
 
     def stop(self) -> None:
         """Take no new work; what runs may end. Returns at once."""
@@ -91,52 +121,65 @@ class Worker:
         """Wait for :meth:`stop`, then for the drain; give back the rest, and leave."""
         self._is_stopping.wait()
         parts = self._parts
-        for engine in parts.engines:
-            for claim in engine.take_back():
-                parts.give_back(claim, Interrupted("The worker was stopped before it began."))
-        parts.wake.call()
         self._wait_for_engines(parts.options.drain.total_seconds())
+        parts.leaving()
         for engine in parts.engines:
-            for claim in engine.interrupt():
-                parts.give_back(claim, Interrupted("The worker was stopped while it ran."))
+            self._give_back(engine.interrupt(), STOPPED)
+        parts.wake.call()
+        self._wait_for_engines(INTERRUPT_SECONDS, is_told=True)
+        for engine in parts.engines:
+            left = engine.unfinished()
+            self.left_behind += len(left)
+            self._give_back(left, STOPPED)
         self._is_drained.set()
         parts.wake.call()
+        self._wait_for_pumps()
+        self._is_over.set()
+        parts.wake.stop()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=2 * LISTEN_FOR)
         for engine in parts.engines:
             engine.stop()
-        parts.leave()
-        parts.wake.stop()
-        if parts.listener is not None:
-            parts.listener.close()
+        unwritten = len(parts.writer)
+        if unwritten:
+            # Our row stays: others see that this process is gone, and need not wait.
+            _log.error("%d outcomes could not be written; their runs are made again.", unwritten)
+            return
+        with suppress(StoreError):
+            parts.leave()
 
     # ------------------------------------------------------------ threads
 
-    def _spawn(self, work: Callable[[], None], name: str, *, is_daemon: bool = True) -> None:
-        thread = threading.Thread(target=work, name=f"tickwork-{name}", daemon=is_daemon)
-        if name != "listener":
-            self._threads.append(thread)
+    def _spawn(self, work: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=work, name=f"tickwork-{name}", daemon=True)
+        self._threads.append(thread)
         thread.start()
 
     def _pumping(self, pump: Pump) -> None:
         parts, options = self._parts, self._parts.options
         idle = Backoff(options.poll.total_seconds(), options.poll_idle.total_seconds())
-        # It ends when everything is drained and written.
-        while True:
+        # It ends when everything is drained and written, or it took too long.
+        while not self._is_over.is_set():
             since = parts.wake.seen()
             try:
                 is_busy = pump.step(may_claim=not self.is_stopping)
             except Exception:  # noqa: BLE001  # whatever it is, leases must not wait for it
                 _log.exception("A pump stumbled, and goes on.")
                 is_busy = False
-            if self._is_drained.is_set() and not len(parts.writer):
+            if self._is_drained.is_set() and not parts.writer.pending:
                 return
-            if is_busy or parts.wake.wait(since, idle.seconds()):
+            if is_busy or parts.wake.wait(since, self._idle_seconds(idle)):
                 idle.reset()
+
+    def _idle_seconds(self, idle: Backoff) -> float:
+        if self.is_stopping or any(engine.waiting for engine in self._parts.engines):
+            # Whoever finishes one and takes the next does not call us.
+            return WRITE_EVERY
+        return idle.seconds()
 
     def _timing(self) -> None:
         parts = self._parts
-        backoff = Backoff(0.05, 5.0)
+        backoff = Backoff(0.05, 2.0)
         # It ends when the worker is stopped.
         while not self.is_stopping:
             since = parts.timer_wake.seen()
@@ -145,39 +188,64 @@ class Worker:
                     parts.wake.call()
                 seconds = parts.timer.seconds_left(TIMER_LONGEST)
                 backoff.reset()
-            except StoreError as fault:
+            except (StoreUnavailable, StoreBusy) as fault:
                 _log.warning("Nothing was fired: %s", fault.what)
+                seconds = backoff.seconds()
+            except Exception:  # noqa: BLE001  # one bad tick must not be the last
+                _log.exception("A tick stumbled; the next one comes.")
                 seconds = backoff.seconds()
             parts.timer_wake.wait(since, seconds)
 
     def _beating(self) -> None:
         parts = self._parts
-        # It ends when nothing is held any more.
-        while not self._is_drained.wait(min(parts.heartbeat.pace(), 10.0)):
-            self._carefully(parts.heartbeat.step)
+        # It ends when nothing is held any more. Claims come at any time: it looks a few times
+        # for each beat that the shortest of all leases would need.
+        while not self._is_drained.wait(min(parts.beat_pace() / BEATS_IN_A_PACE, 1.0)):
+            self._carefully(parts.heartbeat.keep)
+            self._carefully(parts.heartbeat.let_go)
+
+    def _registering(self) -> None:
+        parts = self._parts
+        # It ends when everything is drained.
+        while not self._is_drained.wait(REGISTER_EVERY):
             self._carefully(lambda: parts.register(len(parts.held)))
 
     def _keeping_up(self) -> None:
         parts = self._parts
-        # It ends when the worker is stopped.
-        while not self._is_stopping.wait(UPKEEP_EVERY):
-            self._carefully(lambda: parts.wake.call() if parts.upkeep() else None)
+        is_away = False
+        # It ends when everything is drained: what handlers log is kept until then.
+        while not self._is_drained.wait(UPKEEP_EVERY):
+            try:
+                if parts.upkeep():
+                    parts.wake.call()
+                is_away = False
+            except (StoreUnavailable, StoreBusy) as fault:
+                if not is_away:
+                    _log.warning("No upkeep: %s", fault.what)
+                is_away = True
+                parts.was_away()
+            except Exception:  # noqa: BLE001  # as above
+                _log.exception("The upkeep stumbled, and goes on.")
 
     def _watching(self) -> None:
         # It ends when everything is drained.
         while not self._is_drained.wait(WATCH_EVERY):
-            if self._parts.watch():
-                self.stop()
+            self._carefully(lambda: self.stop() if self._parts.watch() else None)
 
     def _listening(self) -> None:
         parts = self._parts
         listener = parts.listener
         assert listener is not None, parts
-        # It ends when the worker is stopped.
+        # It ends when the worker is stopped, and lets go of what it alone uses.
         while not self.is_stopping:
-            if listener.wait(LISTEN_FOR):
-                parts.wake.call()
-                parts.timer_wake.call()
+            try:
+                if listener.wait(LISTEN_FOR):
+                    parts.wake.call()
+                    parts.timer_wake.call()
+            except Exception:  # noqa: BLE001  # without it, polling goes on
+                _log.exception("The listener stumbled, and goes on.")
+                self._is_stopping.wait(1.0)
+        listener.close()
 
     def _carefully(self, act: Callable[[], object]) -> None:
         try:
@@ -187,10 +255,47 @@ class Worker:
         except Exception:  # noqa: BLE001  # as above
             _log.exception("A part of the worker stumbled, and goes on.")
 
-    def _wait_for_engines(self, seconds: float) -> None:
-        deadline = self._parts.clock.monotonic() + seconds
+    # ------------------------------------------------------------ stopping
+
+    def _wait_for_engines(self, seconds: float, *, is_told: bool = False) -> None:
+        """Wait for attempts to end. What comes in meanwhile is given back.
+
+        A pump may have been claiming when it was told to stop.
+        """
+        engines, clock = self._parts.engines, self._parts.clock
+        deadline = clock.monotonic() + seconds
         # It ends at the deadline.
-        while any(engine.running for engine in self._parts.engines):
-            if self._parts.clock.monotonic() >= deadline:
+        while True:
+            for engine in engines:
+                self._give_back(engine.take_back(), NOT_BEGUN)
+            if not any(self._is_busy(engine, is_told=is_told) for engine in engines):
+                return
+            if clock.monotonic() >= deadline:
                 return
             self._is_drained.wait(0.02)
+
+    def _is_busy(self, engine: Engine, *, is_told: bool) -> bool:
+        if not is_told:
+            return bool(engine.running)
+        # What was given back already may take as long as it wants.
+        held = self._parts.held
+        runs = map(held.of, engine.unfinished())
+        return any(run is not None and not run.is_settled for run in runs)
+
+    def _wait_for_pumps(self) -> None:
+        clock = self._parts.clock
+        deadline = clock.monotonic() + WRITE_SECONDS
+        for thread in self._pumping_threads:
+            thread.join(timeout=max(deadline - clock.monotonic(), 0))
+        # A pump that was claiming until now has put it where nobody looks any more.
+        for engine in self._parts.engines:
+            self._give_back(engine.take_back(), NOT_BEGUN)
+        with suppress(StoreError):
+            while self._parts.writer.pending and clock.monotonic() < deadline:
+                self._parts.writer.write()
+
+    def _give_back(self, claims: Sequence[Claim], outcome: Interrupted) -> None:
+        for claim in claims:
+            self._parts.give_back(claim, outcome)
+        if claims:
+            self._parts.wake.call()

@@ -2,17 +2,19 @@
 
 import json
 import logging
-import signal
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from types import FrameType
+from functools import partial
 from typing import Any, Final
 
 import click
 
 from tickwork._kernel.durations import human_duration, parse_duration
+from tickwork._kernel.signals import stopping_on_signals
 from tickwork._worker.options import WorkerOptions
 from tickwork.app import Tickwork
 from tickwork.cli.loading import load_app
@@ -21,6 +23,8 @@ from tickwork.errors import TickworkError
 EXIT_FAILED: Final = 1
 EXIT_STUCK: Final = 70
 """The worker ended because a thread ignored its timeout: a supervisor starts it again."""
+SUPERVISOR_VARIABLE: Final = "TICKWORK_SUPERVISOR"
+PARENT_EVERY: Final = 0.5
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
@@ -79,8 +83,7 @@ def work(  # noqa: PLR0917  # click passes them by name
     if processes > 1:
         from tickwork.cli.supervising import supervise  # noqa: PLC0415  # few need it
 
-        arguments = [argument for argument in sys.argv[1:] if argument]
-        sys.exit(supervise(_app(ctx), arguments, processes=processes, drain=drain))
+        sys.exit(supervise(_app(ctx), sys.argv[1:], processes=processes, drain=drain))
     app = _app(ctx)
     options = WorkerOptions(queues=queues, threads=threads, coroutines=coroutines, drain=drain)
     with _refusals():
@@ -93,18 +96,52 @@ def work(  # noqa: PLR0917  # click passes them by name
 
 def _work(app: Tickwork, options: WorkerOptions) -> None:
     begun = time.monotonic()
-    app.start(options)
-    with _signals(app.stop):
-        app.join()
-    told = app.stats
+    told = _Told(app.stop)
+    with stopping_on_signals(told.stop):
+        app.start(options)
+        told.started()
+        left_behind = app.join()
+    stats = app.stats
     click.echo(
         f"Worked for {human_duration(timedelta(seconds=time.monotonic() - begun))}: "
-        f"{told.attempts} attempts, {told.failures} failed, "
-        f"started at most {human_duration(told.lateness)} late.",
+        f"{stats.attempts} attempts, {stats.failures} failed, "
+        f"started at most {human_duration(stats.lateness)} late.",
         err=True,
     )
-    if told.is_stuck:
-        sys.exit(EXIT_STUCK)
+    code = EXIT_STUCK if stats.is_stuck else 0
+    if left_behind:
+        # They would keep this process from ending, or fall over what ends around them.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+class _Told:
+    """A stop that may come before there is anything to stop."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._is_told = False
+        supervisor = os.environ.get(SUPERVISOR_VARIABLE)
+        if supervisor is not None:
+            parent = partial(self._watch, int(supervisor))
+            threading.Thread(target=parent, name="tickwork-parent", daemon=True).start()
+
+    def stop(self) -> None:
+        self._is_told = True
+        self._stop()
+
+    def started(self) -> None:
+        if self._is_told:
+            self._stop()
+
+    def _watch(self, supervisor: int) -> None:
+        """A worker ends with its supervisor: nobody else would end it."""
+        while os.getppid() == supervisor:
+            time.sleep(PARENT_EVERY)
+        self.stop()
 
 
 @cli.command()
@@ -154,26 +191,6 @@ class _refusals:  # noqa: N801  # reads as a sentence
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if isinstance(error, TickworkError):
             raise click.ClickException(str(error)) from error
-
-
-class _signals:  # noqa: N801  # reads as a sentence
-    """SIGTERM and SIGINT stop; the second one ends at once."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._told)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _told(self, number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        self._stop()
 
 
 def main() -> None:

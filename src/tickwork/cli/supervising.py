@@ -16,6 +16,8 @@ RESTART_FIRST: Final = 0.2
 RESTART_MAX: Final = 30.0
 STEADY_AFTER: Final = 60.0
 """A child that lived this long starts again at once."""
+ENDING_MAX: Final = 20.0
+"""Seconds that a worker has for its end after its drain."""
 
 _log: Final = logging.getLogger("tickwork.supervisor")
 
@@ -31,8 +33,15 @@ class Child:
         self.wait = RESTART_FIRST
 
     def start(self) -> None:
-        """Start the process. Spawned, not forked: it shares nothing with us."""
-        self.process = subprocess.Popen(self._command)  # noqa: S603  # our own command
+        """Start the process. Spawned, not forked: it shares nothing with us.
+
+        In a group of its own, so that Ctrl-C reaches it once, by way of us.
+        """
+        self.process = subprocess.Popen(  # noqa: S603  # our own command
+            self._command,
+            process_group=0,
+            env={**os.environ, "TICKWORK_SUPERVISOR": str(os.getpid())},
+        )
         self.started_at = time.monotonic()
 
     def died(self) -> int:
@@ -53,33 +62,41 @@ def supervise(app: Tickwork, arguments: list[str], *, processes: int, drain: tim
     for child in children:
         child.start()
     # It ends when it is told to.
-    while not stop.is_told:
+    while not stop.told:
         time.sleep(0.1)
         for child in children:
             _look_after(app, child)
+    told = stop.told
+    _tell(children, signal.SIGTERM)
+    deadline = time.monotonic() + drain.total_seconds() + ENDING_MAX
+    # It ends when all of them have, or at the deadline, or when it is told once more.
+    while time.monotonic() < deadline and stop.told == told:
+        if all(child.process is None or child.process.poll() is not None for child in children):
+            return 0
+        time.sleep(0.05)
+    _tell(children, signal.SIGKILL)
     for child in children:
-        if child.process is not None:
-            child.process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + drain.total_seconds() + 15
-    for child in children:
-        if child.process is not None:
-            try:
-                child.process.wait(max(deadline - time.monotonic(), 0))
-            except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
-                _release(app, child.process.pid)
+        if child.process is not None and child.process.wait() < 0:
+            _release(app, child.process.pid)
     return 0
 
 
+def _tell(children: list[Child], number: signal.Signals) -> None:
+    for child in children:
+        if child.process is not None and child.process.poll() is None:
+            child.process.send_signal(number)
+
+
 class _Stop:
+    """Counts how often we were told to stop."""
+
     def __init__(self) -> None:
-        self.is_told = False
+        self.told = 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._told)
 
     def _told(self, _number: int, _: FrameType | None) -> None:
-        self.is_told = True
+        self.told += 1
 
 
 def _look_after(app: Tickwork, child: Child) -> None:
@@ -115,8 +132,3 @@ def _for_one(arguments: list[str]) -> list[str]:
         elif not argument.startswith("--processes="):
             kept.append(argument)
     return kept
-
-
-def parent_is_gone(pid: int) -> bool:
-    """Whether the supervisor has ended: its children then end too."""
-    return os.getppid() != pid

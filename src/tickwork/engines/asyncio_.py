@@ -4,18 +4,26 @@ The loop runs in one thread. A coroutine that blocks it costs other coroutines, 
 """
 
 import asyncio
+import logging
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from typing import Final
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.resolve import Construct
-from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import Outcome, outcome_of_exception
+from tickwork._domain.outcome import Canceled, Failed, Outcome, outcome_of_exception
 from tickwork._domain.run import Claim
 from tickwork.engines.invoke import after_hooks, attempt, drive_attempt_async
 from tickwork.errors import AttemptTimeout
+
+STOP_SECONDS: Final = 2.0
+"""How long the end of the loop may take; a coroutine that blocks it is left behind."""
+
+_log: Final = logging.getLogger("tickwork.worker")
 
 
 class AsyncEngine:
@@ -35,11 +43,13 @@ class AsyncEngine:
         self._call = call
         self._done = done
         self._write_at = write_at
-        self._ready: list[Claim] = []
-        self._tasks: dict[RunId, asyncio.Task[None]] = {}
+        self._ready: deque[Claim] = deque()
+        self._tasks: dict[asyncio.Task[None], Claim] = {}
+        self._begun: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._is_interrupted = False
 
     @property
     def slots(self) -> int:
@@ -61,72 +71,105 @@ class AsyncEngine:
 
     def submit(self, claims: Sequence[Claim]) -> None:
         """Take these: they start in this order, as soon as there is room."""
-        with self._lock:
-            self._ready.extend(claims)
-        self._running_loop().call_soon_threadsafe(self._begin)
+        self._ready.extend(claims)
+        self._on_loop(self._begin)
 
     def take_back(self) -> list[Claim]:
         """Give back what has not started."""
-        with self._lock:
-            taken, self._ready = self._ready, []
-        return taken
+        taken: list[Claim] = []
+        while True:  # ends when the deque is empty: whoever fills it has been stopped
+            try:
+                taken.append(self._ready.popleft())
+            except IndexError:
+                return taken
 
-    def cancel(self, run_id: RunId) -> None:
+    def cancel(self, claim: Claim) -> None:
         """End one attempt: its coroutine gets a CancelledError."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel, run_id)
+        self._on_loop(lambda: self._cancel(claim))
 
     def interrupt(self) -> list[Claim]:
         """Cancel every attempt; what they come to is handed over as usual."""
-        for run_id in list(self._tasks):
-            self.cancel(run_id)
+        self._is_interrupted = True
+        if self._loop is not None:
+            self._on_loop(self._cancel_all)
         return []
 
-    def stop(self) -> None:
-        """End the loop."""
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout=5)
+    def unfinished(self) -> list[Claim]:
+        """The claims whose attempts are being made now."""
+        return list(self._tasks.values())
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._run, args=(self._loop,), name="tickwork-asyncio", daemon=True
-            )
-            self._thread.start()
-        return self._loop
+    def stop(self) -> None:
+        """End the loop, unless a coroutine blocks it."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self._is_interrupted = True
+        with suppress(RuntimeError):  # it is closed already
+            loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(timeout=STOP_SECONDS)
+
+    # ------------------------------------------------------------ the loop
+
+    def _on_loop(self, act: Callable[[], object]) -> None:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._loop,), name="tickwork-asyncio", daemon=True
+                )
+                self._thread.start()
+        with suppress(RuntimeError):  # the loop has ended: there is nothing left to act on
+            self._loop.call_soon_threadsafe(act)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
+            # What ignores its end is left behind, and says nothing about it.
+            for task in self._tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
 
     def _begin(self) -> None:
         """Start what there is room for. Called on the loop."""
         loop = asyncio.get_running_loop()
-        while self._ready and len(self._tasks) < self._slots:
-            with self._lock:
-                if not self._ready:
-                    return
-                claim = self._ready.pop(0)
+        while len(self._tasks) < self._slots and not self._is_interrupted:
+            try:
+                claim = self._ready.popleft()
+            except IndexError:
+                return
             task = loop.create_task(self._attempt(claim))
-            self._tasks[claim.run_id] = task
+            self._tasks[task] = claim
+            task.add_done_callback(self._ended)
 
     async def _attempt(self, claim: Claim) -> None:
-        try:
-            await self._make(claim)
-        finally:
-            del self._tasks[claim.run_id]
-            self._begin()
-            if not self._tasks or self._done() >= self._write_at:
-                self._call()
+        if self._is_interrupted:
+            self._ready.append(claim)  # for whoever takes it back
+            return
+        task = asyncio.current_task()
+        assert task is not None, claim
+        self._begun.add(task)
+        await self._make(claim)
 
-    def _cancel(self, run_id: RunId) -> None:
-        task = self._tasks.get(run_id)
-        if task is not None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        claim = self._tasks.pop(task)
+        self._begun.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            _log.error("%s: run %s was not handed over.", claim.job, claim.run_id)
+        self._begin()
+        if not self._tasks or self._done() >= self._write_at:
+            self._call()
+
+    def _cancel(self, claim: Claim) -> None:
+        for task in self._begun:
+            if self._tasks[task] is claim:
+                task.cancel()
+
+    def _cancel_all(self) -> None:
+        for task in self._begun:
             task.cancel()
 
 
@@ -134,22 +177,38 @@ async def attempt_on_loop(
     definition: Definition,
     ctx: RunContext,
     timeout: timedelta | None,  # noqa: ASYNC109  # as every engine has it
+    ended_by: Callable[[BaseException], Outcome],
     *,
     construct: Construct,
-) -> Outcome | None:
-    """Make one attempt on this loop; None when it was cancelled from outside."""
+) -> Outcome:
+    """Make one attempt on this loop; ``ended_by`` says what it means that it was cancelled."""
     steps = attempt(definition, ctx, construct=construct)
     seconds = None if timeout is None else timeout.total_seconds()
     try:
         async with asyncio.timeout(seconds) as limit:
-            return await drive_attempt_async(steps, ctx)
+            outcome = await drive_attempt_async(steps, ctx)
     except TimeoutError:
-        if not limit.expired() or timeout is None:
-            raise
-        failed = outcome_of_exception(AttemptTimeout(ctx.run_id, timeout=timeout))
-        return await drive_attempt_async(after_hooks(definition, ctx, failed), ctx)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        assert task is not None, ctx
+        return await _with_hooks(definition, ctx, _too_late(ctx, timeout))
+    except asyncio.CancelledError as raised:
+        outcome = ended_by(raised)
+        if isinstance(outcome, Canceled | Failed):
+            return await _with_hooks(definition, ctx, outcome)
+        return outcome
+    if limit.expired() and not isinstance(outcome, Failed):
+        return _too_late(ctx, timeout)  # it was told, and went on all the same
+    return outcome
+
+
+async def _with_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> Outcome:
+    """Call the hooks of an attempt that was ended from outside: its outcome stands."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
         task.uncancel()  # it was meant for the handler, not for us
-        return None
+    with suppress(asyncio.CancelledError):  # told twice: the hooks have had their chance
+        await drive_attempt_async(after_hooks(definition, ctx, outcome), ctx)
+    return outcome
+
+
+def _too_late(ctx: RunContext, timeout: timedelta | None) -> Outcome:
+    assert timeout is not None, ctx
+    return outcome_of_exception(AttemptTimeout(ctx.run_id, timeout=timeout))

@@ -7,7 +7,11 @@ from tickwork._domain.run import Claim
 
 
 class Engine(Protocol):
-    """Where attempts happen."""
+    """Where attempts happen.
+
+    Whoever made it has said where outcomes go. A claim that was submitted is handed over
+    once, or is given back by :meth:`take_back`, or is in :meth:`unfinished`.
+    """
 
     def start(self) -> None:
         """Be ready to take claims."""
@@ -37,7 +41,14 @@ class Engine(Protocol):
         ...
 
     def interrupt(self) -> list[Claim]:
-        """End what can be ended; return the claims whose attempts go on all the same."""
+        """End what can be ended; return the claims whose attempts go on all the same.
+
+        Returns at once: what was ended is handed over a moment later. Nothing starts any more.
+        """
+        ...
+
+    def unfinished(self) -> list[Claim]:
+        """The claims whose attempts are being made now."""
         ...
 
     def stop(self) -> None:

@@ -7,6 +7,8 @@ on a loop.
 
 import inspect
 import logging
+import sys
+import threading
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
@@ -69,10 +71,10 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
         for hook in options.before:
             yield _hook(hook, ctx)
         result = yield _handling(definition, ctx, construct)
-    except (KeyboardInterrupt, GeneratorExit):
+    except GeneratorExit:
         raise
     except BaseException as raised:  # a handler may raise anything
-        if _is_cancelling(raised):
+        if _is_ending(raised):
             raise
         error = raised
         outcome: Outcome = _masked(_failed(raised), definition, ctx)
@@ -109,10 +111,8 @@ def simple_attempt(
             return SUCCEEDED
         if inspect.isawaitable(result):
             result = wait(result)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as raised:  # a handler may raise anything
-        if _is_cancelling(raised):
+        if _is_ending(raised):
             raise
         return _masked(_failed(raised), definition, ctx)
     finally:
@@ -151,6 +151,8 @@ def drive_attempt(
                 value = call.function(*call.args, **call.kwargs)
                 if inspect.isawaitable(value):
                     value = wait(value)
+            except GeneratorExit:
+                call = steps.throw(RuntimeError("The handler raised GeneratorExit."))
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
                 call = steps.throw(raised)
             else:
@@ -173,6 +175,8 @@ async def drive_attempt_async(steps: Attempt, ctx: RunContext) -> Outcome:
                 value = call.function(*call.args, **call.kwargs)
                 if inspect.isawaitable(value):
                     value = await value
+            except GeneratorExit:
+                raise  # this coroutine itself is being closed
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
                 call = steps.throw(raised)
             else:
@@ -235,10 +239,10 @@ def _called(hooks: tuple[Hook, ...], *facts: Any) -> Generator[Call, Any, None]:
     for hook in hooks:
         try:
             yield _hook(hook, *facts)
-        except (KeyboardInterrupt, GeneratorExit):
+        except GeneratorExit:
             raise
         except BaseException as raised:
-            if _is_cancelling(raised):
+            if _is_ending(raised):
                 raise
             _log.exception("The hook %s failed; the outcome stands.", path_of(hook))
 
@@ -308,6 +312,17 @@ def _masked(outcome: Outcome, definition: Definition, ctx: RunContext) -> Outcom
     return outcome._replace(error=error, traceback=trace)
 
 
-def _is_cancelling(raised: BaseException) -> bool:
+def _is_ending(raised: BaseException) -> bool:
+    """Whether the process, the task or the engine ends, rather than this attempt fails."""
+    if isinstance(raised, Stopped):
+        return True
+    if isinstance(raised, KeyboardInterrupt):
+        # Ctrl-C reaches the main thread only. In another one it is what a handler raised.
+        return threading.current_thread() is threading.main_thread()
     # By name, so that whoever has no loop need not load one.
-    return isinstance(raised, Stopped) or type(raised).__name__ == "CancelledError"
+    return type(raised).__name__ == "CancelledError" and _is_on_loop()
+
+
+def _is_on_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None  # noqa: SLF001

@@ -1,10 +1,14 @@
 """Attempts in threads of this process: the engine for plain functions."""
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from tickwork._domain.run import Claim
+
+_log: Final = logging.getLogger("tickwork.worker")
 
 
 class ThreadEngine:
@@ -31,8 +35,10 @@ class ThreadEngine:
         self._ready: deque[Claim] = deque()
         self._condition = threading.Condition()
         self._idle = 0
+        self._alive = 0
+        self._names = 0
         self._is_stopped = False
-        self._threads: list[threading.Thread] = []
+        self._making: dict[int, Claim] = {}  # by thread
 
     @property
     def slots(self) -> int:
@@ -47,33 +53,41 @@ class ThreadEngine:
     @property
     def running(self) -> int:
         """How many attempts it is making."""
-        return len(self._threads) - self._idle
+        return self._alive - self._idle
 
     def start(self) -> None:
-        """Start the threads: at most as many as there are slots, each when first needed."""
+        """Nothing yet: each thread starts when it is first needed."""
 
     def submit(self, claims: Sequence[Claim]) -> None:
         """Take these: they start in this order, as soon as there is room."""
         self._ready.extend(claims)
         with self._condition:
             wanted = min(len(self._ready), self._slots) - self._idle
-            for _ in range(max(min(wanted, self._slots - len(self._threads)), 0)):
-                self._add_thread()
+            for _ in range(max(min(wanted, self._slots - self._alive), 0)):
+                if not self._add_thread():
+                    break
             if self._idle:
                 self._condition.notify(min(self._idle, len(self._ready)))
 
     def take_back(self) -> list[Claim]:
         """Give back what has not started."""
         taken: list[Claim] = []
-        while True:  # ends when the deque is empty: nobody adds to it any more
+        while True:  # ends when the deque is empty: whoever fills it has been stopped
             try:
                 taken.append(self._ready.popleft())
             except IndexError:
                 return taken
 
     def interrupt(self) -> list[Claim]:
-        """Threads cannot be ended from outside: they were told, and go on or not."""
-        return []
+        """Threads cannot be ended from outside: all that are being made go on."""
+        with self._condition:
+            self._is_stopped = True
+            self._condition.notify_all()
+        return self.unfinished()
+
+    def unfinished(self) -> list[Claim]:
+        """The claims whose attempts are being made now."""
+        return list(self._making.values())
 
     def stop(self) -> None:
         """Let the threads leave as soon as they are idle."""
@@ -81,35 +95,46 @@ class ThreadEngine:
             self._is_stopped = True
             self._condition.notify_all()
 
-    def _add_thread(self) -> None:
+    def _add_thread(self) -> bool:
         # Daemons: a handler that never returns must not keep a process that shall end.
-        thread = threading.Thread(
-            target=self._work, name=f"tickwork-{len(self._threads)}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
+        name = f"tickwork-{self._names}"
+        thread = threading.Thread(target=self._work, args=(self._names,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._alive:
+                raise
+            # The system has no more to give. Those that there are do the work.
+            _log.warning("Only %d of %d threads can be had.", self._alive, self._slots)
+            return False
+        self._names += 1
+        self._alive += 1
+        return True
 
-    def _work(self) -> None:
-        ready, make = self._ready, self._make
+    def _work(self, number: int) -> None:
+        ready, make, making = self._ready, self._make, self._making
         # It ends when the engine is stopped.
-        while True:
+        while not self._is_stopped:
             try:
                 claim = ready.popleft()
             except IndexError:
-                if not self._wait():
-                    return
+                self._wait()
                 continue
-            make(claim)
+            making[number] = claim
+            try:
+                make(claim)
+            except BaseException:  # noqa: BLE001  # a thread that dies would take its slot with it
+                _log.exception("%s: run %s was not handed over.", claim.job, claim.run_id)
+            del making[number]
             if not ready or self._done() >= self._write_at:
                 self._call()
-
-    def _wait(self) -> bool:
         with self._condition:
-            if self._ready:
-                return True
-            if self._is_stopped:
-                return False
+            self._alive -= 1
+
+    def _wait(self) -> None:
+        with self._condition:
+            if self._ready or self._is_stopped:
+                return
             self._idle += 1
             self._condition.wait_for(lambda: self._ready or self._is_stopped)
             self._idle -= 1
-            return True

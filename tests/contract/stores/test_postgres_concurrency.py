@@ -142,6 +142,19 @@ def claiming(store: PostgresStore, wanted: Wanted, worker: Any = ANN) -> Operati
     return claim.claim(store.query, wanted, worker=worker, tag="tag", now=NOON, lease=MINUTE)
 
 
+def interrupted(operation: Operation[T], *, before: str, act: Callable[[], object]) -> Operation[T]:
+    """The same, with something that happens just before a statement of this name is sent."""
+    statement = next(operation)
+    try:
+        while True:
+            if statement.name == before:
+                act()
+            statement = operation.send((yield statement))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 class TestClaiming:
     """Each of two open claims gets runs of its own, whatever the other holds."""
 
@@ -566,6 +579,28 @@ class TestUniqueness:
 
         assert again.result(WAIT_SECONDS_MAX) == [Enqueued(run.id, is_new=False)]
 
+    def test_a_repeat_that_the_first_try_overtakes_adds_nothing_twice(self, store, clock):
+        # It is committed, claimed and even finished after the repeat has looked for it.
+        first = [a_run()]
+
+        def finish_it() -> None:
+            while first:
+                add(store, first.pop())
+                Hands(store, clock).run()
+
+        run = first[0]
+        answers = store._write(
+            lambda: interrupted(
+                enqueue.enqueue(store.query, [run], is_repeat=True),
+                before="insert_runs",
+                act=finish_it,
+            )
+        )
+
+        assert answers == [Enqueued(run.id, is_new=False)]
+        assert [found.status for found in store.get_runs([run.id])] == [RunStatus.COMPLETED]
+        assert Hands(store, clock).claim() == []
+
 
 def firing(store: PostgresStore, *, now: datetime = NOON) -> Operation[TickPlan]:
     known = {"send_email": a_job()}
@@ -621,22 +656,14 @@ class Meeting:
         monkeypatch.setattr(store_module, "_sleep", counting)
 
     def write(self, begin: Callable[[], Operation[T]], *, at: str) -> T:
-        waited: list[str] = []
+        waits = [self._barrier.wait]
 
-        def stopping() -> Operation[T]:
-            operation = begin()
-            statement = next(operation)
-            try:
-                while True:
-                    if statement.name == at and not waited:
-                        waited.append(at)
-                        self._barrier.wait(WAIT_SECONDS_MAX)
-                    statement = operation.send((yield statement))
-            except StopIteration as end:
-                result: T = end.value
-                return result
+        def meet() -> None:
+            # Once: whoever has to begin anew meets nobody any more.
+            while waits:
+                waits.pop()(WAIT_SECONDS_MAX)
 
-        return self._store._write(stopping)
+        return self._store._write(lambda: interrupted(begin(), before=at, act=meet))
 
 
 class TestCircles:
@@ -714,6 +741,21 @@ class TestStaging:
 
         with quickly():
             assert store.stage(now=NOON + MINUTE, limit=100) == 6
+        one.commit()
+
+    @pytest.mark.parametrize("is_parking", [True, False])
+    def test_what_another_holds_is_neither_parked_nor_brought_back(self, store, begin, is_parking):
+        pairs = [("default", "send_email")]
+        add(store, *[a_run() for _ in range(10)])
+        park, unpark = (claim.park, store.park), (claim.unpark, store.unpark)
+        if not is_parking:
+            store.park(pairs, limit=10)
+        operation, verb = park if is_parking else unpark
+        one = begin()
+        assert one.run(operation(store.query, pairs, limit=4)) == 4
+
+        with quickly():
+            assert verb(pairs, limit=100) == 6
         one.commit()
 
     def test_two_pruners_share_the_work(self, store, begin, clock):

@@ -162,7 +162,8 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
     ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
     ("old_runs", {"before": 100, "limit": 100}, "tickwork_history_ended"),
-    ("prune_runs", {"ids": some(100), "before": 1}, "tickwork_history_pkey"),
+    ("prune_runs", {"ids": some(100)}, "tickwork_history_pkey"),
+    ("prune_keys", {"before": 100, "limit": 100}, "tickwork_unique_until"),
 ]
 
 

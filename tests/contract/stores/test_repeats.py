@@ -198,6 +198,19 @@ class TestRecordingAgain:
         assert lost == []
         assert ([store.story(run.id) for run in runs], store.list_jobs()) == before
 
+    def test_what_happened_to_the_job_since_is_not_undone(self, store, worker):
+        add(store, a_run(), a_run())
+        first, second = worker.claim()
+        step = settled(first)
+        store.record([step])
+        worker.record(second, Failed("no"))
+        [before] = store.list_jobs()
+        assert before.failures == 1
+
+        store.record([step], is_repeat=True)
+
+        assert store.list_jobs() == [before]
+
     def test_it_had_not_landed(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one()

@@ -194,6 +194,23 @@ class TestFiles:
             assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
 
 
+class TestFirstUse:
+    """A program may meet its store for the first time inside a transaction of its own."""
+
+    def test_tables_that_are_there_are_left_alone(self, store, connection):
+        connection.execute("CREATE TABLE orders (id)")
+        connection.execute("INSERT INTO orders VALUES (1)")
+        assert connection.in_transaction
+        fresh = SqliteStore(store.path, busy_timeout=timedelta(0))
+
+        assert fresh.install() == SCHEMA_VERSION
+        fresh.using(connection).enqueue([run := a_run()])
+        connection.commit()
+
+        assert ids(all_runs(fresh)) == [run.id]
+        fresh.close()
+
+
 class TestLocks:
     """How long to wait for others is the caller's to say; whoever must not write has not begun."""
 

@@ -7,14 +7,15 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 from tickwork.errors import StoreBusy, StoreUnavailable
-from tickwork.stores._sql.statement import Rows, Statement
+from tickwork.stores._sql.statement import Row, Rows, Statement
 
 _PLACE: Final = re.compile(r"\?(\d*)")
 BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.SQLITE_LOCKED})
@@ -145,21 +146,32 @@ def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlit
         if ":rows" in part:
             cursor = on.execute(part, {"rows": json.dumps(rows)})
         else:
-            width = _width(part)
-            cursor = on.executemany(
-                part, rows if len(rows[0]) == width else [row[:width] for row in rows]
-            )
+            text, columns = _placed(part)
+            cursor = on.executemany(text, _picked(rows, columns))
         if place == 0:
             first = cursor.rowcount
     return first
 
 
 @lru_cache(maxsize=512)
-def _width(part: str) -> int:
-    """How many values a statement with ``?`` or ``?1`` places takes."""
-    places = _PLACE.findall(part)
-    numbered = [int(place) for place in places if place]
-    return max(numbered) if numbered else len(places)
+def _placed(part: str) -> tuple[str, tuple[int, ...]]:
+    """A statement with a plain ``?`` at each place, and which column of a row goes there.
+
+    Places are written as ``?`` or ``?1``; of the latter the driver takes no rows any more from
+    Python 3.14 on.
+    """
+    columns = tuple(
+        int(number) - 1 if number else place for place, number in enumerate(_PLACE.findall(part))
+    )
+    return _PLACE.sub("?", part), columns
+
+
+def _picked(rows: Rows, columns: tuple[int, ...]) -> Iterable[Row]:
+    if columns == tuple(range(len(rows[0]))):
+        return rows
+    if len(columns) == 1:
+        return [(row[columns[0]],) for row in rows]
+    return map(itemgetter(*columns), rows)
 
 
 def _bound(params: Mapping[str, Any]) -> dict[str, Any]:

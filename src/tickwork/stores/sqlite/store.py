@@ -107,10 +107,11 @@ class SqliteStore(SqlStore):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
-        installed = self.schema_version()
-        if installed >= SCHEMA_VERSION:
-            # Whoever holds the write lock, be it in this very thread, is not waited for.
-            return installed
+        # Whoever finds nothing to do takes no lock: a program's first dispatch may be in a
+        # transaction of its own that has it, and would wait for itself.
+        found = self.schema_version()
+        if found >= SCHEMA_VERSION:
+            return found
         with self._writer.transaction():
             installed, _ = self._versions()
             for step in migrations(_PACKAGE, prefix=self._prefix):

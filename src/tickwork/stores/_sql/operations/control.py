@@ -8,6 +8,7 @@ from typing import Final
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import is_kept_between_attempts
 from tickwork._domain.status import RunStatus
+from tickwork.stores._sql.operations.enqueue import wake
 from tickwork.stores._sql.operations.limits import free
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import lock_of, micros, micros_or_none, worker_params
@@ -95,6 +96,7 @@ def pause(query: Queries, pause: Pause) -> Operation[None]:
 
 def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
     """Let a queue or job go on."""
+    yield from wake(query)
     return bool((yield query("delete_pause", kind=kind.value, name=name))[0][0])
 
 

@@ -37,10 +37,15 @@ def enqueue(
 def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
     """Insert runs whose keys are theirs, and wake whoever waits for such."""
     yield query.tell("insert_runs", many=[new_run_row(run) for run in runs])
+    queues = sorted({run.queue for run in runs if run.phase is Phase.READY})
+    if queues:
+        yield from wake(query, *queues)
+
+
+def wake(query: Queries, *queues: str) -> Operation[None]:
+    """Wake whoever waits for runs of these queues; of none, whoever waits at all."""
     if "notify" in query:
-        queues = sorted({run.queue for run in runs if run.phase is Phase.READY})
-        if queues:
-            yield query.tell("notify", queues=queues)
+        yield query.tell("notify", queues=list(queues) or [""])
 
 
 def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:

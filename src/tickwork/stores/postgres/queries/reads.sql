@@ -116,7 +116,6 @@ FOR UPDATE SKIP LOCKED;
 -- name: prune_runs
 DELETE FROM tickwork_attempt WHERE run = ANY (:ids::uuid[]);
 DELETE FROM tickwork_log WHERE run = ANY (:ids::uuid[]);
-DELETE FROM tickwork_unique WHERE run = ANY (:ids::uuid[]) AND until <= :before::bigint;
 -- A later skip must not be counted in a row that is gone.
 UPDATE tickwork_schedule
 SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
@@ -124,6 +123,16 @@ WHERE id = ANY (ARRAY(
     SELECT id FROM tickwork_schedule WHERE skip_id = ANY (:ids::uuid[]) ORDER BY id FOR UPDATE
 ));
 DELETE FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
+
+-- name: prune_keys
+DELETE FROM tickwork_unique
+WHERE key = ANY (ARRAY(
+    SELECT key FROM tickwork_unique
+    WHERE until < :before::bigint
+    ORDER BY until
+    LIMIT :limit::bigint
+    FOR UPDATE SKIP LOCKED
+));
 
 -- name: prune_schedules
 DELETE FROM tickwork_schedule

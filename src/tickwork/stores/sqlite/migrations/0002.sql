@@ -6,3 +6,6 @@ CREATE INDEX tickwork_schedule_job ON tickwork_schedule (job);
 DROP INDEX tickwork_schedule_due;
 CREATE INDEX tickwork_schedule_due ON tickwork_schedule (next_due_at)
     WHERE next_due_at IS NOT NULL AND (paused_at IS NULL OR paused_until IS NOT NULL);
+
+-- Windows that have passed are pruned, whether their run is there or not.
+CREATE INDEX tickwork_unique_until ON tickwork_unique (until) WHERE until IS NOT NULL;

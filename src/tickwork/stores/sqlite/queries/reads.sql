@@ -78,14 +78,16 @@ SELECT id FROM tickwork_history WHERE ended_at < :before ORDER BY ended_at LIMIT
 -- name: prune_runs
 DELETE FROM tickwork_attempt WHERE run IN (SELECT value FROM json_each(:ids));
 DELETE FROM tickwork_log WHERE run IN (SELECT value FROM json_each(:ids));
-DELETE FROM tickwork_unique
-WHERE run IN (SELECT value FROM json_each(:ids)) AND until <= :before;
 -- A later skip must not be counted in a row that is gone.
 UPDATE tickwork_schedule
 SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
 WHERE skip_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
 SELECT changes();
+
+-- name: prune_keys
+DELETE FROM tickwork_unique
+WHERE key IN (SELECT key FROM tickwork_unique WHERE until < :before ORDER BY until LIMIT :limit);
 
 -- name: prune_schedules
 DELETE FROM tickwork_schedule

@@ -1,0 +1,215 @@
+"""Workers that are killed, frozen, stopped: what it costs, and how soon others go on."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from scenarios.project import is_there
+from tickwork import RunStatus
+
+SLEEPERS = """
+@app.job
+def sleeper(seconds: float = 30.0):
+    mark("begun")
+    time.sleep(seconds)
+    mark("ended")
+
+@app.job(lease=2)
+def brief(seconds: float = 30.0):
+    mark("begun")
+    time.sleep(seconds)
+    mark("ended")
+
+@app.job
+async def dreamer(seconds: float = 30.0):
+    mark("begun")
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        mark("cancelled")
+        raise
+    mark("ended")
+"""
+
+
+class TestKilled:
+    def test_another_worker_of_the_machine_goes_on_within_three_seconds(self, project):
+        project.write("shop", SLEEPERS)
+        first = project.work()
+        run = project.dispatch("sleeper", seconds=30)
+        project.marked("begun")
+        project.work()
+        killed_at = time.time()
+
+        first.kill()
+
+        again = project.marked("begun", 2, seconds=15)[1]
+        print(f"began again after {again['at'] - killed_at:.2f} s")
+        assert again["at"] - killed_at < 3
+        assert again["attempt"] == 1  # a crash is not an attempt
+        assert run.read().crashes == 1
+
+    def test_with_a_supervisor_a_new_worker_goes_on(self, project):
+        project.write("shop", SLEEPERS)
+        supervisor = project.work("--processes", "2")
+        project.dispatch("sleeper", seconds=30)
+        first = project.marked("begun")[0]
+        killed_at = time.time()
+
+        os.kill(first["pid"], signal.SIGKILL)
+
+        again = project.marked("begun", 2, seconds=15)[1]
+        assert again["at"] - killed_at < 3
+        project.until(lambda: len(supervisor.children()) == 2, seconds=15)
+
+    def test_when_nobody_can_know_the_lease_decides(self, project):
+        # A worker of another machine: its row says so.
+        project.write("shop", "import socket\nsocket.gethostname = lambda: 'elsewhere'" + SLEEPERS)
+        first = project.work()
+        project.dispatch("brief", seconds=30)
+        project.marked("begun")
+        project.write("shop", SLEEPERS)
+        project.work()
+        killed_at = time.time()
+
+        first.kill()
+
+        again = project.marked("begun", 2, seconds=20)[1]
+        print(f"began again after {again['at'] - killed_at:.2f} s of a lease of 2 s")
+        assert again["at"] - killed_at < 2 + 2
+
+    def test_what_was_claimed_and_never_began_costs_nothing(self, project):
+        project.write(
+            "shop",
+            SLEEPERS
+            + """
+@app.job
+def quick():
+    mark("quick")
+""",
+        )
+        # They teach the worker that attempts are quick: from then on it claims ahead.
+        runs = [project.dispatch("quick") for _ in range(30)]
+        first = project.work("--threads", "1")
+        for run in runs:
+            run.wait(20)
+        later = [project.dispatch("sleeper"), *(project.dispatch("quick") for _ in range(20))]
+        project.marked("begun")
+        project.until(lambda: sum(is_running(run) for run in later) > 1, seconds=10)
+
+        first.kill()
+
+        project.work("--threads", "4")
+        for run in later[1:]:
+            assert run.wait(20) is RunStatus.COMPLETED
+            found = run.read()
+            assert (found.crashes, found.attempt) == (0, 1)
+
+
+def is_running(run):
+    return run.status is RunStatus.RUNNING
+
+
+class TestFrozen:
+    def test_a_worker_that_slept_past_its_lease_cannot_write(self, project):
+        project.write("shop", SLEEPERS)
+        first = project.work()
+        run = project.dispatch("brief", seconds=3)
+        project.marked("begun")
+        first.send(signal.SIGSTOP)
+        second = project.work()
+        again = project.marked("begun", 2, seconds=30)[1]
+        assert again["pid"] == second.pid
+
+        first.send(signal.SIGCONT)
+
+        assert run.wait(30) is RunStatus.COMPLETED
+        ended = project.marked("ended", 1, seconds=20)
+        found = run.read()
+        assert found.crashes == 1
+        assert found.token == 2
+        story = run.attempts()
+        assert [attempt.outcome for attempt in story] == ["crashed", "succeeded"]
+        assert ended
+        assert first.is_alive
+
+
+class TestStopped:
+    @pytest.mark.parametrize("job", ["sleeper", "dreamer"])
+    def test_what_ends_within_the_drain_is_written(self, project, job):
+        project.write("shop", SLEEPERS)
+        worker = project.work()
+        run = project.dispatch(job, seconds=1)
+        project.marked("begun")
+
+        worker.terminate()
+
+        assert worker.wait(20) == 0
+        assert run.status is RunStatus.COMPLETED
+        assert "Worked for" in worker.log
+        assert "1 attempts, 0 failed" in worker.log
+
+    @pytest.mark.parametrize("job", ["sleeper", "dreamer"])
+    def test_the_rest_is_given_back_and_picked_up_within_a_second(self, project, job):
+        project.write("shop", SLEEPERS)
+        first = project.work("--drain", "0.5")
+        run = project.dispatch(job, seconds=30)
+        waiting = [project.dispatch(job, seconds=0) for _ in range(3)]
+        project.marked("begun")
+        project.work()
+        for each in waiting:
+            each.wait(20)
+        count = len(project.marks("begun"))
+
+        first.terminate()
+        assert first.wait(20) == 0
+        ended_at = time.time()
+
+        again = project.marked("begun", count + 1, seconds=10)[-1]
+        assert again["run"] == run.id
+        assert again["at"] - ended_at < 1
+        assert again["attempt"] == 1
+        found = run.read()
+        assert (found.crashes, found.attempt) == (0, 1)
+        assert [attempt.outcome for attempt in run.attempts()] == ["interrupted"]
+
+    def test_the_second_signal_ends_it_at_once(self, project):
+        project.write("shop", SLEEPERS)
+        worker = project.work()
+        project.dispatch("sleeper", seconds=60)
+        project.marked("begun")
+
+        worker.terminate()
+        time.sleep(0.5)
+        assert worker.is_alive
+        worker.terminate()
+
+        assert worker.wait(5) == -signal.SIGTERM
+
+    def test_the_children_of_a_supervisor_end_with_it(self, sqlite_project):
+        project = sqlite_project
+        project.write("shop", SLEEPERS)
+        supervisor = project.work("--processes", "2")
+        children = project.until(supervisor.children, seconds=10)
+
+        supervisor.kill()
+
+        project.until(lambda: not any(map(is_there, children)), seconds=20)
+
+    def test_a_supervisor_that_is_stopped_stops_its_children(self, sqlite_project):
+        project = sqlite_project
+        project.write("shop", SLEEPERS)
+        supervisor = project.work("--processes", "2")
+        children = project.until(
+            lambda: kids if len(kids := supervisor.children()) == 2 else None, seconds=10
+        )
+        run = project.dispatch("sleeper", seconds=1)
+        project.marked("begun")
+
+        supervisor.terminate()
+
+        assert supervisor.wait(20) == 0
+        assert not any(map(is_there, children))
+        assert run.status is RunStatus.COMPLETED
