@@ -9,7 +9,8 @@ from tickwork.errors import InvalidOption, LockHeld, StoreUnavailable
 
 def is_held(store, name="nightly"):
     """Whether the store has a row of it."""
-    return name in store._tables.locks
+    with store._reading() as tables:
+        return name in tables.locks
 
 
 class TestLocks:
