@@ -7,10 +7,15 @@ import pytest
 from tickwork.errors import InvalidOption, LockHeld, StoreUnavailable
 
 
-def is_held(store, name="nightly"):
-    """Whether the store has a row of it."""
+def lock_row(store, name="nightly"):
+    """The lock as it is stored; None when there is none."""
     with store._reading() as tables:
-        return name in tables.locks
+        return tables.locks.get(name)
+
+
+def is_held(store):
+    """Whether the store has a row of it."""
+    return lock_row(store) is not None
 
 
 class TestLocks:
@@ -52,9 +57,9 @@ class TestLocks:
 
     def test_it_is_renewed_while_its_holder_lives(self, app, store, clock):
         with app.lock("nightly", ttl=1) as lock:
-            before = store._tables.locks["nightly"].until
+            before = lock_row(store).until
             clock.advance(milliseconds=500)
-            wait_until(lambda: store._tables.locks["nightly"].until > before)
+            wait_until(lambda: lock_row(store).until > before)
             assert not lock.is_lost
 
     def test_one_that_another_has_taken_is_lost(self, app, store, clock):
