@@ -51,7 +51,7 @@ from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs
 from tickwork._worker.once import OnePass, Passed, attempts_in
-from tickwork._worker.options import WorkerOptions
+from tickwork._worker.options import WorkerOptions, worker_options
 from tickwork._worker.reporting import Reporter
 from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
@@ -62,7 +62,7 @@ from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Pause, Pruned
+from tickwork.stores.contract import Ahead, Pause, Pruned
 
 if TYPE_CHECKING:
     from tickwork._client.asynchronous import AsyncApp
@@ -197,11 +197,15 @@ class Services:
             pumps=2 if is_server else 1,
         )
 
-    def passes(self, batch: int, *, stop: threading.Event | None = None) -> Passed:
-        """One pass, with what was said anew written down first."""
+    def passes(
+        self, batch: int, *, stop: threading.Event | None = None, ahead: Ahead | None = None
+    ) -> Passed:
+        """One pass, with what was said anew written down first.
+
+        Whoever makes passes listens: what is logged is kept only inside ``keeper.listening()``.
+        """
         self.catalog.refresh()
-        with self.keeper.listening():
-            return self.once.run(batch, stop=stop)
+        return self.once.run(batch, stop=stop, ahead=ahead)
 
     def due(self, limit: int) -> list[Run]:
         """What could start now, with what was said anew written down first."""
@@ -574,7 +578,7 @@ class Tickwork:
         In the main thread SIGTERM and SIGINT stop it; the second one ends the process.
         """
         with stopping_on_signals(self.stop):
-            self.start(WorkerOptions(poll=as_duration(poll), **options))
+            self.start(worker_options(poll=poll, **options))
             self.join()
 
     @contextmanager
@@ -692,7 +696,9 @@ class Tickwork:
     def _run_until(self, stop: threading.Event, batch: int) -> int:
         if not 1 <= batch <= BATCH_MAX:
             raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
-        return attempts_in(self._services.passes(batch, stop=stop).steps)
+        services = self._services
+        with services.keeper.listening():
+            return attempts_in(services.passes(batch, stop=stop).steps)
 
     @property
     def clock(self) -> Clock:

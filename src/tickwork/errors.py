@@ -40,6 +40,7 @@
     │   └── RunFailed                its result was asked for, and there is none
     ├── ScheduleNotFound             (LookupError) there is no such schedule
     ├── LockHeld                     a named lock has another owner
+    ├── StillDue                     a test ran what is due, and it never came to an end
     └── AlreadyStarted               (RuntimeError) this app's worker is running
 
     Signal                           not an error: a handler's word on its own run
@@ -672,6 +673,23 @@ class LockHeld(TickworkError):
         self.host = host
         self.pid = pid
         self.until = until
+
+
+class StillDue(TickworkError):
+    """Something is due again and again at the same moment: ``drain`` gave up at its limit."""
+
+    code = "still-due"
+
+    def __init__(self, *, limit: int, jobs: Iterable[str]) -> None:
+        names = list(dict.fromkeys(jobs))
+        super().__init__(
+            f"After {limit:,} runs at one moment there is still something due.",
+            why=f"The last ones were of {_listed('job', names)}.",
+            fix="A handler that dispatches itself comes to no end: give it a delay. "
+            "If there is really that much to do, raise the limit.",
+        )
+        self.limit = limit
+        self.jobs = tuple(names)
 
 
 class AlreadyStarted(TickworkError, RuntimeError):

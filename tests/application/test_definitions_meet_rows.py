@@ -166,6 +166,14 @@ class TestRetiring:
         assert again.run() == 1
         assert statuses(again) == [RunStatus.COMPLETED]
 
+    def test_a_program_that_slept_for_so_long_makes_nobody_catch_up(self, deploy, clock):
+        worker = deploy(hourly)
+        clock.advance(days=8, minutes=30)
+        worker.run()
+
+        assert worker.runs.recent() == []
+        assert worker.schedules.get("digest").next_due_at == clock.now() + HOUR / 2
+
     def test_its_name_is_free_for_the_api(self, deploy, clock):
         deploy(hourly)
         clock.advance(days=8)
@@ -220,7 +228,7 @@ class TestTwoDeploys:
         rules = {view.name: view.rule for view in old.schedules.list()}
         assert rules == {"digest": "at 12:00 (UTC)", "more": "every minute (UTC)"}
 
-    def test_limits_are_the_newest_ones_too(self, make_app, clock):
+    def test_limits_are_the_newest_ones_too(self, make_app):
         def start(slots):
             app = make_app()
             app.job(name="send", concurrency=slots)(send)
@@ -229,7 +237,7 @@ class TestTwoDeploys:
 
         old = start(1)
         start(5)
-        clock.advance(hours=2)
+        old.job(name="more")(lambda: None)
         old.run()
 
         assert [(row.name, row.slots) for row in old.limits.list()] == [("job:send", 5)]

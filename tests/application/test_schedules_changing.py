@@ -104,6 +104,22 @@ class TestUpdating:
 
         assert [at for at, _ in seen[1:]] == [MIDNIGHT + 6 * HOUR, MIDNIGHT + 7 * HOUR]
 
+    def test_a_new_rule_so_many_times_from_now_on(self, app, update, seen, clock, passes):
+        clock.advance(hours=5, minutes=10)
+        passes(app)
+        seen.clear()
+        update(rule=schedules.every_thirty_minutes(), max_firings=2)
+        for _ in range(5):
+            clock.advance(minutes=30)
+            passes(app)
+
+        assert [at for at, _ in seen] == [MIDNIGHT + 5.5 * HOUR, MIDNIGHT + 6 * HOUR]
+
+    def test_a_new_length_counts_from_where_it_did(self, app, update, clock):
+        clock.advance(minutes=10)
+
+        assert update(rule=schedules.every(minutes=45)).next_due_at == MIDNIGHT + 0.75 * HOUR
+
     def test_another_job(self, app, update, clock, passes):
         app.job(name="copy")(lambda: "copied")
 

@@ -293,6 +293,17 @@ class TestNames:
 
         assert app.schedules.create(definition()) == first
 
+    def test_where_an_interval_counts_from_is_not_said_anew(self, app, clock):
+        def definition():
+            return ScheduleDefinition(
+                job="export_report", name="own", rule=schedules.every(minutes=5)
+            )
+
+        first = app.schedules.create(definition())
+        clock.advance(minutes=2)
+
+        assert app.schedules.create(definition()) == first
+
     def test_also_when_it_has_come_to_its_end(self, app, clock, passes):
         def definition():
             return ScheduleDefinition(job="export_report", name="own", rule="0 9 * * *", until=NINE)

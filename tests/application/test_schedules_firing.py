@@ -300,6 +300,15 @@ class TestOverlaps:
         assert len(runs) == made
         assert sum(run.attempt for run in runs) == (4 if policy == "allow" else 1)
 
+    def test_one_more_schedule_of_a_job_is_as_the_job_says_unless_it_says_otherwise(self, app):
+        job = app.job(name="it", overlap="allow", misfire="all", jitter=5)(lambda: None)
+        app.schedule("same", job).hourly()
+        app.schedule("own", job).hourly().overlap("queue_one").misfire("skip")
+        app.run()
+
+        policies = {view.name: (view.overlap, view.misfire) for view in app.schedules.list()}
+        assert policies == {"same": ("allow", "all"), "own": ("queue_one", "skip")}
+
     def test_a_dispatch_is_not_held_back(self, app, clock):
         job = app.schedule("it", lambda: None).hourly()
         app.run()

@@ -15,12 +15,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from tickwork import Tickwork
+from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.processes import started_of
 
 T = TypeVar("T")
@@ -221,12 +221,16 @@ class Project:
         return f"marks:\n{marks}\n{logs}"
 
 
+def now() -> float:
+    """This moment, as marks have it."""
+    return SystemClock().now().timestamp()
+
+
+def figure(text: str) -> None:
+    """Show what was measured, for whoever runs the tests with ``-s`` or sees one fail."""
+    sys.stdout.write(f"{text}\n")
+
+
 def is_there(pid: int) -> bool:
     """Whether a process lives; one that ended and was not looked at does not."""
     return bool(started_of(pid))
-
-
-@contextmanager
-def timed() -> Iterator[Callable[[], float]]:
-    begun = time.monotonic()
-    yield lambda: time.monotonic() - begun

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scenarios.project import is_there
+from scenarios.project import figure, is_there, now
 from tickwork import RunStatus
 
 SLEEPERS = """
@@ -41,12 +41,12 @@ class TestKilled:
         run = project.dispatch("sleeper", seconds=30)
         project.marked("begun")
         project.work()
-        killed_at = time.time()
+        killed_at = now()
 
         first.kill()
 
         again = project.marked("begun", 2, seconds=15)[1]
-        print(f"began again after {again['at'] - killed_at:.2f} s")
+        figure(f"began again after {again['at'] - killed_at:.2f} s")
         assert again["at"] - killed_at < 3
         assert again["attempt"] == 1  # a crash is not an attempt
         assert run.read().crashes == 1
@@ -56,7 +56,7 @@ class TestKilled:
         supervisor = project.work("--processes", "2")
         project.dispatch("sleeper", seconds=30)
         first = project.marked("begun")[0]
-        killed_at = time.time()
+        killed_at = now()
 
         os.kill(first["pid"], signal.SIGKILL)
 
@@ -72,12 +72,12 @@ class TestKilled:
         project.marked("begun")
         project.write("shop", SLEEPERS)
         project.work()
-        killed_at = time.time()
+        killed_at = now()
 
         first.kill()
 
         again = project.marked("begun", 2, seconds=20)[1]
-        print(f"began again after {again['at'] - killed_at:.2f} s of a lease of 2 s")
+        figure(f"began again after {again['at'] - killed_at:.2f} s of a lease of 2 s")
         assert again["at"] - killed_at < 2 + 2
 
     def test_what_was_claimed_and_never_began_costs_nothing(self, project):
@@ -165,7 +165,7 @@ class TestStopped:
 
         first.terminate()
         assert first.wait(20) == 0
-        ended_at = time.time()
+        ended_at = now()
 
         again = project.marked("begun", count + 1, seconds=10)[-1]
         assert again["run"] == run.id

@@ -53,6 +53,7 @@ EXAMPLES = [
     errors.RunFailed(RUN, status="failed_permanent", reason="ValueError: no"),
     errors.ScheduleNotFound("nightyl", tenant="acme", known=["nightly"]),
     errors.LockHeld("worker", host="web-1", pid=4711, until=datetime(2026, 1, 1, tzinfo=UTC)),
+    errors.StillDue(limit=10_000, jobs=["ping", "pong", "ping"]),
     errors.AlreadyStarted(),
     Signal("Reason."),
     errors.RetryLater(30, "busy"),

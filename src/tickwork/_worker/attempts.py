@@ -19,7 +19,8 @@ from tickwork._domain.outcome import (
     Succeeded,
 )
 from tickwork._domain.retry import NO_RETRY, NoRetry
-from tickwork._domain.run import CRASHES_MAX, Claim
+from tickwork._domain.run import CRASHES_MAX, NO_ARGS, Claim
+from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition, expiry, settle
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
@@ -121,11 +122,12 @@ class Attempts:
     ) -> Transition:
         retry = NO_RETRY if definition is None else definition.spec.retry
         crashes_max = CRASHES_MAX if definition is None else definition.spec.crashes_max
+        stored_max = claim.attempts_max
         if retry is not NO_RETRY and not isinstance(retry, NoRetry):
             # Whoever dispatched it may not have known the policy; the job itself does.
             claim = claim._replace(attempts_max=retry.attempts_max)
         is_canceled = isinstance(outcome, Failed | Crashed) and self._desk.is_canceled(claim)
-        return settle(
+        step = settle(
             claim,
             outcome,
             now=self._clock.now(),
@@ -135,6 +137,10 @@ class Attempts:
             crashes_max=crashes_max,
             is_cancel_requested=is_canceled,
         )
+        if step.to_status is RunStatus.FAILED and claim.attempts_max > stored_max:
+            # The row must have room for the attempt that follows.
+            step = step._replace(attempts_max=claim.attempts_max)
+        return step
 
 
 def _started(claim: Claim, *, at: datetime) -> RunStarted:
@@ -144,6 +150,8 @@ def _started(claim: Claim, *, at: datetime) -> RunStarted:
 
 
 def _args(claim: Claim) -> dict[str, Any]:
+    if claim.args == NO_ARGS:
+        return {}
     args = decode(claim.args)
     if not isinstance(args, dict):
         raise TypeError(f"The stored arguments are {type(args).__name__}, not an object.")

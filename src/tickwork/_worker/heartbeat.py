@@ -97,12 +97,8 @@ class Heartbeat:
 
     def keep(self) -> None:
         """Beat if it is time to: for whoever comes by between two attempts."""
-        monotonic = self._clock.monotonic()
-        for run in self._held.snapshot():
-            pace = _pace(self._lease_of(run.claim.job))
-            if not run.is_lost and monotonic - run.extended_at >= pace:
-                self.step()
-                return
+        if any(self.is_due(run) for run in self._held.snapshot() if not run.is_lost):
+            self.step()
 
     def is_lost(self, run_id: RunId, *, found: Run | None = None) -> bool:
         """Whether an attempt shall stop, because another worker may have its run.
@@ -118,13 +114,15 @@ class Heartbeat:
             self._held.revoke(run_id)
         return run.is_lost
 
-    def is_late(self, run_id: RunId) -> bool:
+    def is_due(self, run: HeldRun) -> bool:
+        """Whether it is time to extend its lease."""
+        age = self._clock.monotonic() - run.extended_at
+        return age >= _pace(self._lease_of(run.claim.job))
+
+    def is_late(self, run: HeldRun) -> bool:
         """Whether its lease may have ended since it was last extended."""
-        run = self._held.get(run_id)
-        if run is None:
-            return False
-        length = self._lease_of(run.claim.job).total_seconds()
-        return self._clock.monotonic() - run.extended_at >= length
+        age = self._clock.monotonic() - run.extended_at
+        return age >= self._lease_of(run.claim.job).total_seconds()
 
     def write_start(self, claim: Claim) -> None:
         """Write down that its handler is about to be called: should it take us with it.

@@ -54,7 +54,6 @@ class KnownJobs:
             else:
                 self._found[name] = definition
                 self._defined = {}
-        self._refresh()
 
     def learn(self, name: str) -> Definition:
         """The definition of a job that is asked for by name.

@@ -26,7 +26,7 @@ from tickwork._worker.keeping import LINES_MAX, LogKeeper
 from tickwork._worker.known import KnownJobs
 from tickwork._worker.reporting import Reporter
 from tickwork.errors import OutcomeUnknown, StoreError
-from tickwork.stores.contract import Expired, Store, Wanted
+from tickwork.stores.contract import Ahead, Expired, Store, Wanted
 
 STAGE_MAX: Final = 5_000
 REAP_MAX: Final = 500
@@ -61,10 +61,14 @@ class Passed(NamedTuple):
 
 
 class Upcoming(NamedTuple):
-    """Whether something seems to be due now, and when the next thing will be after now."""
+    """Whether something seems to be due now, and when the next thing will be after now.
+
+    ``ahead`` is what the store showed: a pass that follows at once need not look again.
+    """
 
     is_due: bool
     next_at: datetime | None
+    ahead: Ahead
 
 
 class OnePass:
@@ -105,29 +109,26 @@ class OnePass:
         self._worker = WorkerId(new_id(clock.now()))
         self._passes = count(1)
 
-    def run(self, batch: int, *, stop: Event | None = None) -> Passed:
+    def run(self, batch: int, *, stop: Event | None = None, ahead: Ahead | None = None) -> Passed:
         """Fire, claim at most ``batch``, and make an attempt at each.
 
-        Once ``stop`` is set, what has not begun is given back.
+        Once ``stop`` is set, what has not begun is given back. ``ahead`` is for whoever has
+        just looked: see :meth:`look_ahead`.
         """
-        moved, is_ready = self._upkeep()
+        moved, is_ready = self._upkeep(ahead or self._store.look_ahead())
         self._known.look(is_ready=is_ready)
         plan = self._tick()
         self._reporter.fired(plan, at=self._clock.now())
-        passed = Passed([], is_idle=not (moved or plan.moves))
-        if not (is_ready or plan.runs):
-            return passed
-        claimed = self.run_claimed(Wanted(batch, jobs=self._known.names()), stop=stop)
-        return claimed if passed.is_idle else claimed._replace(is_idle=False)
-
-    def run_claimed(self, wanted: Wanted, *, stop: Event | None = None) -> Passed:
-        """Claim and execute, without a tick."""
-        claims = self._claim(wanted._replace(is_starting=wanted.limit == 1))
-        return Passed(self._work(claims, stop=stop), is_idle=not claims)
+        claims: list[Claim] = []
+        if is_ready or plan.runs:
+            wanted = Wanted(batch, jobs=self._known.names(), is_starting=batch == 1)
+            claims = self._claim(wanted)
+        steps = self._work(claims, stop=stop) if claims else []
+        return Passed(steps, is_idle=not (moved or plan.moves or claims))
 
     def due(self, limit: int) -> list[Run]:
         """What could start now, once what fell due was fired."""
-        _, is_ready = self._upkeep()
+        _, is_ready = self._upkeep(self._store.look_ahead())
         self._known.look(is_ready=is_ready)
         now, plan = self._clock.now(), self._tick()
         self._reporter.fired(plan, at=now)
@@ -163,20 +164,24 @@ class OnePass:
         firing_at = self._next_firing_at()
         if is_stuck and firing_at is not None and firing_at <= now:
             firing_at = self._next_firing_at(after=now)
-        moments = {ahead.due_at, ahead.lease_until, firing_at} - {None}
+        moments = [ahead.due_at, ahead.lease_until, firing_at]
         if ahead.is_ready:
-            moments |= {pause.until for pause in self._store.list_pauses()} - {None}
-        later = [moment for moment in moments if moment is not None and moment > now]
-        return Upcoming(
-            is_due=ahead.is_ready or len(later) < len(moments), next_at=min(later, default=None)
-        )
+            moments += [pause.until for pause in self._store.list_pauses()]
+        is_due, next_at = ahead.is_ready, None
+        for moment in moments:
+            if moment is None:
+                continue
+            if moment <= now:
+                is_due = True
+            elif next_at is None or moment < next_at:
+                next_at = moment
+        return Upcoming(is_due, next_at, ahead)
 
     # ------------------------------------------------------------ before the work
 
-    def _upkeep(self) -> tuple[int, bool]:
+    def _upkeep(self, ahead: Ahead) -> tuple[int, bool]:
         """Stage, reap and sweep where there is something to; how many, and if any is ready."""
-        now, ahead = self._clock.now(), self._store.look_ahead()
-        moved = 0
+        now, moved = self._clock.now(), 0
         if ahead.due_at is not None and ahead.due_at <= now:
             moved += self._store.stage(now=now, limit=STAGE_MAX)
         if ahead.lease_until is not None and has_expired(ahead.lease_until, now=now):
@@ -255,8 +260,10 @@ class OnePass:
         """Whether it is still ours; its start is noted."""
         held = self._held.get(claim.run_id)
         assert held is not None, claim
-        found = self._store.get_run(claim.run_id) if self._heartbeat.is_late(claim.run_id) else None
-        if not self._heartbeat.is_lost(claim.run_id, found=found):
+        if self._heartbeat.is_due(held):
+            found = self._store.get_run(claim.run_id) if self._heartbeat.is_late(held) else None
+            self._heartbeat.is_lost(claim.run_id, found=found)
+        if not held.is_lost:
             held.started_at = self._clock.now()
             if claim.crashes or claim.token > claim.attempt:
                 # An earlier claim of it came to nothing, and it may have been the reason.

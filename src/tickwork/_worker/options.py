@@ -1,10 +1,11 @@
 """What a worker can be told."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from tickwork._domain.names import checked_name
+from tickwork._kernel.durations import as_duration
 from tickwork.errors import InvalidOption
 
 SLOTS_MAX: Final = 1_000
@@ -47,3 +48,32 @@ class WorkerOptions:
         for name in ("drain", "ahead"):
             if getattr(self, name) < _NOTHING:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative.")
+
+
+_LENGTHS: Final = frozenset({"ahead", "poll", "poll_idle", "drain", "timeout_grace"})
+
+
+def worker_options(**said: Any) -> WorkerOptions:
+    """The same from plain words: lengths as seconds or texts, queues as any list.
+
+    >>> worker_options(queues=["emails"], drain="5s").drain
+    datetime.timedelta(seconds=5)
+
+    Raises:
+        InvalidOption: There is no such option, or it does not take that.
+    """
+    known = {field.name for field in fields(WorkerOptions)}
+    for unknown in said.keys() - known:
+        raise InvalidOption(
+            unknown,
+            said[unknown],
+            "a worker has no such option.",
+            fix=f"It has {', '.join(sorted(known))}.",
+        )
+    given: dict[str, Any] = dict(said)
+    for name in _LENGTHS & given.keys():
+        given[name] = as_duration(given[name])
+    if "queues" in given:
+        queues = given["queues"]
+        given["queues"] = (queues,) if isinstance(queues, str) else tuple(queues)
+    return WorkerOptions(**given)

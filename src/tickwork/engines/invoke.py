@@ -149,7 +149,7 @@ def drive_attempt(
         while True:
             try:
                 value = call.function(*call.args, **call.kwargs)
-                if inspect.isawaitable(value):
+                if value is not None and inspect.isawaitable(value):
                     value = wait(value)
             except GeneratorExit:
                 call = steps.throw(RuntimeError("The handler raised GeneratorExit."))
@@ -173,7 +173,7 @@ async def drive_attempt_async(steps: Attempt, ctx: RunContext) -> Outcome:
         while True:
             try:
                 value = call.function(*call.args, **call.kwargs)
-                if inspect.isawaitable(value):
+                if value is not None and inspect.isawaitable(value):
                     value = await value
             except GeneratorExit:
                 raise  # this coroutine itself is being closed

@@ -1,5 +1,21 @@
-"""What tests of programs that use tickwork need."""
+"""What tests of programs that use tickwork need.
 
+In memory and on a clock that a test moves, by the same code that a worker runs.
+"""
+
+from tickwork.testing.apps import app, isolated, swap
 from tickwork.testing.clock import ManualClock
+from tickwork.testing.drain import Attempted, Done, drain
+from tickwork.testing.travel import travel, travel_to
 
-__all__ = ["ManualClock"]
+__all__ = [
+    "Attempted",
+    "Done",
+    "ManualClock",
+    "app",
+    "drain",
+    "isolated",
+    "swap",
+    "travel",
+    "travel_to",
+]

@@ -33,13 +33,11 @@ class ManualClock:
 
     def now(self) -> datetime:
         """The time that was set, as an aware datetime in UTC."""
-        with self._lock:
-            return self._now
+        return self._now
 
     def monotonic(self) -> float:
         """Seconds for which this clock has moved forward."""
-        with self._lock:
-            return self._elapsed.total_seconds()
+        return self._elapsed.total_seconds()
 
     def set(self, moment: datetime) -> datetime:
         """Show this moment from now on; return it in UTC.
@@ -83,6 +81,8 @@ class ManualClock:
 
 
 def _in_utc(moment: datetime) -> datetime:
+    if moment.tzinfo is UTC:
+        return moment
     if moment.utcoffset() is None:
         raise NaiveDatetime(moment)
     return moment.astimezone(UTC)

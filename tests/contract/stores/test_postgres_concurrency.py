@@ -18,8 +18,10 @@ from contract.builders import (
     MINUTE,
     NOON,
     Hands,
+    a_fired_run,
     a_job,
     a_run,
+    a_schedule,
     add,
     added,
     all_runs,
@@ -30,9 +32,10 @@ from contract.builders import (
     the_run,
     tick,
 )
-from tickwork._domain.job import Overlap
+from tickwork._domain.identity import ScheduleId
+from tickwork._domain.job import Overlap, ScheduleRow
 from tickwork._domain.limits import UniqueKey, gate_of
-from tickwork._domain.outcome import Skipped
+from tickwork._domain.outcome import Failed, Skipped, Succeeded
 from tickwork._domain.run import Claim
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.status import Phase, RunStatus
@@ -50,7 +53,7 @@ from tickwork.stores._sql.operations import (
     schedules,
 )
 from tickwork.stores._sql.statement import Operation
-from tickwork.stores.contract import Enqueued, Held, Store, Wanted
+from tickwork.stores.contract import Canceling, Enqueued, Held, NewSchedule, Store, Wanted
 from tickwork.stores.postgres import store as store_module
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.postgres.values import Message, messages
@@ -211,11 +214,39 @@ class TestClaiming:
         assert the_run(store, run).status is RunStatus.CANCELED
 
 
+class TestCanceling:
+    """Whoever cancels a run that is just being claimed asks its worker to stop it."""
+
+    @pytest.mark.parametrize("is_by_schedule", [False, True])
+    def test_a_run_that_is_being_claimed(self, store, begin, background, is_by_schedule):
+        add(store, run := a_fired_run("digest", unique=UniqueKey("key", None)))
+        claiming_it = begin()
+        assert len(claiming_it.run(claiming(store, Wanted(1)))) == 1
+
+        if is_by_schedule:
+            canceled = background.submit(store.cancel_schedule, "", "digest", now=NOON)
+        else:
+            canceled = background.submit(store.cancel, run.id, now=NOON)
+        assert waits(store, canceled)
+        claiming_it.commit()
+
+        assert canceled.result(WAIT_SECONDS_MAX) == (1 if is_by_schedule else Canceling.REQUESTED)
+        found = the_run(store, run)
+        assert (found.status, found.cancel_requested_at) == (RunStatus.RUNNING, NOON)
+        [again] = store.enqueue([a_run(unique=UniqueKey("key", None))])
+        assert again.run_id == run.id, "it holds its key still"
+
+
 class TestFencing:
     """Whoever lost a lease writes nothing, even when it began to write before it was lost."""
 
-    def test_a_write_that_waits_for_a_takeover_does_not_land(self, store, begin, background, clock):
-        add(store, *[a_run() for _ in range(50)])
+    @pytest.mark.parametrize(
+        "outcome", [Succeeded(), Failed("no"), Failed("no", retry=False)], ids=str
+    )
+    def test_a_write_that_waits_for_a_takeover_does_not_land(
+        self, store, begin, background, clock, outcome
+    ):
+        add(store, *[a_run(attempts_max=9) for _ in range(50)])
         stale = Hands(store, clock).claim(50)
         clock.advance(minutes=5)
         takeover = begin()
@@ -230,7 +261,7 @@ class TestFencing:
         )
         assert len(retaken) == 50
 
-        late = background.submit(store.record, [settled(one) for one in stale])
+        late = background.submit(store.record, [settled(one, outcome) for one in stale])
         assert waits(store, late)
         takeover.commit()
 
@@ -631,6 +662,30 @@ class TestFiring:
 
         assert tick(store, clock).runs == []
 
+    def test_whoever_stamps_it_meanwhile_waits_for_nobody(self, store, begin):
+        held, free = added(store), added(store, "free", next_due_at=None)
+        one = begin()
+        one.run(firing(store))
+
+        with quickly():
+            store.stamp_seen(jobs=[], schedules=[held.id, free.id], now=NOON + MINUTE)
+        one.commit()
+
+        seen = [row.seen_at for row in store.list_schedules()]
+        assert seen == [NOON, NOON + MINUTE]  # the one that was held is stamped the next time
+
+    def test_whoever_prunes_it_meanwhile_waits_for_nobody(self, store, begin):
+        added(store)
+        added(store, "old", next_due_at=None)
+        one = begin()
+        one.run(firing(store))
+
+        with quickly():
+            assert store.prune(before=NOON + MINUTE, limit=10).schedules == 1
+        one.commit()
+
+        assert [row.spec.name for row in store.list_schedules()] == ["digest"]
+
     def test_a_ticker_that_gave_up_leaves_it_to_the_next(self, store, begin, clock):
         added(store)
         one = begin()
@@ -638,6 +693,35 @@ class TestFiring:
         one.roll_back()
 
         assert len(tick(store, clock).runs) == 1
+
+
+class TestRegistering:
+    """Programs that start together define the same schedules."""
+
+    def adding(self, store: PostgresStore) -> Operation[list[ScheduleRow]]:
+        new = [NewSchedule(ScheduleId(an_id()), a_schedule(name), NOON) for name in "ab"]
+        return schedules.add_schedules(store.query, new, now=NOON)
+
+    def test_the_second_is_answered_with_the_first(self, store, begin, background):
+        one = begin()
+        first = one.run(self.adding(store))
+
+        other = background.submit(lambda: store._write(lambda: self.adding(store)))
+        assert waits(store, other)
+        one.commit()
+
+        assert other.result(WAIT_SECONDS_MAX) == first
+
+    def test_one_that_is_there_does_not_vanish_before_it_is_read(self, store, begin, background):
+        row = added(store, "a")
+        one = begin()
+        assert one.run(self.adding(store))[0] == row
+
+        removed = background.submit(store.remove_schedule, row.id)
+        assert waits(store, removed)
+        one.commit()
+
+        assert removed.result(WAIT_SECONDS_MAX)
 
 
 class Meeting:

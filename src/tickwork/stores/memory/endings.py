@@ -1,7 +1,6 @@
 """How attempts and runs end: steps that were decided elsewhere, written into the tables."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import Attempt, JobRow
 from tickwork.stores.memory.keys import free_slots, free_unique_keys, let_out
+from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import Tables
 
 # The handler did not get to do its work, so they say nothing about the job.
@@ -85,7 +85,7 @@ def finish(
     """Move a run to history, as these facts say; return the keys of the slots it had."""
     del tables.runs[run.id]
     tables.claim_tags.pop(run.id, None)
-    tables.history[run.id] = replace(
+    tables.history[run.id] = changed(
         run,
         phase=None,
         lease_until=None,
@@ -136,7 +136,7 @@ def _completed(claim: Claim, ended_at: datetime) -> Transition:
 def _give_back(tables: Tables, run: Run, step: Transition) -> None:
     assert step.due_at is not None, step
     tables.claim_tags.pop(run.id, None)
-    tables.runs[run.id] = replace(
+    tables.runs[run.id] = changed(
         run,
         status=step.to_status,
         phase=step.phase,
@@ -172,19 +172,21 @@ def _touch_jobs(tables: Tables, steps: Iterable[Transition]) -> None:
         if step.outcome in _NOT_A_RUN or (step.outcome is OutcomeKind.CRASHED and not step.crash):
             continue
         name = (step.claim.tenant, step.claim.job)
-        row = tables.jobs.get(name, JobRow(*name))
-        row = row._replace(last_run_at=_later(row.last_run_at, step.ended_at))
+        row = tables.jobs.get(name) or JobRow(*name)
+        facts: dict[str, Any] = {}
         if step.outcome is OutcomeKind.SUCCEEDED:
-            row = row._replace(
-                last_success_at=_later(row.last_success_at, step.ended_at), failures=0
-            )
+            facts = {
+                "last_success_at": _later(row.last_success_at, step.ended_at),
+                "failures": 0,
+            }
         elif step.outcome in _ERRORS:
-            row = row._replace(
-                last_error_at=_later(row.last_error_at, step.ended_at),
-                last_error=step.reason,
-                failures=row.failures + 1,
-            )
-        tables.jobs[name] = row
+            facts = {
+                "last_error_at": _later(row.last_error_at, step.ended_at),
+                "last_error": step.reason,
+                "failures": row.failures + 1,
+            }
+        last_run_at = _later(row.last_run_at, step.ended_at)
+        tables.jobs[name] = row._replace(last_run_at=last_run_at, **facts)
 
 
 # ---------------------------------------------------------------- skips in a row
@@ -196,7 +198,7 @@ def keep_skip(tables: Tables, skip: Run) -> None:
     if before is None or before.status is not RunStatus.SKIPPED or before.reason != skip.reason:
         tables.history[skip.id] = skip
         return
-    tables.history[before.id] = replace(
+    tables.history[before.id] = changed(
         before,
         instants=before.instants + skip.instants,
         last_nominal_at=_last_instant(skip),

@@ -2,15 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.limits import Candidate, decide_grants, is_kept_between_attempts
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.contract import Enqueued
+from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import Protected, Tables
+
+_BLANK: Final = Run(
+    id=RunId(""),
+    job="",
+    status=RunStatus.PENDING,
+    phase=Phase.READY,
+    created_at=datetime(1970, 1, 1, tzinfo=UTC),
+    due_at=datetime(1970, 1, 1, tzinfo=UTC),
+)
 
 
 def claim_order(run: Run) -> tuple[int, datetime, RunId]:
@@ -66,10 +76,10 @@ def free_unique_keys(tables: Tables, run_id: RunId, *, now: datetime) -> None:
 
 
 def _unfinished(new: NewRun) -> Run:
-    return Run(
+    return changed(
+        _BLANK,
         id=new.id,
         job=new.job,
-        status=RunStatus.PENDING,
         phase=new.phase,
         created_at=new.created_at,
         due_at=new.due_at,
@@ -125,6 +135,6 @@ def let_out(tables: Tables, keys: Iterable[str], *, limit: int | None = None) ->
         candidates = [Candidate(run.id, (key,)) for run in sorted(blocked, key=claim_order)]
         granted = decide_grants(candidates, taken=taken, slots_by_limit=slots).granted
         for run_id in granted if limit is None else granted[: limit - out]:
-            tables.runs[run_id] = replace(tables.runs[run_id], phase=Phase.READY, blocked_on=None)
+            tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.READY, blocked_on=None)
             out += 1
     return out

@@ -1,7 +1,6 @@
 """Runs in memory: in, claimed, extended, recorded, taken back."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
@@ -39,6 +38,7 @@ from tickwork.stores.memory.keys import (
     slots_by_limit,
     taken_by_key,
 )
+from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import TableHolder, Tables
 
 
@@ -126,7 +126,7 @@ class MemoryRuns(TableHolder):
                 if run.lease_until is None or run.token != token:
                     beat.lost.append(run_id)
                     continue
-                tables.runs[run_id] = replace(
+                tables.runs[run_id] = changed(
                     run,
                     lease_until=max(run.lease_until, until),
                     started_at=run.started_at or started_at,
@@ -178,7 +178,7 @@ class MemoryRuns(TableHolder):
             for run in _in_phase(tables, Phase.RUNNING):
                 assert run.lease_until is not None, run
                 if run.worker == worker and not has_expired(run.lease_until, now=now):
-                    tables.runs[run.id] = replace(run, lease_until=now)
+                    tables.runs[run.id] = changed(run, lease_until=now)
                     released += 1
         return released
 
@@ -224,10 +224,10 @@ class MemoryRuns(TableHolder):
             if run.token > 0:
                 return Canceling.CLAIMED
             if due_at > now:
-                run = replace(run, phase=Phase.WAITING, blocked_on=None)
+                run = changed(run, phase=Phase.WAITING, blocked_on=None)
             elif run.phase is Phase.WAITING:
-                run = replace(run, phase=Phase.READY)
-            tables.runs[run_id] = replace(run, due_at=due_at)
+                run = changed(run, phase=Phase.READY)
+            tables.runs[run_id] = changed(run, due_at=due_at)
             return Canceling.DONE
 
     def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # SQL stores may need it
@@ -273,6 +273,8 @@ class MemoryRuns(TableHolder):
         """What there is to stage, reap, sweep and claim, now or later."""
         with self._reading() as tables:
             runs = list(tables.runs.values())
+            if not runs:
+                return Ahead(None, None, is_blocked=False, is_ready=False)
             return Ahead(
                 min((run.due_at for run in runs if run.phase is Phase.WAITING), default=None),
                 min((run.lease_until for run in runs if run.lease_until is not None), default=None),
@@ -290,7 +292,7 @@ class MemoryRuns(TableHolder):
             if not is_ours(tables, claim):
                 return False
             run = tables.runs[claim.run_id]
-            tables.runs[run.id] = replace(
+            tables.runs[run.id] = changed(
                 run,
                 progress=run.progress if progress is None else progress,
                 checkpoint=run.checkpoint if checkpoint is None else checkpoint,
@@ -325,7 +327,7 @@ def _take(
     overlap_key = run.overlap_key
     if overlap_key is not None and is_released_by_claim(overlap_key):
         overlap_key = None
-    run = tables.runs[run_id] = replace(
+    run = tables.runs[run_id] = changed(
         run,
         status=RunStatus.RUNNING,
         phase=Phase.RUNNING,
@@ -373,6 +375,8 @@ def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
 
 def _grant(tables: Tables, picked: Sequence[Run]) -> list[RunId]:
     """Give slots to those who get all they need, and block the others."""
+    if not any(run.limit_keys for run in picked):
+        return [run.id for run in picked]
     needed = {
         run.id: tuple(
             key for key in run.limit_keys if key not in tables.slots.get(run.id, frozenset())
@@ -388,7 +392,7 @@ def _grant(tables: Tables, picked: Sequence[Run]) -> list[RunId]:
         if needed[run_id]:
             tables.slots[run_id] = tables.slots.get(run_id, frozenset()) | set(needed[run_id])
     for run_id, key in grants.blocked_on.items():
-        tables.runs[run_id] = replace(tables.runs[run_id], phase=Phase.BLOCKED, blocked_on=key)
+        tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.BLOCKED, blocked_on=key)
     let_out(tables, grants.room_by_key)
     return grants.granted
 
@@ -424,7 +428,7 @@ def _claim_of(run: Run) -> Claim:
 
 
 def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> Canceling:
-    run = replace(run, cancel_requested_at=run.cancel_requested_at or now)
+    run = changed(run, cancel_requested_at=run.cancel_requested_at or now)
     if run.status is RunStatus.RUNNING:
         tables.runs[run.id] = run
         return Canceling.REQUESTED
@@ -455,5 +459,5 @@ def _of_pairs(runs: Iterable[Run], pairs: Iterable[tuple[str, str]]) -> list[Run
 
 def _move(tables: Tables, runs: Sequence[Run], *, to: Phase = Phase.READY) -> int:
     for run in runs:
-        tables.runs[run.id] = replace(run, phase=to)
+        tables.runs[run.id] = changed(run, phase=to)
     return len(runs)

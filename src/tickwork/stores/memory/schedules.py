@@ -1,7 +1,6 @@
 """Schedules in memory: registered, fired, paused."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from tickwork._domain.identity import ScheduleId
@@ -13,6 +12,7 @@ from tickwork._domain.tick import Move, Skip, TickPlan
 from tickwork.stores.contract import JobRow, KeysOf, NewSchedule, Planner
 from tickwork.stores.memory.endings import keep_skip
 from tickwork.stores.memory.keys import add_runs, overlap_holders, unique_holder
+from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import TableHolder, Tables
 
 
@@ -63,14 +63,14 @@ class MemorySchedules(TableHolder):
             there = tables.schedules.get(row.id)
             if there is None or there.revision != row.revision:
                 return None
-            changed = tables.schedules[row.id] = replace(
+            fresh = tables.schedules[row.id] = changed(
                 there,
                 spec=spec,
                 next_due_at=next_due_at,
                 revision=there.revision + 1,
                 seen_at=now,
             )
-            return changed
+            return fresh
 
     def remove_schedule(self, schedule_id: ScheduleId) -> bool:
         """Remove a schedule; its runs stay."""
@@ -87,7 +87,7 @@ class MemorySchedules(TableHolder):
                 tables.jobs["", job] = row._replace(seen_at=now)
             for schedule_id in schedules:
                 if schedule_id in tables.schedules:
-                    tables.schedules[schedule_id] = replace(
+                    tables.schedules[schedule_id] = changed(
                         tables.schedules[schedule_id], seen_at=now
                     )
 
@@ -105,9 +105,9 @@ class MemorySchedules(TableHolder):
             row = tables.schedules.get(schedule_id)
             if row is None:
                 return False
-            row = replace(row, paused_at=now, paused_until=until, paused_note=note)
+            row = changed(row, paused_at=now, paused_until=until, paused_note=note)
             if until is not None:
-                row = replace(row, next_due_at=next_due_at)
+                row = changed(row, next_due_at=next_due_at)
             tables.schedules[schedule_id] = row
             return True
 
@@ -117,7 +117,7 @@ class MemorySchedules(TableHolder):
             row = tables.schedules.get(schedule_id)
             if row is None:
                 return False
-            tables.schedules[schedule_id] = replace(_unpaused(row), next_due_at=next_due_at)
+            tables.schedules[schedule_id] = changed(_unpaused(row), next_due_at=next_due_at)
             return True
 
     def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
@@ -185,7 +185,7 @@ class MemorySchedules(TableHolder):
                 for row in tables.schedules.values()
                 if row.next_due_at is not None
                 and (jobs is None or row.spec.job in jobs)
-                and (not row.is_paused or row.paused_until is not None)
+                and (row.paused_at is None or row.paused_until is not None)
                 and not _is_retired(row, seen_after)
             ]
             return min(instants, default=None)
@@ -209,7 +209,7 @@ def _due(
             continue
         if _is_retired(row, seen_after):
             continue
-        due.append((row.next_due_at, row.id, _unpaused(row)))
+        due.append((row.next_due_at, row.id, _unpaused(row) if row.is_paused else row))
     return [row for _, _, row in sorted(due, key=lambda found: found[:2])[:limit]]
 
 
@@ -230,7 +230,7 @@ def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
         spec = tables.schedules[schedule_id].spec
         for run in tables.unfinished_of(spec.tenant, spec.name):
             if run.status is RunStatus.RUNNING:
-                tables.runs[run.id] = replace(
+                tables.runs[run.id] = changed(
                     run, cancel_requested_at=run.cancel_requested_at or now
                 )
 
@@ -239,13 +239,12 @@ def _moved(row: ScheduleRow, move: Move) -> ScheduleRow:
     assert row.next_due_at == move.due_at, row
     fired = [instant for instant in (row.last_fired_at, move.last_fired_at) if instant is not None]
     # A pause that has ended is over for whoever looks at the row, too.
-    return replace(
-        _unpaused(row), next_due_at=move.next_due_at, last_fired_at=max(fired, default=None)
-    )
+    row = _unpaused(row) if row.is_paused else row
+    return changed(row, next_due_at=move.next_due_at, last_fired_at=max(fired, default=None))
 
 
 def _unpaused(row: ScheduleRow) -> ScheduleRow:
-    return replace(row, paused_at=None, paused_until=None, paused_note="")
+    return changed(row, paused_at=None, paused_until=None, paused_note="")
 
 
 def _skipped(skip: Skip, *, now: datetime) -> Run:

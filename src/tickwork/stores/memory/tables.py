@@ -1,7 +1,6 @@
 """The tables of the memory store, and its transactions."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from threading import Lock
@@ -119,21 +118,38 @@ class TableHolder:
     """What the parts of the store share."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._tables = Tables()
+        tables, lock = Tables(), Lock()
+        self._look = Look(tables, lock)
+        self._transaction = Transaction(tables, lock)
 
-    @contextmanager
-    def _reading(self) -> Iterator[Tables]:
-        with self._lock:
-            yield self._tables
+    def _reading(self) -> "Look":
+        return self._look
 
-    @contextmanager
-    def _writing(self) -> Iterator[Tables]:
-        """One transaction: when an error leaves the block, nothing in it has happened."""
-        with self._lock:
-            try:
-                yield self._tables
-            except BaseException:
-                self._tables.roll_back()
-                raise
+    def _writing(self) -> "Transaction":
+        return self._transaction
+
+
+class Look(AbstractContextManager[Tables]):
+    """The tables, while nobody changes them."""
+
+    def __init__(self, tables: Tables, lock: Lock) -> None:
+        self._tables = tables
+        self._lock = lock
+
+    def __enter__(self) -> Tables:
+        self._lock.acquire()
+        return self._tables
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._lock.release()
+
+
+class Transaction(Look):
+    """The same to change them: when an error leaves the block, nothing in it has happened."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             self._tables.journal.clear()
+        else:
+            self._tables.roll_back()
+        self._lock.release()

@@ -8,6 +8,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
 from tickwork._domain.status import Phase
 from tickwork.stores._sql.operations.limits import grant
+from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -32,7 +33,10 @@ _ID, _CRASHES = 0, 7
 
 def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     """Move runs that fell due among the ready ones."""
-    return int((yield query("stage_runs", now=micros(now), limit=limit))[0][0])
+    count = int((yield query("stage_runs", now=micros(now), limit=limit))[0][0])
+    if count:
+        yield from wake(query, [ANY_QUEUE])
+    return count
 
 
 def next_due_at(query: Queries) -> Operation[datetime | None]:
@@ -42,9 +46,12 @@ def next_due_at(query: Queries) -> Operation[datetime | None]:
 
 def look_ahead(query: Queries) -> Operation[Ahead]:
     """What there is to stage, reap, sweep and claim, now or later."""
-    [(due_at, lease_until, is_blocked, is_ready)] = yield query("look_ahead")
+    [(due_at, lease_until, blocked_on, priority)] = yield query("look_ahead")
     return Ahead(
-        moment_or_none(due_at), moment_or_none(lease_until), bool(is_blocked), bool(is_ready)
+        moment_or_none(due_at),
+        moment_or_none(lease_until),
+        is_blocked=blocked_on is not None,
+        is_ready=priority is not None,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import NewRun
-from tickwork._domain.status import Phase
+from tickwork.stores._sql.operations.waking import is_soon, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, micros_or_none, new_run_row
 from tickwork.stores._sql.statement import Operation, Overtaken, Row
@@ -37,15 +37,7 @@ def enqueue(
 def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
     """Insert runs whose keys are theirs, and wake whoever waits for such."""
     yield query.tell("insert_runs", many=[new_run_row(run) for run in runs])
-    queues = sorted({run.queue for run in runs if run.phase is Phase.READY})
-    if queues:
-        yield from wake(query, *queues)
-
-
-def wake(query: Queries, *queues: str) -> Operation[None]:
-    """Wake whoever waits for runs of these queues; of none, whoever waits at all."""
-    if "notify" in query:
-        yield query.tell("notify", queues=list(queues) or [""])
+    yield from wake(query, (run.queue for run in runs if is_soon(run.due_at, now=run.created_at)))
 
 
 def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.limits import Candidate, Grants, decide_grants, gate_of, room_of
+from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
 
@@ -81,7 +82,10 @@ def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
 
 def _let_out(query: Queries, room_by_key: Mapping[str, int]) -> Operation[int]:
     rows = [(key, min(room, LET_OUT_MAX)) for key, room in sorted(room_by_key.items())]
-    return int((yield query("let_out", many=rows))[0][0])
+    count = int((yield query("let_out", many=rows))[0][0])
+    if count:
+        yield from wake(query, [ANY_QUEUE])
+    return count
 
 
 def sweep(query: Queries, *, limit: int) -> Operation[int]:

@@ -19,6 +19,7 @@ from tickwork.stores._sql.operations.skips import (
     may_fold,
     schedule_of,
 )
+from tickwork.stores._sql.operations.waking import is_soon, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -145,6 +146,10 @@ def _write_locked(
     returned = [step for step in ours if step.due_at is not None]
     if returned:
         yield query.tell("return_runs", many=[returned_row(step) for step in returned])
+        soon = [
+            step for step in returned if step.due_at and is_soon(step.due_at, now=step.ended_at)
+        ]
+        yield from wake(query, (step.claim.queue for step in soon))
     slots = [
         (step.claim.run_id, key)
         for step in ours
@@ -157,6 +162,10 @@ def _write_locked(
     if gone and is_repeat:
         lost -= yield from _landed_before(query, gone)
     return _Written(ours, lost)
+
+
+def _is_soon(step: Transition) -> bool:
+    return step.due_at is not None and is_soon(step.due_at, now=step.ended_at)
 
 
 def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set[RunId]]:

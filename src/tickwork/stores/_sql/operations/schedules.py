@@ -7,8 +7,9 @@ from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._domain.tick import SetAside, Skip, TickPlan
-from tickwork.stores._sql.operations.enqueue import insert_runs, protect, wake
+from tickwork.stores._sql.operations.enqueue import insert_runs, protect
 from tickwork.stores._sql.operations.skips import SkipFolder
+from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -40,7 +41,7 @@ def add_schedules(
         many=[new_schedule_row(first_by_name[name], now=micros(now)) for name in names],
     )
     # It may fall due sooner than whoever sleeps expects.
-    yield from wake(query)
+    yield from wake(query, [ANY_QUEUE])
     rows = yield from get_schedules(query, names)
     row_by_name = {(row.spec.tenant, row.spec.name): row for row in rows}
     return [row_by_name[one.spec.tenant, one.spec.name] for one in new]
@@ -63,7 +64,7 @@ def change_schedule(
         next_due_at=micros_or_none(next_due_at),
         **spec_params(spec),
     )
-    yield from wake(query)
+    yield from wake(query, [ANY_QUEUE])
     rows = yield query("get_schedule_by_id", id=row.id)
     if not rows:
         return None
@@ -102,7 +103,7 @@ def resume_schedule(
     query: Queries, schedule_id: ScheduleId, *, next_due_at: datetime | None
 ) -> Operation[bool]:
     """Go on from this instant."""
-    yield from wake(query)
+    yield from wake(query, [ANY_QUEUE])
     rows = yield query("resume_schedule", id=schedule_id, next_due_at=micros_or_none(next_due_at))
     return bool(rows[0][0])
 

@@ -105,8 +105,8 @@ SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
 SELECT
     (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
     (SELECT min(lease_until) FROM tickwork_run WHERE lease_until IS NOT NULL),
-    (SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on IS NOT NULL) IS NOT NULL,
-    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready') IS NOT NULL;
+    (SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on IS NOT NULL),
+    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready');
 
 -- name: pick_ready
 -- A look at the head of the index, bounded: a backlog that others must take costs no more. Only

@@ -1,0 +1,186 @@
+"""Run what is due until nothing is: a worker that a test holds in its hand."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Self, overload
+
+from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.status import RunStatus
+from tickwork._domain.transitions import Transition
+from tickwork._kernel.codec import decode
+from tickwork._worker.once import Upcoming, is_attempt
+from tickwork.app import Tickwork
+from tickwork.errors import InvalidOption, StillDue
+from tickwork.stores.contract import Ahead
+
+LIMIT: Final = 10_000
+"""Runs that may be made at one moment before it is called endless."""
+
+BATCH: Final = 100
+_SHOWN_MAX: Final = 20
+
+
+class Attempted(NamedTuple):
+    """One attempt at one run, and what came of it.
+
+    ``status`` is that of the run afterwards, and ``due_at`` when it will be tried again;
+    None when it has ended.
+    """
+
+    job: str
+    run_id: str
+    attempt: int
+    outcome: OutcomeKind
+    status: RunStatus
+    at: datetime
+    due_at: datetime | None
+    schedule: str | None
+    nominal_at: datetime | None
+    tenant: str
+    result: Any
+    error: str
+    traceback: str
+
+    def __repr__(self) -> str:
+        error = f": {self.error}" if self.error else ""
+        return (
+            f"<{self.job}, attempt {self.attempt} at {self.at.isoformat()}, {self.outcome}{error}>"
+        )
+
+
+class Done(Sequence[Attempted]):
+    """The attempts that were made, in order; failed ones are among them."""
+
+    def __init__(self, steps: Sequence[Transition] = ()) -> None:
+        self._steps = steps
+
+    @cached_property
+    def _attempts(self) -> tuple[Attempted, ...]:
+        return tuple(_attempted(step) for step in self._steps if is_attempt(step))
+
+    @cached_property
+    def held_back(self) -> tuple[Attempted, ...]:
+        """What a filter kept from being attempted."""
+        return tuple(_attempted(step) for step in self._steps if not is_attempt(step))
+
+    @property
+    def failures(self) -> tuple[Attempted, ...]:
+        """Those of the attempts that failed."""
+        return tuple(each for each in self._attempts if each.outcome is OutcomeKind.FAILED)
+
+    def __repr__(self) -> str:
+        shown = [f"  {attempt!r}" for attempt in self._attempts[:_SHOWN_MAX]]
+        more = len(self) - len(shown)
+        tail = [f"  and {more} more"] if more > 0 else []
+        return "\n".join([f"<{len(self)} attempts, {len(self.failures)} failed>", *shown, *tail])
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    @overload
+    def __getitem__(self, place: int) -> Attempted: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Attempted, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Attempted | tuple[Attempted, ...]:
+        return self._attempts[place]
+
+    def __iter__(self) -> Iterator[Attempted]:
+        return iter(self._attempts)
+
+    def of(self, job: Any) -> tuple[Attempted, ...]:
+        """The attempts at runs of this job."""
+        name = name_of(job)
+        return tuple(attempt for attempt in self._attempts if attempt.job == name)
+
+
+def drain(app: Tickwork, *, limit: int = LIMIT) -> Done:
+    """Run what is due until nothing is; return what was done.
+
+    Schedules are fired, runs claimed, executed and recorded as a worker does it, in this
+    thread. Time does not move: what is due later stays. What fails is in the answer, and
+    raises nothing:
+
+    >>> from tickwork import testing
+    >>> with testing.app() as app:
+    ...     greet = app.schedule("greet", lambda name: f"Hello {name}")
+    ...     run = greet.dispatch(name="Ann")
+    ...     testing.drain(app)[0].result
+    'Hello Ann'
+
+    Raises:
+        StillDue: After ``limit`` runs there was still something due.
+    """
+    with Passes(app, limit) as passes:
+        return Done(passes.until_idle()[0])
+
+
+class Passes(AbstractContextManager["Passes"]):
+    """Passes of one application, each until nothing is due at that moment."""
+
+    def __init__(self, app: Tickwork, limit: int) -> None:
+        if limit < 1:
+            raise InvalidOption("limit", limit, "nothing could be run.")
+        self._services = app._services
+        self._limit = limit
+        self._seen: Ahead | None = None  # at the end of the last pass
+        self._keeping = self._services.keeper.listening()
+
+    def __enter__(self) -> Self:
+        self._keeping.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._keeping.__exit__(None, None, None)
+
+    def until_idle(self, *, until: datetime | None = None) -> tuple[list[Transition], Upcoming]:
+        """Make passes until nothing is due; and see what will be.
+
+        A handler may move the clock. Once it has moved past ``until``, that is the end.
+        """
+        done: list[Transition] = []
+        left = self._limit
+        # It ends at the limit: a pass that runs nothing, but moves something, counts as one.
+        while left > 0:
+            passed = self._services.passes(min(BATCH, left), ahead=self._seen)
+            done += passed.steps
+            left -= max(len(passed.steps), 1)
+            upcoming = self._services.once.look_ahead(is_stuck=passed.is_idle)
+            self._seen = upcoming.ahead
+            if passed.is_idle or not upcoming.is_due:
+                return done, upcoming
+            if until is not None and self._services.clock.now() > until:
+                return done, upcoming
+        last = done[-_SHOWN_MAX:]
+        raise StillDue(limit=self._limit, jobs=(step.claim.job for step in last))
+
+
+def name_of(job: Any) -> str:
+    """The name of a job, or of what was made of one."""
+    name = job if isinstance(job, str) else getattr(job, "name", None)
+    if not isinstance(name, str):
+        raise InvalidOption(
+            "job", job, "it is neither a job nor a name.", fix="Pass what @app.job gave."
+        )
+    return name
+
+
+def _attempted(step: Transition) -> Attempted:
+    claim = step.claim
+    return Attempted(
+        job=claim.job,
+        run_id=claim.run_id,
+        attempt=claim.attempt,
+        outcome=step.outcome,
+        status=step.to_status,
+        at=step.ended_at,
+        due_at=step.due_at,
+        schedule=claim.schedule,
+        nominal_at=claim.nominal_at,
+        tenant=claim.tenant,
+        result=None if step.result is None else decode(step.result),
+        error=step.reason if step.outcome is not OutcomeKind.SUCCEEDED else "",
+        traceback=step.traceback,
+    )

@@ -1,0 +1,85 @@
+"""Let time pass, with everything that happens meanwhile, each at its own time."""
+
+from datetime import timedelta
+
+from tickwork._kernel.durations import as_duration
+from tickwork._kernel.instants import When, as_instant
+from tickwork.app import Tickwork
+from tickwork.errors import InvalidOption
+from tickwork.testing.clock import ManualClock
+from tickwork.testing.drain import LIMIT, Done, Passes
+
+
+def travel(
+    app: Tickwork,
+    length: timedelta | float | str = 0,
+    *,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    limit: int = LIMIT,
+) -> Done:
+    """Let that much time pass; return what was done meanwhile.
+
+    The clock goes from one moment at which something is due to the next, and stops at each
+    for as long as it takes to do it. So every firing, retry and delayed run happens at its own
+    time, in order, by the same code as in a worker:
+
+    >>> from tickwork import testing
+    >>> with testing.app() as app:
+    ...     report = app.schedule("report", lambda: None).weekdays().hours(9)
+    ...     done = testing.travel(app, days=7)
+    ...     len(done), done[-1].at.isoformat()
+    (5, '2026-01-07T09:00:00+00:00')
+
+    Raises:
+        StillDue: At one moment, after ``limit`` runs, there was still something due.
+        InvalidOption: The application's clock moves by itself.
+    """
+    step = as_duration(length) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    return _arrive(app, clock_of(app), step, limit)
+
+
+def travel_to(app: Tickwork, moment: When, *, limit: int = LIMIT) -> Done:
+    """The same, until this moment: an aware datetime, or ISO text with an offset."""
+    clock = clock_of(app)
+    return _arrive(app, clock, as_instant(moment, option="moment") - clock.now(), limit)
+
+
+def clock_of(app: Tickwork) -> ManualClock:
+    """The clock of an application that a test may move.
+
+    Raises:
+        InvalidOption: It moves by itself.
+    """
+    if not isinstance(app.clock, ManualClock):
+        raise InvalidOption(
+            "clock",
+            app.clock,
+            "it moves by itself, and cannot be moved.",
+            fix="Use testing.app(), testing.swap(app), or Tickwork(..., clock=ManualClock()).",
+        )
+    return app.clock
+
+
+def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) -> Done:
+    if length < timedelta(0):
+        raise InvalidOption(
+            "length",
+            length,
+            "time does not pass backwards.",
+            fix="clock.set() goes back, and runs nothing.",
+        )
+    target = clock.now() + length
+    # A program that lets nothing be heard of it for so long has let its schedules retire.
+    rest = app.settings.retire_after / 2
+    with Passes(app, limit) as passes:
+        steps, upcoming = passes.until_idle(until=target)
+        # It ends, because each round moves the clock, and there is a target. A handler may
+        # move it as well, and further than that: it is not set back.
+        while (now := clock.now()) < target:
+            clock.set(min(upcoming.next_at or target, now + rest, target))
+            more, upcoming = passes.until_idle(until=target)
+            steps += more
+    return Done(steps)

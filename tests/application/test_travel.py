@@ -1,0 +1,245 @@
+"""``testing.travel``: time passes, and everything happens at its own time."""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tickwork import RunContext, RunStatus, Snooze, testing
+from tickwork._domain.identity import WorkerId
+from tickwork._domain.lease import LEASE_DEFAULT
+from tickwork._kernel.ids import new_id
+from tickwork.errors import InvalidOption, NaiveDatetime, StillDue
+from tickwork.stores.contract import Pause, PauseKind, RunFilter, Wanted
+from tickwork.testing import ManualClock
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def minutes_of(done):
+    return [(each.at - START) / timedelta(minutes=1) for each in done]
+
+
+class TestTravelling:
+    """From one moment at which something is due to the next, and nothing is left out."""
+
+    def test_every_instant_of_a_schedule_gives_its_run_on_time(self, app, clock):
+        seen = []
+
+        def report(ctx: RunContext):
+            seen.append((clock.now(), ctx.nominal_at))
+
+        app.schedule("report", report).every_six_hours()
+
+        done = testing.travel(app, days=2)
+
+        assert seen == [(START + timedelta(hours=6 * n),) * 2 for n in range(1, 9)]
+        assert len(done) == 8
+        assert clock.now() == START + timedelta(days=2)
+        assert {run.status for run in app.runs.recent()} == {RunStatus.COMPLETED}
+
+    def test_schedules_and_runs_come_in_the_order_of_time(self, app):
+        app.schedule("hourly", lambda: None).hourly()
+        app.schedule("often", lambda: None).every_twenty_minutes()
+        app.schedule("once", lambda: None).delay("50m").dispatch()
+
+        done = testing.travel(app, hours=1)
+
+        assert [(each.job, minute) for each, minute in zip(done, minutes_of(done), strict=True)][
+            :3
+        ] == [("often", 20), ("often", 40), ("once", 50)]
+        assert {each.job for each in done[3:]} == {"often", "hourly"}
+
+    def test_retries_happen_when_they_are_due(self, app):
+        def fail():
+            raise ValueError("again")
+
+        job = app.schedule("it", fail).retries(4, base=60, cap=3600, jitter="none")
+        job.dispatch()
+
+        done = testing.travel(app, hours=2)
+
+        assert minutes_of(done) == [0, 1, 3, 7]
+        assert [each.status for each in done][-1] is RunStatus.FAILED_PERMANENT
+
+    def test_what_snoozes_or_is_put_off_comes_back_on_time(self, app, clock):
+        def snooze():
+            if clock.now() < START + timedelta(minutes=10):
+                raise Snooze(240)
+
+        def is_open():
+            return clock.now() >= START + timedelta(minutes=3)
+
+        app.schedule("snoozing", snooze).dispatch()
+        app.schedule("waiting", lambda: None).when(is_open).dispatch()
+
+        done = testing.travel(app, hours=1)
+
+        assert minutes_of(done.of("snoozing")) == [0, 4, 8, 12]
+        assert minutes_of(done.of("waiting")) == [3.5]  # after 30, 60 and 120 seconds
+        assert len(done.held_back) == 3
+
+    def test_jitter_moves_a_run_and_not_its_instant(self, app):
+        app.schedule("report", lambda: None).hourly().jitter(600)
+
+        done = testing.travel(app, hours=3, minutes=30)
+
+        late = [minute % 60 for minute in minutes_of(done)]
+        assert [each.nominal_at for each in done] == [START + n * HOUR for n in (1, 2, 3)]
+        assert all(0 <= minutes < 10 for minutes in late)
+        assert any(late)
+
+    def test_what_a_dead_worker_held_goes_on_when_its_lease_ends(self, app, clock):
+        run = app.schedule("it", lambda: "done").dispatch()
+        app._services.store.claim(
+            Wanted(1),
+            worker=WorkerId(new_id(clock.now())),
+            tag="dead",
+            now=clock.now(),
+            lease=LEASE_DEFAULT.length,
+        )
+
+        done = testing.travel(app, hours=1)
+
+        assert minutes_of(done) == [1]
+        assert run.result() == "done"
+
+    def test_a_pause_that_ends_by_itself_ends_on_time(self, app, clock):
+        app.schedule("it", lambda: None).dispatch()
+        until = clock.now() + timedelta(minutes=5)
+        app._services.store.pause(Pause(PauseKind.JOB, "it", clock.now(), until=until))
+
+        done = testing.travel(app, hours=1)
+
+        assert minutes_of(done) == [5]
+
+    def test_what_is_due_at_the_very_end_is_done(self, app):
+        app.schedule("it", lambda: None).delay(3600).dispatch()
+
+        assert len(testing.travel(app, minutes=59, seconds=59)) == 0
+        assert len(testing.travel(app, 1)) == 1
+
+    def test_a_month_of_an_hourly_schedule_leaves_nothing_out(self, app, database):
+        days = 30 if database == "sqlite" else 3
+        app.schedule("report", lambda: None).hourly()
+
+        done = testing.travel(app, days=days)
+
+        assert len(done) == 24 * days
+        runs = app.runs.recent(RunFilter(statuses=frozenset({RunStatus.SKIPPED})))
+        assert runs == []
+
+    def test_wall_clocks_change_on_the_way(self, app):
+        report = app.schedule("report", lambda: None)
+        report.daily_at("12:00").timezone("Europe/Berlin")
+        testing.travel_to(app, "2026-03-28T00:00:00+01:00")
+
+        done = testing.travel(app, days=2)
+
+        assert [each.at.isoformat() for each in done] == [
+            "2026-03-28T11:00:00+00:00",
+            "2026-03-29T10:00:00+00:00",
+        ]
+
+    def test_a_schedule_that_rests_for_a_month_is_not_retired_meanwhile(self, app):
+        app.schedule("report", lambda: None).monthly()
+
+        assert len(testing.travel(app, days=100)) == 3
+
+
+class TestTheClock:
+    """It moves forward only, and only if a test may move it."""
+
+    def test_to_a_moment_as_a_datetime_or_as_text(self, app, clock):
+        testing.travel_to(app, START + timedelta(hours=1))
+        testing.travel_to(app, "2026-01-01T03:00:00+01:00")
+
+        assert clock.now() == START + timedelta(hours=2)
+
+    def test_a_moment_that_has_passed_is_refused(self, app, clock):
+        with pytest.raises(InvalidOption, match="backwards"):
+            testing.travel_to(app, START - timedelta(seconds=1))
+        with pytest.raises(InvalidOption, match="backwards"):
+            testing.travel(app, days=-1)
+
+        assert clock.now() == START
+
+    def test_a_moment_without_a_zone_is_refused(self, app):
+        with pytest.raises(NaiveDatetime):
+            testing.travel_to(app, datetime(2026, 1, 2))
+
+    def test_a_clock_that_moves_by_itself_is_refused(self, make_app):
+        with pytest.raises(InvalidOption, match=r"testing\.swap"):
+            testing.travel(make_app(clock=None), days=1)
+
+    def test_a_handler_that_moves_it_is_not_set_back(self, app, clock):
+        app.schedule("slow", lambda: clock.advance(hours=2)).every(minutes=30, starting=START)
+
+        done = testing.travel(app, hours=1)
+
+        assert len(done) == 1
+        assert clock.now() == START + timedelta(hours=2, minutes=30)
+
+
+class TestWhatStandsInTheWay:
+    """Something that cannot be done now hides nothing that comes later."""
+
+    def test_a_schedule_that_cannot_be_fired(self, app, clock):
+        for name in ("broken", "sound"):
+            app.schedule(name, lambda: None).hourly()
+        app.run()
+        store = app._services.store
+        row = store.get_schedule("", "broken")
+        broken = replace(row.spec, rule="no rule at all")
+        store.change_schedule(row, broken, now=clock.now(), next_due_at=row.next_due_at)
+
+        done = testing.travel(app, hours=3)
+
+        assert [each.job for each in done] == ["sound"] * 3
+
+    def test_a_run_that_nobody_here_may_take(self, app):
+        app.remote("elsewhere").dispatch()
+        app.schedule("report", lambda: None).hourly()
+
+        assert len(testing.travel(app, hours=3)) == 3
+
+    def test_something_that_is_due_for_ever(self, app):
+        app.schedule("ping", lambda: app.dispatch("ping")).delay(60).dispatch()
+
+        with pytest.raises(StillDue):
+            testing.travel(app, hours=1, limit=20)
+
+
+class TestSpeed:
+    """A month takes no time worth mentioning, through the code that a worker runs."""
+
+    def cpu_seconds(self, every, days):
+        with testing.app() as app:
+            getattr(app.schedule("report", lambda: None), every)()
+            begun = time.process_time()
+            done = testing.travel(app, days=days)
+            return time.process_time() - begun, len(done)
+
+    def test_a_month_of_an_hourly_schedule_takes_less_than_a_second(self):
+        seconds, count = self.cpu_seconds("hourly", 30)
+
+        assert count == 720
+        assert seconds < 1
+
+    def test_a_minute_of_an_every_minute_schedule_costs_no_more_than_it_may(self):
+        # 5 s for a month are 167 ms for a day; twice that, because others use this machine.
+        seconds, count = min(self.cpu_seconds("every_minute", 1) for _ in range(3))
+
+        assert count == 1440
+        assert seconds < 2 * 5 / 30
+
+
+def test_a_clock_of_one_s_own_may_start_anywhere():
+    with testing.app(clock=ManualClock(datetime(2030, 5, 17, 8, tzinfo=UTC))) as app:
+        app.schedule("report", lambda: None).daily_at("9:00")
+
+        [done] = testing.travel(app, hours=2)
+
+        assert done.at == datetime(2030, 5, 17, 9, tzinfo=UTC)

@@ -1,0 +1,239 @@
+"""What people do with workers: cancel, wait, lock, look, embed."""
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from scenarios.project import figure
+from tickwork import RunStatus, Tickwork
+from tickwork._worker.options import worker_options
+from tickwork.errors import AlreadyStarted
+
+JOBS = """
+@app.job
+def watchful(ctx: RunContext):
+    mark("begun")
+    while not ctx.is_canceled():
+        time.sleep(0.01)
+    mark("saw it")
+
+@app.job(on_after=lambda ctx, outcome: mark("after " + type(outcome).__name__))
+async def dreamer():
+    mark("begun")
+    try:
+        await asyncio.sleep(60)
+    finally:
+        mark("ended")
+
+@app.job
+def talks(ctx: RunContext):
+    logging.getLogger("shop").warning("here we are")
+    ctx.progress(0.5, note="half way")
+    mark("begun")
+    time.sleep(0.2)
+    ctx.log.warning("and done")
+    return "said"
+
+@app.job
+def fails():
+    raise ValueError("no")
+"""
+
+
+@pytest.mark.parametrize(("job", "word"), [("watchful", "saw it"), ("dreamer", "ended")])
+def test_a_run_that_is_cancelled_while_it_runs(project, job, word):
+    project.write("shop", JOBS)
+    project.work()
+    run = project.dispatch(job)
+    project.marked("begun")
+
+    assert run.cancel()
+
+    begun = time.monotonic()
+    assert run.wait(20) is RunStatus.CANCELED
+    figure(f"canceled after {time.monotonic() - begun:.2f} s")
+    assert project.marks(word)
+    if job == "dreamer":
+        assert project.marks("after Canceled")
+
+
+def test_what_a_handler_logs_and_how_far_it_is_can_be_seen(project):
+    project.write("shop", JOBS)
+    project.work()
+    run = project.dispatch("talks")
+    project.marked("begun")
+
+    assert json.loads(run.read().progress)["note"] == "half way"
+    assert run.result(20) == "said"
+    assert [line.message for line in run.log()] == ["here we are", "and done"]
+
+
+def test_the_second_exclusive_worker_is_refused_and_told_who_is_there(project):
+    project.write("shop", JOBS)
+    first = project.work("--exclusive")
+
+    second = project.run("work", "--exclusive")
+
+    assert second.wait(20) == 1
+    assert str(first.pid) in second.log
+    assert "Traceback" not in second.log
+    first.terminate()
+    assert first.wait(20) == 0
+    third = project.work("--exclusive")
+    assert third.is_alive
+
+
+def test_collect_says_whether_a_run_failed(project):
+    project.write("shop", JOBS)
+    good = project.dispatch("talks")
+    assert project.run("collect").wait(20) == 0
+    assert good.status is RunStatus.COMPLETED
+
+    project.dispatch("fails")
+
+    bad = project.run("collect")
+    assert bad.wait(20) == 1
+    assert "1 attempts failed" in bad.log
+
+
+def test_status_shows_the_workers(project):
+    project.write("shop", JOBS)
+    worker = project.work()
+
+    shown = subprocess.run(
+        [sys.executable, "-m", "tickwork", "-a", "shop:app", "status", "--json"],
+        cwd=project.folder,
+        env=project.env,
+        capture_output=True,
+        check=True,
+        timeout=30,
+    )
+
+    found = json.loads(shown.stdout)
+    assert [each["pid"] for each in found["workers"]] == [worker.pid]
+    worker.terminate()
+    worker.wait(20)
+    assert project.app.status()["workers"] == []
+
+
+@pytest.mark.timeout(300)
+def test_an_idle_worker_costs_next_to_nothing(project):
+    project.write("shop", JOBS)
+    worker = project.work()
+    time.sleep(5)
+    before, begun = worker.cpu_seconds(), time.monotonic()
+
+    time.sleep(10)
+
+    share = (worker.cpu_seconds() - before) / (time.monotonic() - begun)
+    figure(f"idle: {share:.2%} of a core, {worker.rss_megabytes():.1f} MB")
+    assert share < 0.03
+    assert worker.rss_megabytes() < 60
+
+
+def has_begun(run):
+    while run.status is not RunStatus.RUNNING:
+        time.sleep(0.01)
+
+
+class TestEmbedded:
+    @pytest.fixture
+    def app(self, tmp_path):
+        with Tickwork(f"sqlite:///{tmp_path}/jobs.db") as app:
+            yield app
+
+    def test_running_runs_for_as_long_as_the_block(self, app):
+        @app.job
+        def double(n: int) -> int:
+            return 2 * n
+
+        with app.running():
+            assert double.dispatch(n=4).result(20) == 8
+            with pytest.raises(AlreadyStarted):
+                app.start()
+
+        later = double.dispatch(n=5)
+        time.sleep(0.3)
+        assert later.status is RunStatus.PENDING
+        with app.running():
+            assert later.result(20) == 10
+
+    def test_stop_returns_at_once(self, app):
+        is_free = threading.Event()
+
+        @app.job
+        def waits():
+            is_free.wait(20)
+
+        app.start()
+        run = waits.dispatch()
+        has_begun(run)
+
+        begun = time.monotonic()
+        app.stop()
+
+        assert time.monotonic() - begun < 0.5
+        is_free.set()
+        assert app.join() == 0
+        assert run.status is RunStatus.COMPLETED
+        app.stop()  # there is nothing to stop
+        assert app.join() == 0
+
+    def test_forever_can_be_ended_by_a_handler(self, app):
+        @app.job
+        def last():
+            app.stop()
+
+        run = last.dispatch()
+
+        app.forever()
+
+        assert run.status is RunStatus.COMPLETED
+
+    def test_it_can_be_started_again_when_the_first_start_failed(self, app, monkeypatch):
+        store = app._services.store
+
+        def away(*_):
+            raise ConnectionError("nobody there")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "beat_worker", away)
+            with pytest.raises(ConnectionError):
+                app.start()
+
+        with app.running():
+            pass
+
+    def test_a_pass_beside_the_worker_leaves_its_log_alone(self, app, caplog):
+        @app.job
+        def talks():
+            logging.getLogger("shop").warning("here")
+
+        with app.running():
+            app.run()
+            run = talks.dispatch()
+            run.wait(20)
+        assert [line.message for line in run.log()] == ["here"]
+
+    def test_what_was_ended_by_its_drain_is_left_behind_and_counted(self, app):
+        is_free = threading.Event()
+
+        @app.job
+        def stubborn():
+            is_free.wait(20)
+
+        app.start(worker_options(drain=0.1))
+        run = stubborn.dispatch()
+        has_begun(run)
+        app.stop()
+
+        assert app.join() == 1
+
+        assert run.status is RunStatus.PENDING
+        assert run.read().attempt == 0
+        is_free.set()
