@@ -1,5 +1,6 @@
 """The application: settings in, wired services out."""
 
+import os
 import sys
 import threading
 import time
@@ -30,11 +31,11 @@ from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.loop import Loop
+from tickwork._kernel.origins import place_of
 from tickwork._kernel.processes import ThisProcess
 from tickwork._kernel.signals import stopping_on_signals
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
-from tickwork._wiring import assembled
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.desk import StoreDesk
 from tickwork._worker.heartbeat import Heartbeat
@@ -48,7 +49,8 @@ from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
 from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
-from tickwork.errors import AlreadyStarted, InvalidOption, masked
+from tickwork.engines.wire import CHILD_VARIABLE, Origin
+from tickwork.errors import AlreadyStarted, InvalidOption, TickworkError, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import RETIRE_AFTER, Settings, read_settings
@@ -143,6 +145,9 @@ class Services:
 
     def worker(self, options: WorkerOptions) -> Worker:
         """A worker that is ready to start."""
+        # Who only dispatches need not load what works.
+        from tickwork._wiring import assembled  # noqa: PLC0415
+
         # SQLite has one writer at a time: a second pump would only wait for the first.
         is_server = not self._app.settings.url.startswith(("sqlite", "memory"))
         return assembled(
@@ -157,6 +162,7 @@ class Services:
             options=options,
             stats=self.stats,
             pumps=2 if is_server else 1,
+            origin=lambda: self._app.origin,
         )
 
     def passes(self, batch: int, *, stop: threading.Event | None = None) -> Passed:
@@ -222,6 +228,7 @@ class Tickwork:
         self._starting = threading.Lock()
         self._worker: Worker | None = None
         self._is_elsewhere = False
+        self.path = ""  # module:attribute, where somebody loaded it by that
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
@@ -371,6 +378,12 @@ class Tickwork:
         with self._starting:
             if self._worker is not None:
                 raise AlreadyStarted
+            if CHILD_VARIABLE in os.environ:
+                raise TickworkError(
+                    "This is a child process of a worker: it starts none itself.",
+                    why="The module of the application starts a worker when it is imported.",
+                    fix='Put the start below `if __name__ == "__main__":`.',
+                )
             services = self._services
             services.catalog.refresh()
             services.known.look()
@@ -442,6 +455,31 @@ class Tickwork:
             if left <= 0:
                 return services.stats.failures - before
             time.sleep(min(left, services.seconds_to_next(0.2)))
+
+    @property
+    def desk(self) -> StoreDesk:
+        """Where handlers that run in a process of their own leave their words."""
+        return StoreDesk(store=self._services.store, clock=self._services.clock)
+
+    @property
+    def origin(self) -> Origin:
+        """Where other processes find this application.
+
+        Raises:
+            InvalidOption: No module has it under a name.
+        """
+        if self.path:
+            module, _, attribute = self.path.partition(":")
+            return Origin(module, attribute or "app", "", tuple(sys.path))
+        place = place_of(self)
+        if place is None:
+            raise InvalidOption(
+                "engine",
+                "process",
+                "no other process could find this application: no module has it under a name.",
+                fix="Keep it in a module: app = Tickwork(...) at its top.",
+            )
+        return Origin(place.module, place.attribute, place.file, tuple(sys.path))
 
     @property
     def stats(self) -> Stats:

@@ -22,6 +22,7 @@ from tickwork._define.options import Hook
 from tickwork._define.resolve import Construct, path_of
 from tickwork._domain.outcome import (
     SUCCEEDED,
+    Crashed,
     Failed,
     JobResult,
     Outcome,
@@ -93,8 +94,9 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
 
 def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> Attempt:
     """The hooks that are called when an attempt was ended from outside."""
-    if isinstance(outcome, Failed):
-        error = RunFailed(ctx.run_id, status="failed", reason=outcome.error)
+    if isinstance(outcome, Failed | Crashed):
+        reason = outcome.error if isinstance(outcome, Failed) else outcome.reason
+        error = RunFailed(ctx.run_id, status="failed", reason=reason)
         yield from _called(definition.options.error, ctx, error)
     yield from _called(definition.options.after, ctx, outcome)
     return outcome
