@@ -27,7 +27,6 @@ from tickwork._kernel.loop import Loop
 from tickwork._kernel.processes import ThisProcess
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
-from tickwork._wiring.workers import assembled
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.by_name import execute
 from tickwork._worker.desk import StoreDesk
@@ -42,6 +41,7 @@ from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
 from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
+from tickwork.engines.wire import Origin
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings
 from tickwork.stores import Store
@@ -56,6 +56,11 @@ class Face(Protocol):
     events: EventBus
     construct: Construct
     symbols: dict[str, Mapping[str, Values]]
+
+    @property
+    def origin(self) -> Origin:
+        """Where other processes find the application."""
+        ...
 
 
 class Services:
@@ -160,6 +165,9 @@ class Services:
 
     def worker(self, options: WorkerOptions) -> Worker:
         """A worker that is ready to start."""
+        # Who only dispatches need not load what works.
+        from tickwork._wiring.workers import assembled  # noqa: PLC0415
+
         # SQLite has one writer at a time: a second pump would only wait for the first.
         is_server = not self._app.settings.url.startswith(("sqlite", "memory"))
         return assembled(
@@ -174,6 +182,7 @@ class Services:
             options=options,
             stats=self.stats,
             pumps=2 if is_server else 1,
+            origin=lambda: self._app.origin,
         )
 
     def passes(

@@ -1,5 +1,7 @@
 """How an application works off what is due: in passes, or with a worker in the background."""
 
+import os
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,13 +15,16 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.origins import place_of
 from tickwork._kernel.signals import stopping_on_signals
 from tickwork._wiring.services import Services
+from tickwork._worker.desk import StoreDesk
 from tickwork._worker.once import attempts_in
 from tickwork._worker.options import WorkerOptions, worker_options
 from tickwork._worker.stats import Stats
 from tickwork._worker.worker import Worker
-from tickwork.errors import AlreadyStarted, InvalidOption
+from tickwork.engines.wire import CHILD_VARIABLE, Origin
+from tickwork.errors import AlreadyStarted, InvalidOption, TickworkError
 
 BATCH_MAX: Final = 500
 DUE_MAX: Final = 10_000
@@ -31,6 +36,7 @@ class Working(ABC):
     def __init__(self) -> None:
         self._starting = threading.Lock()
         self._worker: Worker | None = None
+        self.path = ""  # module:attribute, where somebody loaded it by that
 
     @property
     @abstractmethod
@@ -81,6 +87,12 @@ class Working(ABC):
         with self._starting:
             if self._worker is not None:
                 raise AlreadyStarted
+            if CHILD_VARIABLE in os.environ:
+                raise TickworkError(
+                    "This is a child process of a worker: it starts none itself.",
+                    why="The module of the application starts a worker when it is imported.",
+                    fix='Put the start below `if __name__ == "__main__":`.',
+                )
             services = self._served()
             services.catalog.refresh()
             services.known.look()
@@ -152,6 +164,32 @@ class Working(ABC):
             if left <= 0:
                 return services.stats.failures - before
             time.sleep(min(left, services.seconds_to_next(0.2)))
+
+    @property
+    def desk(self) -> StoreDesk:
+        """Where handlers that run in a process of their own leave their words."""
+        services = self._served()
+        return StoreDesk(store=services.store, clock=services.clock)
+
+    @property
+    def origin(self) -> Origin:
+        """Where other processes find this application.
+
+        Raises:
+            InvalidOption: No module has it under a name.
+        """
+        if self.path:
+            module, _, attribute = self.path.partition(":")
+            return Origin(module, attribute or "app", "", tuple(sys.path))
+        place = place_of(self)
+        if place is None:
+            raise InvalidOption(
+                "engine",
+                "process",
+                "no other process could find this application: no module has it under a name.",
+                fix="Keep it in a module: app = Tickwork(...) at its top.",
+            )
+        return Origin(place.module, place.attribute, place.file, tuple(sys.path))
 
     @property
     def stats(self) -> Stats:
