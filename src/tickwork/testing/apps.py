@@ -8,6 +8,7 @@ from typing import Any
 from tickwork._kernel.instants import When, as_instant
 from tickwork.app import Tickwork
 from tickwork.stores.memory import MemoryStore
+from tickwork.testing.assertions import watching
 from tickwork.testing.clock import ManualClock
 
 
@@ -52,7 +53,7 @@ def swap(
     Do not use it while the application works in the background.
     """
     clock = _clock(start, clock)
-    with app._on(MemoryStore(clock), clock):
+    with app._on(MemoryStore(clock), clock), watching(app):
         yield clock
 
 
@@ -73,7 +74,7 @@ def isolated(
     Raises:
         WrongConnection: It is of another kind, or leads elsewhere.
     """
-    with app._on(app._opened.using(connection), clock):
+    with app._on(app._opened.using(connection), clock), watching(app):
         yield
 
 
