@@ -57,7 +57,13 @@ from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
 from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
-from tickwork.errors import AlreadyStarted, InvalidOption, masked
+from tickwork.errors import (
+    AlreadyStarted,
+    InvalidOption,
+    SchemaMissing,
+    SchemaOutdated,
+    masked,
+)
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
@@ -745,7 +751,8 @@ class Tickwork:
             if made is not None:
                 return made  # by another thread, meanwhile
             store = self._opened
-            if self.settings.is_installing:
+            # An installation takes a lock, and one in a caller's transaction would keep it.
+            if self.settings.is_installing and not (self._is_elsewhere and _fits(store)):
                 store.install()
             store.check_schema()
             # Leases end by themselves, unless time stands still or nobody else can see them.
@@ -838,6 +845,14 @@ class Door:
     def define(self, name: str) -> Definition:
         """The job of this name, as this process knows it."""
         return self._registry.get(name)
+
+
+def _fits(store: Store) -> bool:
+    try:
+        store.check_schema()
+    except (SchemaMissing, SchemaOutdated):
+        return False
+    return True
 
 
 def _anything(**arguments: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tickwork._kernel.clock import Clock
 from tickwork._kernel.instants import When, as_instant
 from tickwork.app import Tickwork
 from tickwork.stores.memory import MemoryStore
@@ -60,11 +61,12 @@ def swap(
 @contextmanager
 def isolated(
     app: Tickwork, connection: object, *, clock: ManualClock | None = None
-) -> Iterator[None]:
+) -> Iterator[Clock]:
     """For a block: everything that the application does happens on this connection of yours.
 
     It happens in your transaction, and is gone when you roll back; nobody else ever sees it.
-    The connection is one to the application's own database, as for ``using``::
+    The connection is one to the application's own database, as for ``using``. The block gets
+    the clock that the application has meanwhile: its own, unless one is given::
 
         with testing.isolated(app, connection):
             sign_up("ann")
@@ -75,7 +77,7 @@ def isolated(
         WrongConnection: It is of another kind, or leads elsewhere.
     """
     with app._on(app._opened.using(connection), clock), watching(app):
-        yield
+        yield app.clock
 
 
 def _clock(start: When | None, clock: ManualClock | None) -> ManualClock:
