@@ -27,7 +27,7 @@ from tickwork._kernel.instants import When
 from tickwork._wiring.defining import CONFIG, Defining, read_document
 from tickwork._wiring.services import Door, Services
 from tickwork._wiring.working import Working
-from tickwork.errors import masked
+from tickwork.errors import SchemaMissing, SchemaOutdated, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, read_settings, settings_in
@@ -338,7 +338,8 @@ class Tickwork(Defining, Working):
             if made is not None:
                 return made  # by another thread, meanwhile
             store = self._opened
-            if self.settings.is_installing:
+            # An installation takes a lock, and one in a caller's transaction would keep it.
+            if self.settings.is_installing and not (self._is_elsewhere and _fits(store)):
                 store.install()
             store.check_schema()
             # Leases end by themselves, unless time stands still or nobody else can see them.
@@ -356,6 +357,14 @@ class Tickwork(Defining, Working):
     def _has_to_ask(self) -> bool:
         is_stale = isinstance(self._clock, StoreClock) and self._clock.is_stale
         return is_stale or "_services" not in self.__dict__
+
+
+def _fits(store: Store) -> bool:
+    try:
+        store.check_schema()
+    except (SchemaMissing, SchemaOutdated):
+        return False
+    return True
 
 
 def _settings_of(path: str | PathLike[str]) -> tuple[Mapping[str, Any], str]:
