@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
@@ -30,6 +29,7 @@ from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.forks import begins_anew_after_fork
 from tickwork._kernel.loop import Loop
 from tickwork._kernel.origins import place_of
 from tickwork._kernel.processes import ThisProcess
@@ -229,9 +229,17 @@ class Tickwork:
         self._worker: Worker | None = None
         self._is_elsewhere = False
         self.path = ""  # module:attribute, where somebody loaded it by that
+        begins_anew_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
+
+    def after_fork(self) -> None:
+        """In a child process: its threads are gone, and so is its worker."""
+        self._making, self._starting, self._worker = threading.RLock(), threading.Lock(), None
+        services: Services | None = self.__dict__.pop("_services", None)
+        if services is not None:
+            services.keeper.forget()
 
     def __enter__(self) -> Self:
         return self
@@ -439,22 +447,26 @@ class Tickwork:
             self.stop()
             self.join()
 
-    def collect(self, length: Length = 0, *, batch: int = 32) -> int:
+    def collect(
+        self, length: Length = 0, *, batch: int = 32, stop: threading.Event | None = None
+    ) -> int:
         """Run what is due until nothing is, for at least this long; return how many failed.
 
-        With a length, what falls due meanwhile runs on time.
+        With a length, what falls due meanwhile runs on time. Once ``stop`` is set it ends with
+        the attempt that is being made, and gives back what it had claimed.
         """
+        stop = stop or threading.Event()
         services = self._services
         until = self._clock.monotonic() + as_duration(length).total_seconds()
         before = services.stats.failures
         # It ends at the given moment, once nothing is due.
         while True:
-            if self.run(batch):
+            if self._run_until(stop, batch) and not stop.is_set():
                 continue
             left = until - self._clock.monotonic()
-            if left <= 0:
+            if left <= 0 or stop.is_set():
                 return services.stats.failures - before
-            time.sleep(min(left, services.seconds_to_next(0.2)))
+            stop.wait(min(left, services.seconds_to_next(0.2)))
 
     @property
     def desk(self) -> StoreDesk:

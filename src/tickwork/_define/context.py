@@ -32,6 +32,10 @@ class Desk(Protocol):
         """The same for an async connection."""
         ...
 
+    def is_finished(self, claim: Claim) -> bool:
+        """Whether the run has left: what was completed elsewhere was committed."""
+        ...
+
     def shall_stop(self, claim: Claim) -> bool:
         """Whether this attempt shall stop, for whatever reason."""
         ...
@@ -56,12 +60,12 @@ class RunContext:
     __slots__ = (
         "_claim",
         "_desk",
-        "_is_completed",
         "args",
         "attempt",
         "attempts_max",
         "deadline",
         "has_seen_cancel",
+        "is_completed",
         "job",
         "log",
         "nominal_at",
@@ -82,7 +86,8 @@ class RunContext:
     ) -> None:
         self._claim = claim
         self._desk = desk
-        self._is_completed = False
+        # Whether complete() was called: the caller's transaction has the last word.
+        self.is_completed = False
         self.run_id = claim.run_id
         self.job = claim.job
         self.queue = claim.queue
@@ -100,11 +105,6 @@ class RunContext:
 
     def __repr__(self) -> str:
         return f"RunContext({self.job!r}, run {self.run_id}, attempt {self.attempt})"
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether :meth:`complete` was called: the caller's transaction has the last word."""
-        return self._is_completed
 
     def is_canceled(self) -> bool:
         """Whether somebody asked that this run be stopped. A long handler looks now and then.
@@ -149,14 +149,14 @@ class RunContext:
         stored = None if result is None else encode(result)
         if not self._desk.complete(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed = True
+        self.is_completed = True
 
     async def complete_async(self, *, connection: object, result: Any = None) -> None:
         """The same in a transaction of an async connection."""
         stored = None if result is None else encode(result)
         if not await self._desk.complete_async(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
-        self._is_completed = True
+        self.is_completed = True
 
     def _save(self, *, progress: str | None = None, checkpoint: str | None = None) -> None:
         if not self._desk.save(self._claim, progress=progress, checkpoint=checkpoint):

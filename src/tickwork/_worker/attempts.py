@@ -26,6 +26,7 @@ from tickwork.errors import TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
 
+_ROLLED_BACK: Final = "The transaction in which it was completed was rolled back."
 _UNKNOWN: Final = "The job is not known to this process any more."
 
 
@@ -81,6 +82,12 @@ class Attempts:
         """The step that an outcome means."""
         if begun.ctx.has_seen_cancel and isinstance(outcome, Succeeded):
             outcome = Canceled("Its handler saw the request, and stopped.")
+        if (
+            begun.ctx.is_completed
+            and isinstance(outcome, Succeeded)
+            and not self._desk.is_finished(begun.claim)
+        ):
+            outcome = Failed(_ROLLED_BACK)
         step = self._settled(begun.claim, begun.definition, outcome)
         if step.outcome in {OutcomeKind.SKIPPED, OutcomeKind.PUT_OFF}:
             return step  # no attempt was made

@@ -33,6 +33,11 @@ class StoreDesk:
         borrowed = self._store.using_async(connection)
         return await borrowed.complete(claim, now=self._clock.now(), result=result)
 
+    def is_finished(self, claim: Claim) -> bool:
+        """Whether the run has left: what was completed elsewhere was committed."""
+        run = self._store.get_run(claim.run_id)
+        return run is None or run.is_finished or run.token != claim.token
+
     def shall_stop(self, claim: Claim) -> bool:
         """Whether somebody asked that this run be stopped, or it is no longer ours."""
         run = self._store.get_run(claim.run_id)

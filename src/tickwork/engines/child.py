@@ -81,6 +81,11 @@ class ChildDesk:
         is_ours: bool = await self._app.desk.complete_async(claim, connection, result=result)
         return is_ours
 
+    def is_finished(self, claim: Claim) -> bool:
+        """Whether the run has left."""
+        has_left: bool = self._app.desk.is_finished(claim)
+        return has_left
+
     def shall_stop(self, claim: Claim) -> bool:  # noqa: ARG002  # there is but one
         """Whether this process is being ended."""
         return self._is_told()
@@ -174,7 +179,7 @@ class Child:
         desk = ChildDesk(self._app, lambda: self._is_told)
         claim = order.claim
         ctx = RunContext(claim, desk=desk, args=decode(claim.args), deadline=order.deadline)
-        return Answer(self._outcome(order, ctx), ctx.has_seen_cancel)
+        return Answer(self._outcome(order, ctx), ctx.has_seen_cancel, ctx.is_completed)
 
     def _outcome(self, order: Order, ctx: RunContext) -> Outcome:
         definition = self._app.registry.find(order.claim.job)

@@ -274,7 +274,7 @@ class ChildAttempts:
         order = Order(claim, timeout, ctx.deadline, self._clock.now(), SystemClock().monotonic())
         answer = child.attempt(order, keep=lambda line: self._keep(claim.run_id, line))
         if isinstance(answer, Answer):
-            ctx.has_seen_cancel = answer.has_seen_cancel
+            ctx.has_seen_cancel, ctx.is_completed = answer.has_seen_cancel, answer.is_completed
             return answer.outcome
         if isinstance(answer, Failed):
             return answer

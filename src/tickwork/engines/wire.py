@@ -58,6 +58,7 @@ class Answer(NamedTuple):
 
     outcome: Outcome
     has_seen_cancel: bool
+    is_completed: bool  # in a transaction of the handler's own
 
 
 Message = Load | Loaded | Order | Line | Answer
