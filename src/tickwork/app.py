@@ -23,6 +23,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.forks import begins_anew_after_fork
 from tickwork._kernel.instants import When
 from tickwork._wiring.defining import CONFIG, Defining, read_document
 from tickwork._wiring.services import Door, Services
@@ -102,9 +103,18 @@ class Tickwork(Defining, Working):
         self._given_clock = clock
         self._given_store = store
         self._is_elsewhere = False
+        begins_anew_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
+
+    def after_fork(self) -> None:
+        """In a child process: its threads are gone, and so is its worker."""
+        self._making = threading.RLock()
+        self._forget_worker()
+        services: Services | None = self.__dict__.pop("_services", None)
+        if services is not None:
+            services.keeper.forget()
 
     def __enter__(self) -> Self:
         return self
