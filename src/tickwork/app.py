@@ -1,5 +1,8 @@
 """The application: settings in, wired services out."""
 
+# Of the overloads of a function what comes first decides, as it is meant to.
+# mypy: disable-error-code="overload-overlap"
+
 import sys
 import threading
 import time
@@ -9,14 +12,14 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from os import PathLike
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tickwork._client.adding import Inlet
 from tickwork._client.asked import AskedRuns
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
 from tickwork._client.catalog import Catalog
 from tickwork._client.control import Limits, Pauses
-from tickwork._client.decorator import JobDecorator
+from tickwork._client.decorator import JobDecorator, JobWordsByName
 from tickwork._client.enqueue import Enqueuer
 from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
@@ -25,8 +28,16 @@ from tickwork._client.maker import Maker
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.schedule_rows import ScheduleRows
 from tickwork._client.schedules import Schedules
-from tickwork._define.context import RunContext
+from tickwork._define.by_hand import by_hand
 from tickwork._define.definition import Definition
+from tickwork._define.kinds import (
+    OpenClass,
+    OpenFunction,
+    PlainClass,
+    PlainFunction,
+    RunClass,
+    RunFunction,
+)
 from tickwork._define.options import JobOptions, Length
 from tickwork._define.registry import Registry, entry_for
 from tickwork._define.resolve import Construct, construct_plainly
@@ -67,6 +78,8 @@ from tickwork.stores.contract import Ahead, Pause, Pruned
 if TYPE_CHECKING:
     from tickwork._client.asynchronous import AsyncApp
     from tickwork._define.document import Document
+
+__all__ = ["Tickwork"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -269,8 +282,8 @@ class Tickwork:
         )
         self.construct: Construct = construct_plainly
         self.symbols: dict[str, Mapping[str, Values]] = dict(SYMBOLS)
-        self.events = EventBus()
-        self.registry = Registry(
+        self.events: EventBus = EventBus()
+        self.registry: Registry = Registry(
             handler_paths=self.settings.handler_paths,
             size_max=self.settings.payload_max,
             redact=self.settings.redact,
@@ -313,16 +326,22 @@ class Tickwork:
     # ------------------------------------------------------------ defining
 
     @overload
-    def job(self, handler: Callable[Concatenate[RunContext, P], R], /) -> Job[P, R]: ...
+    def job(self, handler: OpenClass[R], /) -> Job[..., R]: ...
     @overload
-    def job(self, handler: Callable[P, R], /) -> Job[P, R]: ...
+    def job(self, handler: RunClass[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, /, *, name: str = ..., **options: Any) -> JobDecorator: ...
+    def job(self, handler: PlainClass[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, handler: OpenFunction[R], /) -> Job[..., R]: ...
+    @overload
+    def job(self, handler: RunFunction[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, handler: PlainFunction[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, /, *, name: str = ..., **options: Unpack[JobWordsByName]) -> JobDecorator: ...
 
-    def job(
-        self, handler: Callable[..., Any] | None = None, /, *, name: str = "", **options: Any
-    ) -> Any:
-        """Make a job of a function: it stays callable as it was.
+    def job(self, handler: Any = None, /, *, name: str = "", **options: Any) -> Any:
+        """Make a job of a function, or of a class: it stays callable as it was.
 
         Options are the words of the builder: ``@app.job(queue="emails", retries=5)``. The
         name is the function's own, unless given.
@@ -330,19 +349,22 @@ class Tickwork:
         decorate = JobDecorator(self._make_job, name, options)
         return decorate if handler is None else decorate(handler)
 
-    # A job is a callable too: what comes first decides.
     @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Job[P, Any]
-    ) -> ScheduleBuilder[P]: ...
+    def schedule(self, name: str, handler: Job[P, Any]) -> ScheduleBuilder[P]: ...
     @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Callable[Concatenate[RunContext, P], Any]
-    ) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: JobBuilder[P]) -> ScheduleBuilder[P]: ...
     @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Callable[P, Any]
-    ) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: OpenClass[Any]) -> JobBuilder[...]: ...
+    @overload
+    def schedule(self, name: str, handler: RunClass[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def schedule(self, name: str, handler: PlainClass[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def schedule(self, name: str, handler: OpenFunction[Any]) -> JobBuilder[...]: ...
+    @overload
+    def schedule(self, name: str, handler: RunFunction[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def schedule(self, name: str, handler: PlainFunction[P, Any]) -> JobBuilder[P]: ...
     @overload
     def schedule(self, name: str, handler: object = None) -> JobBuilder[...]: ...
 
@@ -361,14 +383,21 @@ class Tickwork:
             return self.schedule(name, handler.job)
         return self._builder(name, handler)
 
-    def adhoc(self, name: str, handler: Callable[P, Any]) -> JobBuilder[P]:
+    @overload
+    def adhoc(self, name: str, handler: OpenFunction[Any]) -> JobBuilder[...]: ...
+    @overload
+    def adhoc(self, name: str, handler: RunFunction[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def adhoc(self, name: str, handler: PlainFunction[P, Any]) -> JobBuilder[P]: ...
+
+    def adhoc(self, name: str, handler: Any) -> Any:
         """A job that this process makes up as it goes: no other one can run it.
 
         Its runs wait for this process; when it ends, they stay pending and visible.
         """
         entry = entry_for(checked_name("name", name, forbidden="="), handler, is_adhoc=True)
         self.registry.replace(entry)
-        return JobBuilder(self._bench, entry, Job(self._door, name, handler))
+        return JobBuilder(self._bench, entry, self._job(name, handler))
 
     def remote(self, name: str) -> JobBuilder[...]:
         """A job that another program defines. Its arguments are not checked here.
@@ -781,7 +810,7 @@ class Tickwork:
         entry = entry_for(name, handler, options=options)
         self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
         self.registry.add_whole(entry)
-        return Job(self._door, name, handler)
+        return self._job(name, handler)
 
     def _declare(self, document: "Document") -> list[str]:
         from tickwork._define.config import declared  # noqa: PLC0415  # as _read
@@ -800,8 +829,13 @@ class Tickwork:
     def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
         entry = entry_for(name, handler)
         self.registry.add(entry)
-        function = handler if callable(handler) else _anything
-        return JobBuilder(self._bench, entry, Job(self._door, name, function))
+        return JobBuilder(self._bench, entry, self._job(name, handler))
+
+    def _job(self, name: str, handler: Any) -> Job[Any, Any]:
+        if handler is None:  # whoever supports its type is found when it runs
+            return Job(self._door, name, _anything)
+        called = by_hand(name, handler, lambda: self.construct)
+        return Job(self._door, name, called, looks_like=handler)
 
 
 class Door:
