@@ -163,6 +163,9 @@ class Project:
     def python(self, code: str) -> Process:
         return self._started([sys.executable, "-c", code])
 
+    def program(self, file: str) -> Process:
+        return self._started([sys.executable, file])
+
     def work(self, *words: str, name: str = "shop", is_ready: bool = True) -> Process:
         """A worker; by default one that has begun."""
         known = {worker.id for worker in self.app._services.store.list_workers()}

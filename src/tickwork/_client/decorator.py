@@ -17,7 +17,7 @@ from tickwork._define.kinds import (
     RunFunction,
 )
 from tickwork._define.options import Hook, JobOptions, Length, options_by_name
-from tickwork._domain.job import Misfire, Overlap
+from tickwork._domain.job import EngineKind, Misfire, Overlap
 from tickwork._domain.names import checked_name
 
 P = ParamSpec("P")
@@ -38,6 +38,7 @@ class JobWordsByName(TypedDict, total=False):
     args: Mapping[str, Any]
     concurrency: int | ByName | Sequence[int | ByName]
     crashes: int
+    engine: EngineKind | str
     expires: Length
     jitter: Length
     lease: Length

@@ -193,6 +193,10 @@ class RunContext:
             raise LeaseLost(self.run_id, token=self._claim.token)
         self._completed = (result,)
 
+    def note_completed(self) -> None:
+        """Note that another process, which made this attempt, has called :meth:`complete`."""
+        self._completed = (None,)
+
     def look_again(self) -> bool:
         """Look whether what :meth:`complete` did was committed. For engines."""
         return self._desk.has_landed(self._claim)

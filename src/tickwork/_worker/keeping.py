@@ -70,8 +70,12 @@ class LogKeeper(logging.Handler):
         except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
             message = str(record.msg)
         line = LogLine(self._now(), record.levelname, record.name, bounded(message, MESSAGE_MAX))
+        self.keep(ctx.run_id, line)
+
+    def keep(self, run_id: RunId, line: LogLine) -> None:
+        """Keep one line of a run."""
         with self._guard:
-            lines = self._lines.setdefault(ctx.run_id, [])
+            lines = self._lines.setdefault(run_id, [])
             if len(lines) < self._lines_max:
                 lines.append(line)
 

@@ -67,6 +67,7 @@ def cli(ctx: click.Context, path: str | None, verbose: bool) -> None:  # noqa: F
 @click.option("--threads", default=10, show_default=True, help="Functions at the same time.")
 @click.option("--coroutines", default=100, show_default=True, help="Coroutines at the same time.")
 @click.option("--processes", default=1, show_default=True, help="Worker processes, supervised.")
+@click.option("--children", default=2, show_default=True, help="Jobs with a process of their own.")
 @click.option("--drain", type=Length(), default="30s", show_default=True, help="Time to end.")
 @click.option("--exclusive", is_flag=True, help="Refuse to work beside another such worker.")
 @click.pass_context
@@ -76,6 +77,7 @@ def work(  # noqa: PLR0917  # click passes them by name
     threads: int,
     coroutines: int,
     processes: int,
+    children: int,
     drain: timedelta,
     exclusive: bool,  # noqa: FBT001  # a flag
 ) -> None:
@@ -85,8 +87,10 @@ def work(  # noqa: PLR0917  # click passes them by name
 
         sys.exit(supervise(_app(ctx), sys.argv[1:], processes=processes, drain=drain))
     app = _app(ctx)
-    options = WorkerOptions(queues=queues, threads=threads, coroutines=coroutines, drain=drain)
     with _refusals():
+        options = WorkerOptions(
+            queues=queues, threads=threads, coroutines=coroutines, processes=children, drain=drain
+        )
         if exclusive:
             with app.lock("tickwork work"):
                 _work(app, options)

@@ -241,7 +241,9 @@ class TestFencing:
     """Whoever lost a lease writes nothing, even when it began to write before it was lost."""
 
     @pytest.mark.parametrize(
-        "outcome", [Succeeded(), Failed("no"), Failed("no", retry=False)], ids=str
+        "outcome",
+        [Succeeded(), Failed("no"), Failed("no", retry=False)],
+        ids=["succeeded", "failed", "failed for good"],
     )
     def test_a_write_that_waits_for_a_takeover_does_not_land(
         self, store, begin, background, clock, outcome

@@ -19,8 +19,8 @@ from tickwork._worker.desk import HeldDesk
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
-from tickwork._worker.known import KnownJobs
-from tickwork._worker.making import AsyncMaker, Hands, Maker
+from tickwork._worker.known import KnownJobs, LaneName
+from tickwork._worker.making import AsyncMaker, Hands, Maker, ProcessMaker
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.pump import Lane, Pump
 from tickwork._worker.reporting import Reporter
@@ -31,9 +31,11 @@ from tickwork._worker.worker import Parts, Worker
 from tickwork._worker.writer import Writer
 from tickwork.engines.asyncio_ import AsyncEngine, attempt_on_loop
 from tickwork.engines.inline import InlineEngine
+from tickwork.engines.processes import ChildAttempts, Children, ProcessEngine
 from tickwork.engines.threads import ThreadEngine
+from tickwork.engines.wire import Origin
 from tickwork.events.bus import EventBus
-from tickwork.stores.contract import Store, WorkerRow
+from tickwork.stores.contract import LogLine, Store, WorkerRow
 
 SWEEP_MAX: Final = 500
 VERSION: Final = "0.1.0"
@@ -52,6 +54,7 @@ def assembled(
     options: WorkerOptions,
     stats: Stats,
     pumps: int,
+    origin: Callable[[], Origin],
 ) -> Worker:
     """A worker that is ready to start."""
     me, worker_id = ThisProcess.look(), WorkerId(new_id(clock.now()))
@@ -77,9 +80,34 @@ def assembled(
         slots=options.coroutines, make=loop_maker.make, call=wake.call, done=writer.done.__len__
     )
     lanes = [
-        Lane(threads, partial(known.names, is_async=False), lambda: maker.mean.seconds),
-        Lane(loop, partial(known.names, is_async=True), lambda: loop_maker.mean.seconds),
+        Lane(threads, partial(known.names, LaneName.THREADS), lambda: maker.mean.seconds),
+        Lane(loop, partial(known.names, LaneName.LOOP), lambda: loop_maker.mean.seconds),
     ]
+    if known.names(LaneName.PROCESSES):
+        origin()  # should nobody find the application, it is said at the start
+    children = Children(origin)
+    process_maker = ProcessMaker(
+        hands,
+        attempt=ChildAttempts(
+            children, clock=clock, keep=lambda run_id, line: keeper.keep(run_id, LogLine(*line))
+        ),
+    )
+    processes = ProcessEngine(
+        ThreadEngine(
+            slots=options.processes,
+            make=process_maker.make,
+            call=wake.call,
+            done=writer.done.__len__,
+        ),
+        children,
+    )
+    lanes.append(
+        Lane(
+            processes,
+            partial(known.names, LaneName.PROCESSES),
+            lambda: process_maker.mean.seconds,
+        )
+    )
     reaper = Reaper(
         store=store,
         clock=clock,
@@ -139,7 +167,7 @@ def assembled(
     parts = Parts(
         clock=clock,
         options=options,
-        engines=[threads, loop],
+        engines=[threads, loop, processes],
         pumps=[
             Pump(
                 name=f"pump-{number}",
