@@ -23,11 +23,12 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.forks import begins_anew_after_fork
 from tickwork._kernel.instants import When
 from tickwork._wiring.defining import CONFIG, Defining, read_document
 from tickwork._wiring.services import Door, Services
 from tickwork._wiring.working import Working
-from tickwork.errors import masked
+from tickwork.errors import SchemaMissing, SchemaOutdated, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, read_settings, settings_in
@@ -102,9 +103,18 @@ class Tickwork(Defining, Working):
         self._given_clock = clock
         self._given_store = store
         self._is_elsewhere = False
+        begins_anew_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
+
+    def after_fork(self) -> None:
+        """In a child process: its threads are gone, and so is its worker."""
+        self._making = threading.RLock()
+        self._forget_worker()
+        services: Services | None = self.__dict__.pop("_services", None)
+        if services is not None:
+            services.keeper.forget()
 
     def __enter__(self) -> Self:
         return self
@@ -338,7 +348,8 @@ class Tickwork(Defining, Working):
             if made is not None:
                 return made  # by another thread, meanwhile
             store = self._opened
-            if self.settings.is_installing:
+            # An installation takes a lock, and one in a caller's transaction would keep it.
+            if self.settings.is_installing and not (self._is_elsewhere and _fits(store)):
                 store.install()
             store.check_schema()
             # Leases end by themselves, unless time stands still or nobody else can see them.
@@ -356,6 +367,14 @@ class Tickwork(Defining, Working):
     def _has_to_ask(self) -> bool:
         is_stale = isinstance(self._clock, StoreClock) and self._clock.is_stale
         return is_stale or "_services" not in self.__dict__
+
+
+def _fits(store: Store) -> bool:
+    try:
+        store.check_schema()
+    except (SchemaMissing, SchemaOutdated):
+        return False
+    return True
 
 
 def _settings_of(path: str | PathLike[str]) -> tuple[Mapping[str, Any], str]:

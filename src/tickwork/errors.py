@@ -394,6 +394,11 @@ class StoreBusy(StoreError, TimeoutError):
         self.url: str = masked(url)
         self.waited = waited
 
+    @property
+    def is_for_everyone(self) -> bool:
+        """Whether nobody at all can write meanwhile: a file has one lock for all writers."""
+        return self.url.startswith("sqlite")
+
 
 class DriverMissing(StoreError, ImportError):
     """A store needs a driver that is not installed."""

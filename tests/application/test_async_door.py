@@ -51,7 +51,7 @@ DEFINING = {
 }
 """What only changes this process: nothing of it waits for a database."""
 
-WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead"}
+WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead", "after_fork"}
 """What a worker does is done in threads of its own, whoever started it."""
 
 DOORS = [

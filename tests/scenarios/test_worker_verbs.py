@@ -237,3 +237,68 @@ class TestEmbedded:
         assert run.status is RunStatus.PENDING
         assert run.read().attempt == 0
         is_free.set()
+
+
+def test_a_fork_of_a_program_with_a_worker_begins_anew(sqlite_project):
+    project = sqlite_project
+    project.write(
+        "program",
+        """
+@app.job
+def where():
+    return os.getpid()
+
+with app.running():
+    assert where.dispatch().result(20) == os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        app.stop()
+        app.join()  # there is none in this process
+        run = where.dispatch()
+        assert run.result(20) == os.getppid()
+        os._exit(5)
+    assert os.waitpid(pid, 0)[1] >> 8 == 5
+    assert where.dispatch().result(20) == os.getpid()
+print("all is well", flush=True)
+""",
+    )
+
+    program = project.program("program.py")
+
+    assert program.wait(60) == 0, program.log
+    assert "all is well" in program.log
+
+
+def test_a_collect_that_is_stopped_gives_back_what_it_has_not_begun(project):
+    project.write(
+        "shop",
+        """
+@app.job
+def slow():
+    mark("slow")
+    time.sleep(1)
+""",
+    )
+    runs = [project.dispatch("slow") for _ in range(5)]
+    collect = project.run("collect")
+    project.marked("slow")
+
+    collect.terminate()
+
+    assert collect.wait(20) == 0
+    statuses = [run.status for run in runs]
+    assert statuses.count(RunStatus.COMPLETED) == len(project.marks("slow"))
+    assert statuses.count(RunStatus.PENDING) == 5 - len(project.marks("slow"))
+    assert len(project.marks("slow")) < 3
+
+
+def test_exclusive_is_said_of_all_processes_of_a_supervisor(sqlite_project):
+    project = sqlite_project
+    project.write("shop", JOBS)
+    first = project.work("--processes", "2", "--exclusive")
+    project.until(lambda: len(first.children()) == 2, seconds=20)
+
+    second = project.run("work", "--exclusive")
+
+    assert second.wait(20) == 1
+    project.until(lambda: len(project.app.status()["workers"]) == 2, seconds=20)

@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,9 +33,12 @@ class Working(ABC):
     """The verbs with which an application does what is due."""
 
     def __init__(self) -> None:
+        self._forget_worker()
+        self.path = ""  # module:attribute, where somebody loaded it by that
+
+    def _forget_worker(self) -> None:
         self._starting = threading.Lock()
         self._worker: Worker | None = None
-        self.path = ""  # module:attribute, where somebody loaded it by that
 
     @property
     @abstractmethod
@@ -148,22 +150,26 @@ class Working(ABC):
             self.stop()
             self.join()
 
-    def collect(self, length: Length = 0, *, batch: int = 32) -> int:
+    def collect(
+        self, length: Length = 0, *, batch: int = 32, stop: threading.Event | None = None
+    ) -> int:
         """Run what is due until nothing is, for at least this long; return how many failed.
 
-        With a length, what falls due meanwhile runs on time.
+        With a length, what falls due meanwhile runs on time. Once ``stop`` is set it ends with
+        the attempt that is being made, and gives back what it had claimed.
         """
+        stop = stop or threading.Event()
         services = self._served()
         until = self.clock.monotonic() + as_duration(length).total_seconds()
         before = services.stats.failures
         # It ends at the given moment, once nothing is due.
         while True:
-            if self.run(batch):
+            if self._run_until(stop, batch) and not stop.is_set():
                 continue
             left = until - self.clock.monotonic()
-            if left <= 0:
+            if left <= 0 or stop.is_set():
                 return services.stats.failures - before
-            time.sleep(min(left, services.seconds_to_next(0.2)))
+            stop.wait(min(left, services.seconds_to_next(0.2)))
 
     @property
     def desk(self) -> StoreDesk:

@@ -51,6 +51,11 @@ class LogKeeper(logging.Handler):
             root = logging.getLogger()
             (root.addHandler if self._listeners else root.removeHandler)(self)
 
+    def forget(self) -> None:
+        """Leave the loggers, whatever was under way: in a child process, after a fork."""
+        self._guard, self._listeners = Lock(), 0
+        logging.getLogger().removeHandler(self)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Keep one record, if an attempt is being made here."""
         ctx = CURRENT.get()

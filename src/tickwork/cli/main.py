@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -23,6 +24,8 @@ from tickwork.errors import TickworkError
 EXIT_FAILED: Final = 1
 EXIT_STUCK: Final = 70
 """The worker ended because a thread ignored its timeout: a supervisor starts it again."""
+WORK_LOCK: Final = "tickwork work"
+COLLECT_LOCK: Final = "tickwork collect"
 SUPERVISOR_VARIABLE: Final = "TICKWORK_SUPERVISOR"
 PARENT_EVERY: Final = 0.5
 
@@ -85,16 +88,15 @@ def work(  # noqa: PLR0917  # click passes them by name
     if processes > 1:
         from tickwork.cli.supervising import supervise  # noqa: PLC0415  # few need it
 
-        sys.exit(supervise(_app(ctx), sys.argv[1:], processes=processes, drain=drain))
+        app = _app(ctx)
+        with _refusals(), app.lock(WORK_LOCK) if exclusive else nullcontext():
+            sys.exit(supervise(app, sys.argv[1:], processes=processes, drain=drain))
     app = _app(ctx)
     with _refusals():
         options = WorkerOptions(
             queues=queues, threads=threads, coroutines=coroutines, processes=children, drain=drain
         )
-        if exclusive:
-            with app.lock("tickwork work"):
-                _work(app, options)
-        else:
+        with app.lock(WORK_LOCK) if exclusive else nullcontext():
             _work(app, options)
 
 
@@ -154,13 +156,13 @@ class _Told:
 @click.pass_context
 def collect(ctx: click.Context, length: timedelta, exclusive: bool) -> None:  # noqa: FBT001
     """Run what is due now, and leave: for a crontab."""
-    app = _app(ctx)
-    with _refusals():
-        if exclusive:
-            with app.lock("tickwork collect"):
-                failures = app.collect(length)
-        else:
-            failures = app.collect(length)
+    app, stop = _app(ctx), threading.Event()
+    with (
+        _refusals(),
+        stopping_on_signals(stop.set),
+        app.lock(COLLECT_LOCK) if exclusive else nullcontext(),
+    ):
+        failures = app.collect(length, stop=stop)
     if failures:
         click.echo(f"{failures} attempts failed.", err=True)
         sys.exit(EXIT_FAILED)

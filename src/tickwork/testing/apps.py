@@ -5,9 +5,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tickwork._kernel.clock import Clock
 from tickwork._kernel.instants import When, as_instant
 from tickwork.app import Tickwork
 from tickwork.stores.memory import MemoryStore
+from tickwork.testing.assertions import watching
 from tickwork.testing.clock import ManualClock
 
 
@@ -52,18 +54,19 @@ def swap(
     Do not use it while the application works in the background.
     """
     clock = _clock(start, clock)
-    with app._on(MemoryStore(clock), clock):
+    with app._on(MemoryStore(clock), clock), watching(app):
         yield clock
 
 
 @contextmanager
 def isolated(
     app: Tickwork, connection: object, *, clock: ManualClock | None = None
-) -> Iterator[None]:
+) -> Iterator[Clock]:
     """For a block: everything that the application does happens on this connection of yours.
 
     It happens in your transaction, and is gone when you roll back; nobody else ever sees it.
-    The connection is one to the application's own database, as for ``using``::
+    The connection is one to the application's own database, as for ``using``. The block gets
+    the clock that the application has meanwhile: its own, unless one is given::
 
         with testing.isolated(app, connection):
             sign_up("ann")
@@ -73,8 +76,8 @@ def isolated(
     Raises:
         WrongConnection: It is of another kind, or leads elsewhere.
     """
-    with app._on(app._opened.using(connection), clock):
-        yield
+    with app._on(app._opened.using(connection), clock), watching(app):
+        yield app.clock
 
 
 def _clock(start: When | None, clock: ManualClock | None) -> ManualClock:

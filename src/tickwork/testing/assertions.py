@@ -1,0 +1,267 @@
+"""What was dispatched, and assertions that show it when it was something else."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from tickwork._client.runs import RunHandle
+from tickwork._define.arguments import masked_args
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Run
+from tickwork._domain.status import RunStatus
+from tickwork._kernel.codec import decode
+from tickwork._kernel.instants import When, as_instant
+from tickwork.app import Tickwork
+from tickwork.errors import JobNotFound
+from tickwork.stores.contract import RunFilter
+from tickwork.testing.drain import name_of
+
+_PAGE: Final = 500
+_SHOWN_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Dispatched:
+    """A run that the program dispatched, as it is now. ``handle`` is what dispatch returned."""
+
+    job: str
+    args: Mapping[str, Any]
+    queue: str
+    at: datetime
+    status: RunStatus
+    priority: int
+    tenant: str
+    tags: tuple[str, ...]
+    handle: RunHandle
+    secrets: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        shown = masked_args(dict(self.args), self.secrets)
+        args = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        tenant = f" for {self.tenant!r}" if self.tenant else ""
+        return (
+            f"{self.job}({args}){tenant} in the queue {self.queue!r}, "
+            f"due {self.at.isoformat()}, {self.status}"
+        )
+
+
+def dispatched(app: Tickwork, job: Any = None) -> list[Dispatched]:
+    """The runs that the program dispatched, the first one first; of one job, if it is named.
+
+    Finished ones are among them. What schedules fired is not: nobody dispatched it. Inside of
+    :func:`watching` and :func:`isolated` only what was dispatched in the block is.
+    """
+    name = None if job is None else name_of(job)
+    return [
+        _shown(app, run) for run in _runs(app) if run.schedule is None and name in {None, run.job}
+    ]
+
+
+def assert_dispatched(
+    app: Tickwork,
+    job: Any,
+    *,
+    times: int | None = None,
+    args: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    at: When | None = None,
+    tenant: str | None = None,
+) -> list[Dispatched]:
+    """Assert that runs of a job were dispatched; return them.
+
+    Without ``times`` one is enough. ``args`` are arguments that they have among others, ``at``
+    is when they are due:
+
+    >>> from tickwork import testing
+    >>> with testing.app() as app:
+    ...     greet = app.schedule("greet", lambda name: None)
+    ...     run = greet.delay(60).dispatch(name="Ann")
+    ...     [found] = testing.assert_dispatched(app, "greet", args={"name": "Ann"})
+    ...     found.at.isoformat()
+    '2026-01-01T00:01:00+00:00'
+
+    Raises:
+        AssertionError: They were not, or not that often. It shows what was there instead.
+    """
+    __tracebackhide__ = True  # pytest shows the line of the test
+    wanted = _Wanted(name_of(job), args, queue, None if at is None else as_instant(at), tenant)
+    everything = dispatched(app)
+    found = [each for each in everything if wanted.fits(each)]
+    if len(found) == times or (times is None and found):
+        return found
+    often = "" if times is None else f" {times} time{'' if times == 1 else 's'}"
+    but = f", but {len(found)}" if found else ""
+    raise AssertionError(
+        _message(f"{wanted} was not dispatched{often}{but}.", everything, app, wanted.job)
+    )
+
+
+def assert_not_dispatched(
+    app: Tickwork,
+    job: Any,
+    *,
+    args: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    at: When | None = None,
+    tenant: str | None = None,
+) -> None:
+    """Assert that no such run was dispatched.
+
+    Raises:
+        AssertionError: One was.
+        JobNotFound: There is no job of that name, so that nobody could have dispatched it.
+    """
+    __tracebackhide__ = True
+    wanted = _Wanted(name_of(job), args, queue, None if at is None else as_instant(at), tenant)
+    everything = dispatched(app)
+    found = [each for each in everything if wanted.fits(each)]
+    if found:
+        raise AssertionError(_message(f"{wanted} was dispatched.", found, app, wanted.job))
+    is_known = wanted.job in {each.job for each in everything} or app.registry.find(wanted.job)
+    if isinstance(job, str) and not is_known:
+        raise JobNotFound(wanted.job, known=app.registry.definitions())
+
+
+def assert_nothing_dispatched(app: Tickwork) -> None:
+    """Assert that no run was dispatched at all.
+
+    Raises:
+        AssertionError: One was.
+    """
+    __tracebackhide__ = True
+    found = dispatched(app)
+    if found:
+        raise AssertionError(_message("Something was dispatched.", found, app, ""))
+
+
+@contextmanager
+def watching(app: Tickwork) -> Iterator[None]:
+    """For a block: assertions see only what was dispatched in it, and nothing from before."""
+    mark = _Mark.now(app)
+    marks = _marks.setdefault(app, [])
+    marks.append(mark)
+    try:
+        yield
+    finally:
+        marks.remove(mark)
+
+
+# ---------------------------------------------------------------- what was there before
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mark:
+    """A moment in the life of a store: when it was, and what was there of that very moment."""
+
+    at: datetime
+    known: frozenset[RunId]
+
+    @classmethod
+    def now(cls, app: Tickwork) -> "_Mark":
+        at = app.clock.now()
+        # On a clock that stands still, runs from before and after are of the same moment.
+        return cls(at, frozenset(run.id for run in _pages(app, RunFilter(since=at))))
+
+
+_marks: "WeakKeyDictionary[Tickwork, list[_Mark]]" = WeakKeyDictionary()
+
+
+def _runs(app: Tickwork) -> list[Run]:
+    marks = _marks.get(app)
+    if not marks:
+        return _pages(app, RunFilter())
+    found = _pages(app, RunFilter(since=marks[-1].at))
+    return [run for run in found if run.id not in marks[-1].known]
+
+
+def _pages(app: Tickwork, where: RunFilter) -> list[Run]:
+    store, cursor = app._services.store, None
+    runs: list[Run] = []
+    # It ends with the last page, which has no cursor.
+    while True:
+        page = store.list_runs(where, cursor=cursor, limit=_PAGE)
+        runs += page.runs
+        cursor = page.cursor
+        if cursor is None:
+            return runs[::-1]
+
+
+# ---------------------------------------------------------------- comparing and showing
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What an assertion looks for."""
+
+    job: str
+    args: Mapping[str, Any] | None
+    queue: str | None
+    at: datetime | None
+    tenant: str | None
+
+    def __str__(self) -> str:
+        said = [
+            "" if self.args is None else f" with {dict(self.args)!r}",
+            "" if self.queue is None else f" in the queue {self.queue!r}",
+            "" if self.at is None else f" for {self.at.isoformat()}",
+            "" if self.tenant is None else f" for the tenant {self.tenant!r}",
+        ]
+        return f"{self.job!r}{''.join(said)}"
+
+    def fits(self, run: Dispatched) -> bool:
+        """Whether a run is what was looked for."""
+        return (
+            run.job == self.job
+            and self.queue in {None, run.queue}
+            and self.at in {None, run.at}
+            and self.tenant in {None, run.tenant}
+            and _has(run.args, self.args or {})
+        )
+
+
+def _has(args: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(name in args and args[name] == value for name, value in wanted.items())
+
+
+def _shown(app: Tickwork, run: Run) -> Dispatched:
+    definition = app.registry.find(run.job)
+    return Dispatched(
+        job=run.job,
+        args=decode(run.args),
+        queue=run.queue,
+        at=run.due_at,
+        status=run.status,
+        priority=run.priority,
+        tenant=run.tenant,
+        tags=run.tags,
+        handle=app.runs.handle(run.id),
+        secrets=frozenset() if definition is None else definition.secrets,
+    )
+
+
+def _message(what: str, found: Sequence[Dispatched], app: Tickwork, job: str) -> str:
+    lines = [what]
+    if found:
+        lines.append(f"Dispatched {'was' if len(found) == 1 else 'were'}:")
+        lines += [f"  {each}" for each in found[:_SHOWN_MAX]]
+        if len(found) > _SHOWN_MAX:
+            lines.append(f"  and {len(found) - _SHOWN_MAX} more")
+    else:
+        lines.append("Nothing was dispatched at all.")
+    fired = sum(run.job == job and run.schedule is not None for run in _runs(app))
+    if fired:
+        lines.append(f"Schedules fired it {fired} time{'' if fired == 1 else 's'}.")
+    known = app.registry.definitions()
+    if job and app.registry.find(job) is None:
+        close = get_close_matches(job, known, n=1)
+        lines.append(
+            f"There is no job {job!r}." + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    return "\n".join(lines)

@@ -1,0 +1,148 @@
+"""Every dispatch is executed at once, where it is made."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from threading import local
+from typing import Final
+
+from tickwork._define.context import RunContext
+from tickwork._define.definition import Definition
+from tickwork._domain.identity import RunId
+from tickwork._domain.outcome import Outcome
+from tickwork._domain.run import NewRun, Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._wiring.services import Services
+from tickwork._worker.once import InlineAttempt
+from tickwork.app import Tickwork
+from tickwork.errors import DefinitionError, RunFailed, StillDue
+
+DEPTH_MAX: Final = 50
+"""How deep dispatches inside of handlers may go before it is called endless."""
+
+_FAILED: Final = frozenset({RunStatus.FAILED, RunStatus.FAILED_PERMANENT})
+
+
+@contextmanager
+def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
+    """For a block: every dispatch is executed before it returns.
+
+    The run is enqueued, claimed, executed and recorded as a worker does it, and so are the
+    runs that its handler dispatches. What is due later stays pending, and so does what a
+    limit, a pause or a filter holds back. With ``raising``, what a handler raises reaches the
+    one who dispatched it:
+
+    >>> from tickwork import testing
+    >>> with testing.app() as app, testing.immediately(app):
+    ...     run = app.schedule("double", lambda number: 2 * number).dispatch(number=21)
+    ...     run.result()
+    42
+
+    A dispatch in a transaction of yours is executed by nobody before you commit.
+    """
+    services = app._services
+    immediate = _Immediate(services, raising=raising)
+    inlet, once = services.inlet, services.once
+    told, engine = inlet.on_added, once._engine
+
+    def added(runs: Sequence[NewRun]) -> None:
+        if told is not None:
+            told(runs)
+        immediate.run(runs)
+
+    inlet.on_added, once._engine = added, immediate.noting(engine)
+    try:
+        yield
+    finally:
+        inlet.on_added, once._engine = told, engine
+
+
+class _Immediate:
+    """Executes runs as they come in."""
+
+    def __init__(self, services: Services, *, raising: bool) -> None:
+        self._services = services
+        self._raising = raising
+        self._errors: dict[RunId, BaseException] = {}
+        self._waiting: dict[RunId, NewRun] = {}  # something was in their way
+        self._here = local()
+        self._endless: StillDue | None = None
+
+    def run(self, runs: Sequence[NewRun]) -> None:
+        """Execute those that are due; raise what one of them raised, if that was asked for."""
+        depth = getattr(self._here, "depth", 0)
+        if depth >= DEPTH_MAX:
+            self._endless = StillDue(limit=DEPTH_MAX, jobs=(run.job for run in runs))
+            raise self._endless
+        self._here.depth = depth + 1
+        try:
+            self._services.catalog.refresh()  # limits hold here, too
+            with self._services.keeper.listening():
+                self._execute(runs)
+        finally:
+            self._here.depth = depth
+        if depth == 0 and self._endless is not None:
+            # Handlers on the way have made failed attempts of it; here it is what it is.
+            endless, self._endless = self._endless, None
+            raise endless
+        for run in runs if self._raising else ():
+            self._raise_for(run.id)
+
+    def noting(self, engine: InlineAttempt) -> InlineAttempt:
+        """The same engine, with what handlers raise kept, as it was raised."""
+
+        def attempt(definition: Definition, ctx: RunContext, timeout: timedelta | None) -> Outcome:
+            def keep(ctx: RunContext, error: BaseException) -> None:
+                self._errors[ctx.run_id] = error
+
+            self._errors.pop(ctx.run_id, None)
+            options = replace(definition.options, error=(*definition.options.error, keep))
+            return engine(replace(definition, options=options, is_simple=False), ctx, timeout)
+
+        return attempt
+
+    def _execute(self, runs: Sequence[NewRun]) -> None:
+        due = {run.id: run for run in runs if run.phase is Phase.READY}
+        is_moving = True
+        # It ends: each round that is not the last one brings a run to its end, or puts it off.
+        while due and is_moving:
+            is_moving = False
+            for run in due.values():
+                if self._is_brought_forward(run):
+                    is_moving = True
+                elif self._is_open(run.id):
+                    self._waiting[run.id] = run
+            # Whoever waited for a limit may have its turn now.
+            due, self._waiting = self._waiting, {}
+        self._waiting |= due
+
+    def _is_brought_forward(self, run: NewRun) -> bool:
+        """Make attempts at a run while it is due; False when none could be made."""
+        services = self._services
+        try:
+            services.known.learn(run.job)
+        except (DefinitionError, ImportError):
+            return False  # another program's, or not to be imported here
+        for made in range(DEPTH_MAX):
+            if not services.once.run_one(run.id, job=run.job):
+                return made > 0
+            found = self._read(run.id)
+            if found is None or found.phase is not Phase.READY:
+                return True
+        raise StillDue(limit=DEPTH_MAX, jobs=[run.job])
+
+    def _is_open(self, run_id: RunId) -> bool:
+        run = self._read(run_id)
+        return run is not None and run.status.can_execute
+
+    def _raise_for(self, run_id: RunId) -> None:
+        run = self._read(run_id)
+        if run is None or run.status not in _FAILED:
+            return
+        raise self._errors.pop(run_id, None) or RunFailed(
+            run_id, status=run.status, reason=run.reason
+        )
+
+    def _read(self, run_id: RunId) -> Run | None:
+        return self._services.store.get_run(run_id)

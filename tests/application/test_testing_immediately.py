@@ -1,0 +1,239 @@
+"""``testing.immediately``: every dispatch is executed before it returns."""
+
+import logging
+import threading
+
+import pytest
+
+from tickwork import JobResult, RetryLater, RunContext, RunStatus, Snooze, testing
+from tickwork.errors import AttemptTimeout, RunFailed, StillDue
+
+
+@pytest.fixture
+def at_once(app):
+    with testing.immediately(app):
+        yield app
+
+
+@pytest.fixture
+def raising(app):
+    with testing.immediately(app, raising=True):
+        yield app
+
+
+class TestImmediately:
+    """Enqueued, claimed, executed and recorded: not just called."""
+
+    def test_a_dispatch_returns_a_run_that_has_ended(self, at_once):
+        run = at_once.schedule("double", lambda number: 2 * number).dispatch(number=21)
+
+        assert run.status is RunStatus.COMPLETED
+        assert run.result() == 42
+
+    def test_it_went_through_the_store_as_any_other(self, at_once):
+        def work(ctx: RunContext):
+            found = at_once.get_run(ctx.run_id).read()
+            logging.getLogger("shop").warning("working")
+            return [found.status.value, found.attempt, found.token]
+
+        run = at_once.schedule("work", work).dispatch()
+
+        assert run.result() == ["running", 1, 1]
+        assert [line.message for line in run.log()] == ["working"]
+
+    def test_many_are_executed_too(self, at_once):
+        runs = at_once.schedule("it", lambda n: n).dispatch_many({"n": n} for n in range(3))
+
+        assert [run.result() for run in runs] == [0, 1, 2]
+
+    def test_by_name_by_path_and_as_a_coroutine(self, app):
+        app.registry.handler_paths = ("application",)
+        path = "application.handlers_elsewhere:Static"
+
+        async def later() -> str:
+            return "awaited"
+
+        app.schedule("later", later)
+        with testing.immediately(app):
+            assert app.dispatch("later").result() == "awaited"
+            assert app.dispatch(path, number=3).result() == 3
+
+    def test_what_handlers_dispatch_is_executed_inside_of_them(self, at_once):
+        order = []
+
+        def outer():
+            order.append("outer begins")
+            answer = at_once.dispatch("inner", n=1).result()
+            order.append("outer ends")
+            return answer
+
+        def inner(n: int):
+            order.append("inner")
+            return n + 1
+
+        at_once.schedule("inner", inner)
+        run = at_once.schedule("outer", outer).dispatch()
+
+        assert order == ["outer begins", "inner", "outer ends"]
+        assert run.result() == 2
+
+    def test_what_is_due_later_stays_pending(self, at_once, clock):
+        run = at_once.schedule("later", lambda: None).delay(10).dispatch()
+
+        assert run.status is RunStatus.PENDING
+        clock.advance(seconds=10)
+        assert len(testing.drain(at_once)) == 1
+
+    def test_what_was_there_before_is_left_alone(self, app):
+        job = app.schedule("it", lambda: None)
+        before = job.dispatch()
+
+        with testing.immediately(app):
+            inside = job.dispatch()
+
+        assert before.status is RunStatus.PENDING
+        assert inside.status is RunStatus.COMPLETED
+
+    def test_after_the_block_dispatches_wait_again(self, app):
+        job = app.schedule("it", lambda: None)
+        with testing.immediately(app):
+            pass
+
+        assert job.dispatch().status is RunStatus.PENDING
+
+    def test_what_a_filter_holds_back_is_held_back(self, at_once):
+        skipped = at_once.schedule("skipped", lambda: None).skip(lambda: True).dispatch()
+        put_off = at_once.schedule("put_off", lambda: None).when(lambda: False).dispatch()
+        snoozed = at_once.schedule("snoozed", _snooze).dispatch()
+
+        assert skipped.status is RunStatus.SKIPPED
+        assert put_off.status is snoozed.status is RunStatus.PENDING
+
+    def test_a_job_of_another_program_stays_pending(self, at_once):
+        assert at_once.remote("elsewhere").dispatch().status is RunStatus.PENDING
+
+    def test_a_retry_without_a_delay_is_made_at_once(self, at_once):
+        attempts = []
+
+        def fail_twice():
+            attempts.append(1)
+            if len(attempts) < 3:
+                raise RetryLater(0)
+
+        run = at_once.schedule("it", fail_twice).dispatch()
+
+        assert run.status is RunStatus.COMPLETED
+        assert len(attempts) == 3
+
+    def test_a_run_that_waits_for_a_limit_has_its_turn_when_there_is_room(self, at_once):
+        seen = []
+
+        def work(depth: int):
+            if depth:
+                seen.append(at_once.dispatch("work", depth=depth - 1).status)
+
+        at_once.schedule("work", work).concurrency(1).dispatch(depth=1)
+
+        assert seen == [RunStatus.PENDING]  # its parent had the only slot
+        assert {each.status for each in testing.dispatched(at_once)} == {RunStatus.COMPLETED}
+
+    def test_threads_may_dispatch_too(self, at_once):
+        job = at_once.schedule("it", lambda: threading.current_thread().name)
+        results = []
+        thread = threading.Thread(target=lambda: results.append(job.dispatch().result()), name="t")
+        thread.start()
+        thread.join()
+
+        assert results == ["t"]
+
+    def test_assertions_see_what_was_executed(self, at_once):
+        at_once.schedule("greet", lambda name: None).dispatch(name="Ann")
+
+        [found] = testing.assert_dispatched(at_once, "greet", args={"name": "Ann"})
+        assert found.status is RunStatus.COMPLETED
+
+
+class TestFailures:
+    """They are recorded; and reach whoever dispatched, if that was asked for."""
+
+    def test_unasked_a_failure_is_only_recorded(self, at_once):
+        run = at_once.schedule("it", lambda: 1 / 0).dispatch()
+
+        assert run.status is RunStatus.FAILED_PERMANENT
+        assert "ZeroDivisionError" in run.read().reason
+
+    def test_asked_for_it_is_raised_as_it_was(self, raising):
+        def fail():
+            raise LookupError("tray 2")
+
+        with pytest.raises(LookupError, match="tray 2") as error:
+            raising.schedule("print", fail).dispatch()
+
+        assert error.traceback[-1].name == "fail"
+        [found] = testing.dispatched(raising)
+        assert found.status is RunStatus.FAILED_PERMANENT
+
+    def test_also_when_there_will_be_another_attempt(self, raising):
+        with pytest.raises(ZeroDivisionError):
+            raising.schedule("it", lambda: 1 / 0).retries(5, base=60).dispatch()
+
+        [found] = testing.dispatched(raising)
+        assert found.status is RunStatus.FAILED
+
+    def test_a_reported_failure_is_raised_as_what_it_says(self, raising):
+        with pytest.raises(RunFailed, match="no paper"):
+            raising.schedule("it", lambda: JobResult.failure("no paper")).dispatch()
+
+    def test_a_timeout_is_raised_too(self, raising, clock):
+        with pytest.raises((RunFailed, AttemptTimeout), match="longer than 1 s"):
+            raising.schedule("it", lambda: clock.advance(seconds=2)).timeout(1).dispatch()
+
+    def test_a_nested_failure_reaches_the_handler_and_then_the_caller(self, raising):
+        raising.schedule("inner", lambda: 1 / 0)
+
+        with pytest.raises(ZeroDivisionError):
+            raising.schedule("outer", lambda: raising.dispatch("inner")).dispatch()
+
+        assert {each.status for each in testing.dispatched(raising)} == {RunStatus.FAILED_PERMANENT}
+
+    def test_of_many_all_are_executed_and_the_first_failure_is_raised(self, raising):
+        def fail(n: int):
+            if n:
+                raise ValueError(f"number {n}")
+
+        with pytest.raises(ValueError, match="number 1"):
+            raising.schedule("it", fail).dispatch_many({"n": n} for n in range(3))
+
+        statuses = [each.status.value for each in testing.dispatched(raising)]
+        assert statuses == ["completed", "failed_permanent", "failed_permanent"]
+
+    def test_the_hooks_of_the_job_are_called_all_the_same(self, raising):
+        seen = []
+        job = raising.schedule("it", lambda: 1 / 0).on_error(lambda ctx, error: seen.append(error))
+
+        with pytest.raises(ZeroDivisionError):
+            job.dispatch()
+
+        assert len(seen) == 1
+
+
+class TestWhatNeverEnds:
+    """A handler that dispatches itself ends with an error that says so."""
+
+    @pytest.mark.parametrize("is_raising", [False, True])
+    def test_a_handler_that_dispatches_itself(self, app, is_raising):
+        app.schedule("ping", lambda: app.dispatch("ping"))
+
+        with testing.immediately(app, raising=is_raising), pytest.raises(StillDue, match="ping"):
+            app.dispatch("ping")
+
+    def test_a_handler_that_snoozes_for_no_time(self, app):
+        def again():
+            raise Snooze(0)
+
+        with testing.immediately(app), pytest.raises(StillDue, match="again"):
+            app.schedule("again", again).dispatch()
+
+
+def _snooze() -> None:
+    raise Snooze(60)
