@@ -92,8 +92,8 @@ class Tickwork(Defining, Working):
         )
         self.construct: Construct = construct_plainly
         self.symbols: dict[str, Mapping[str, Values]] = dict(SYMBOLS)
-        self.events = EventBus()
-        self.registry = Registry(
+        self.events: EventBus = EventBus()
+        self.registry: Registry = Registry(
             handler_paths=self.settings.handler_paths,
             size_max=self.settings.payload_max,
             redact=self.settings.redact,

@@ -72,9 +72,9 @@ class RunContext:
         self._claim = claim
         self._desk = desk
         self._completed: tuple[Any] | None = None  # with what
-        self.args = args
-        self.deadline = deadline
-        self.has_seen_cancel = False
+        self.args: Mapping[str, Any] = args
+        self.deadline: datetime | None = deadline
+        self.has_seen_cancel: bool = False
 
     def __repr__(self) -> str:
         return f"RunContext({self.job!r}, run {self.run_id}, attempt {self.attempt})"

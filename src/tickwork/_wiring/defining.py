@@ -1,18 +1,30 @@
 """How a program describes its jobs: by decorator, by builder, by a file."""
 
+# Of the overloads of a function what comes first decides, as it is meant to.
+# mypy: disable-error-code="overload-overlap"
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
 
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
-from tickwork._client.decorator import JobDecorator
+from tickwork._client.decorator import JobDecorator, JobWordsByName
 from tickwork._client.jobs import Job
-from tickwork._define.context import RunContext
+from tickwork._define.by_hand import by_hand
+from tickwork._define.kinds import (
+    OpenClass,
+    OpenFunction,
+    PlainClass,
+    PlainFunction,
+    RunClass,
+    RunFunction,
+)
 from tickwork._define.options import JobOptions
 from tickwork._define.registry import Registry, entry_for
+from tickwork._define.resolve import Construct
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import Values
 from tickwork._wiring.services import Door
@@ -31,6 +43,7 @@ class Defining(ABC):
     """The words with which an application is told what there is to do."""
 
     settings: Settings
+    construct: Construct
     registry: Registry
     symbols: dict[str, Mapping[str, Values]]
 
@@ -43,16 +56,22 @@ class Defining(ABC):
         """Where dispatches of the jobs of this registry go."""
 
     @overload
-    def job(self, handler: Callable[Concatenate[RunContext, P], R], /) -> Job[P, R]: ...
+    def job(self, handler: OpenClass[R], /) -> Job[..., R]: ...
     @overload
-    def job(self, handler: Callable[P, R], /) -> Job[P, R]: ...
+    def job(self, handler: RunClass[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, /, *, name: str = ..., **options: Any) -> JobDecorator: ...
+    def job(self, handler: PlainClass[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, handler: OpenFunction[R], /) -> Job[..., R]: ...
+    @overload
+    def job(self, handler: RunFunction[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, handler: PlainFunction[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, /, *, name: str = ..., **options: Unpack[JobWordsByName]) -> JobDecorator: ...
 
-    def job(
-        self, handler: Callable[..., Any] | None = None, /, *, name: str = "", **options: Any
-    ) -> Any:
-        """Make a job of a function: it stays callable as it was.
+    def job(self, handler: Any = None, /, *, name: str = "", **options: Any) -> Any:
+        """Make a job of a function, or of a class: it stays callable as it was.
 
         Options are the words of the builder: ``@app.job(queue="emails", retries=5)``. The
         name is the function's own, unless given.
@@ -60,19 +79,22 @@ class Defining(ABC):
         decorate = JobDecorator(self._make_job, name, options)
         return decorate if handler is None else decorate(handler)
 
-    # A job is a callable too: what comes first decides.
     @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Job[P, Any]
-    ) -> ScheduleBuilder[P]: ...
+    def schedule(self, name: str, handler: Job[P, Any]) -> ScheduleBuilder[P]: ...
     @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Callable[Concatenate[RunContext, P], Any]
-    ) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: JobBuilder[P]) -> ScheduleBuilder[P]: ...
     @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Callable[P, Any]
-    ) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: OpenClass[Any]) -> JobBuilder[...]: ...
+    @overload
+    def schedule(self, name: str, handler: RunClass[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def schedule(self, name: str, handler: PlainClass[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def schedule(self, name: str, handler: OpenFunction[Any]) -> JobBuilder[...]: ...
+    @overload
+    def schedule(self, name: str, handler: RunFunction[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def schedule(self, name: str, handler: PlainFunction[P, Any]) -> JobBuilder[P]: ...
     @overload
     def schedule(self, name: str, handler: object = None) -> JobBuilder[...]: ...
 
@@ -91,14 +113,21 @@ class Defining(ABC):
             return self.schedule(name, handler.job)
         return self._builder(name, handler)
 
-    def adhoc(self, name: str, handler: Callable[P, Any]) -> JobBuilder[P]:
+    @overload
+    def adhoc(self, name: str, handler: OpenFunction[Any]) -> JobBuilder[...]: ...
+    @overload
+    def adhoc(self, name: str, handler: RunFunction[P, Any]) -> JobBuilder[P]: ...
+    @overload
+    def adhoc(self, name: str, handler: PlainFunction[P, Any]) -> JobBuilder[P]: ...
+
+    def adhoc(self, name: str, handler: Any) -> Any:
         """A job that this process makes up as it goes: no other one can run it.
 
         Its runs wait for this process; when it ends, they stay pending and visible.
         """
         entry = entry_for(checked_name("name", name, forbidden="="), handler, is_adhoc=True)
         self.registry.replace(entry)
-        return JobBuilder(self._bench, entry, Job(self._door, name, handler))
+        return JobBuilder(self._bench, entry, self._job(name, handler))
 
     def remote(self, name: str) -> JobBuilder[...]:
         """A job that another program defines. Its arguments are not checked here.
@@ -157,7 +186,7 @@ class Defining(ABC):
         entry = entry_for(name, handler, options=options)
         self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
         self.registry.add_whole(entry)
-        return Job(self._door, name, handler)
+        return self._job(name, handler)
 
     def _declare(self, document: "Document") -> list[str]:
         from tickwork._define.config import declared  # noqa: PLC0415  # as read_document
@@ -176,8 +205,13 @@ class Defining(ABC):
     def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
         entry = entry_for(name, handler)
         self.registry.add(entry)
-        function = handler if callable(handler) else _anything
-        return JobBuilder(self._bench, entry, Job(self._door, name, function))
+        return JobBuilder(self._bench, entry, self._job(name, handler))
+
+    def _job(self, name: str, handler: Any) -> Job[Any, Any]:
+        if handler is None:  # whoever supports its type is found when it runs
+            return Job(self._door, name, _anything)
+        called = by_hand(name, handler, lambda: self.construct)
+        return Job(self._door, name, called, looks_like=handler)
 
 
 def _anything(**arguments: Any) -> None:

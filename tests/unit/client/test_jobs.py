@@ -1,3 +1,4 @@
+import asyncio
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -30,13 +31,92 @@ class TestJobs:
         assert repr(send) == "<job send>"
 
     def test_a_coroutine_function_stays_one(self, app):
-        import asyncio
-
         @app.job
         async def fetch(url: str) -> str:
             return url
 
         assert asyncio.run(fetch("a")) == "a"
+
+
+class Mail:
+    """Sends it."""
+
+    name = "an attribute of its own"
+
+    def __init__(self, server: str = "localhost") -> None:
+        self.server = server
+
+    def handle(self, to: str) -> str:
+        return f"{self.server} {to}"
+
+
+class TestByHand:
+    """What a worker would call is called here and now, as if it were no job."""
+
+    def test_a_class_is_made_an_instance_of(self, app):
+        mail = app.job(Mail)
+
+        assert mail("ann") == "localhost ann"
+        app.construct = lambda kind: kind("example.org")
+        assert mail(to="ann") == "example.org ann"
+
+    def test_what_the_class_has_of_its_own_is_not_taken_over(self, app):
+        mail = app.job(Mail)
+
+        assert (mail.name, mail.__name__, mail.__doc__) == ("Mail", "Mail", "Sends it.")
+        assert not hasattr(mail, "handle")
+
+    def test_a_path(self, app):
+        mail = app.schedule("mail", "unit.client.test_jobs:Mail")
+
+        assert mail.job("ann") == "localhost ann"
+
+    def test_who_asks_for_the_context_gets_one_that_belongs_to_no_run(self, app):
+        @app.job
+        def report(ctx: RunContext, account: int, kind: str = "daily") -> list[object]:
+            ctx.progress(0.5)
+            ctx.checkpoint("page 7")
+            ctx.complete(connection=None)
+            return [ctx.job, account, kind, ctx.checkpoint(), ctx.is_canceled(), ctx.attempt]
+
+        expected = ["report", 7, "daily", "page 7", False, 1]
+        assert report(7) == report(account=7) == report(7, "daily") == expected
+        assert app.runs.recent() == []
+
+    def test_one_of_ones_own_is_passed_on(self, app):
+        @app.job
+        def which(ctx: RunContext) -> RunContext:
+            return ctx
+
+        mine = which()
+        assert which(mine) is mine
+        assert which(ctx=mine) is mine
+
+    def test_inside_of_a_run_it_is_that_runs(self, app):
+        @app.job
+        def inner(ctx: RunContext) -> str:
+            return ctx.run_id
+
+        @app.job
+        def outer() -> object:
+            return inner()
+
+        run = outer.dispatch()
+        app.run()
+
+        assert run.result() == run.id
+
+    def test_a_coroutine_with_a_context(self, app):
+        @app.job
+        async def fetch(ctx: RunContext, url: str) -> str:
+            await ctx.complete_async(connection=None)
+            return url
+
+        assert asyncio.run(fetch("a")) == "a"
+
+    def test_a_job_that_is_defined_elsewhere_cannot_be_called(self, app):
+        with pytest.raises(NotImplementedError):
+            app.remote("elsewhere").job()
 
 
 class TestDrafts:
