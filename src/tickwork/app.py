@@ -1,6 +1,5 @@
 """The application: settings in, wired services out."""
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,7 +48,7 @@ from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
 from tickwork._worker.worker import Worker
 from tickwork.engines.inline import InlineEngine
-from tickwork.engines.wire import CHILD_VARIABLE, Origin
+from tickwork.engines.wire import Here, Origin
 from tickwork.errors import AlreadyStarted, InvalidOption, TickworkError, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
@@ -386,7 +385,7 @@ class Tickwork:
         with self._starting:
             if self._worker is not None:
                 raise AlreadyStarted
-            if CHILD_VARIABLE in os.environ:
+            if Here.is_child:
                 raise TickworkError(
                     "This is a child process of a worker: it starts none itself.",
                     why="The module of the application starts a worker when it is imported.",
