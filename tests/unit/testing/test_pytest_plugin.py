@@ -22,10 +22,9 @@ def run_tests(pytester, monkeypatch):
     def run(*options, **files):
         if files:
             pytester.makepyfile(**files)
-        found = pytester.runpytest_subprocess(
+        return pytester.runpytest_subprocess(
             "-p", PLUGIN, "--strict-markers", "-W", "error", *options
         )
-        return found
 
     return run
 
