@@ -55,6 +55,7 @@ format: $(READY) ## rewrite the code in the project's format
 bench: $(BENCH_READY) ## measure, side by side with others, and print ratios
 	$(BIN)/python benchmarks/cron.py
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/travel.py
 
 docs: $(READY) ## write the generated pages of docs/ anew
 	$(BIN)/python docs/generate.py

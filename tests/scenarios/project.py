@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -90,14 +91,13 @@ class Process:
 
     def end(self) -> None:
         """Whatever it is doing: it and its children are gone afterwards."""
-        if self.is_alive:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            try:
-                self.process.wait(3)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(10)
+        if not self.is_alive:
+            return
+        children = self.children()
+        self.kill()
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def children(self) -> list[int]:
         path = Path(f"/proc/{self.pid}/task/{self.pid}/children")

@@ -15,6 +15,7 @@ from tickwork._upkeep.reaper import Reaper
 from tickwork._upkeep.upkeep import Part, Upkeep
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.cancels import Cancels
+from tickwork._worker.crashes import CrashHooks
 from tickwork._worker.desk import HeldDesk
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
@@ -31,7 +32,12 @@ from tickwork._worker.worker import Parts, Worker
 from tickwork._worker.writer import Writer
 from tickwork.engines.asyncio_ import AsyncEngine, attempt_on_loop
 from tickwork.engines.inline import InlineEngine
-from tickwork.engines.processes import ChildAttempts, Children, ProcessEngine
+from tickwork.engines.processes import (
+    ChildAttempts,
+    Children,
+    ProcessEngine,
+    call_after_hooks,
+)
 from tickwork.engines.threads import ThreadEngine
 from tickwork.engines.wire import Origin
 from tickwork.events.bus import EventBus
@@ -63,9 +69,8 @@ def assembled(
     writer = Writer(
         store=store, clock=clock, held=held, reporter=reporter, keeper=keeper, batch=options.batch
     )
-    attempts = Attempts(
-        clock=clock, desk=HeldDesk(store=store, clock=clock, held=held), bus=bus, find=known.find
-    )
+    desk = HeldDesk(store=store, clock=clock, held=held)
+    attempts = Attempts(clock=clock, desk=desk, bus=bus, find=known.find)
     hands = Hands(clock=clock, attempts=attempts, held=held, writer=writer)
     maker = Maker(hands, engine=lambda: InlineEngine(clock=clock, construct=construct))
     threads = ThreadEngine(
@@ -113,13 +118,15 @@ def assembled(
         clock=clock,
         crashes_max=known.crashes_max,
         me=me,
-        patience=known.pace_longest,
     )
     started_at = clock.now()
+
+    crash_hooks = CrashHooks(find=known.find, desk=desk, hooks=call_after_hooks)
 
     def reap() -> bool:
         taken_back = reaper.reap()
         reporter.recorded(taken_back, lost=(), at=clock.now())
+        crash_hooks.call(taken_back)
         return bool(taken_back)
 
     def came_back() -> None:

@@ -1,6 +1,5 @@
 """How an application works off what is due: in passes, or with a worker in the background."""
 
-import os
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -22,7 +21,7 @@ from tickwork._worker.once import attempts_in
 from tickwork._worker.options import WorkerOptions, worker_options
 from tickwork._worker.stats import Stats
 from tickwork._worker.worker import Worker
-from tickwork.engines.wire import CHILD_VARIABLE, Origin
+from tickwork.engines.wire import Here, Origin
 from tickwork.errors import AlreadyStarted, InvalidOption, TickworkError
 
 BATCH_MAX: Final = 500
@@ -89,7 +88,7 @@ class Working(ABC):
         with self._starting:
             if self._worker is not None:
                 raise AlreadyStarted
-            if CHILD_VARIABLE in os.environ:
+            if Here.is_child:
                 raise TickworkError(
                     "This is a child process of a worker: it starts none itself.",
                     why="The module of the application starts a worker when it is imported.",

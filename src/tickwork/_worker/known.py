@@ -112,10 +112,6 @@ class KnownJobs:
         """Seconds between two beats of the shortest lease that a run of ours may have."""
         return _pace(min([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
 
-    def pace_longest(self) -> float:
-        """The same of the longest."""
-        return _pace(max([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
-
     def crashes_max(self, name: str) -> int:
         """How many crashes a run of this job may have."""
         spec = self._specs.get(name)

@@ -130,7 +130,8 @@ class _Told:
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
         self._is_told = False
-        supervisor = os.environ.get(SUPERVISOR_VARIABLE)
+        # Taken out: what a handler starts is no child of our supervisor.
+        supervisor = os.environ.pop(SUPERVISOR_VARIABLE, None)
         if supervisor is not None:
             parent = partial(self._watch, int(supervisor))
             threading.Thread(target=parent, name="tickwork-parent", daemon=True).start()

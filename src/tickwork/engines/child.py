@@ -26,7 +26,7 @@ from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.codec import decode
 from tickwork.engines.inline import InlineEngine
 from tickwork.engines.invoke import Stopped
-from tickwork.engines.wire import Answer, Line, Load, Loaded, Order, Origin
+from tickwork.engines.wire import Answer, Here, Line, Load, Loaded, Order, Origin
 
 _DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
 _MESSAGE_MAX: Final = 2_000
@@ -224,6 +224,7 @@ def main() -> None:
     """Be a child of the process that started us."""
     number, parent = map(int, sys.argv[1:3])
     _end_with(parent)
+    Here.is_child = True
     os.set_inheritable(number, False)  # what a handler starts must not hold it open
     Child(Connection(number)).run()
 

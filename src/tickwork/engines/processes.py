@@ -32,7 +32,7 @@ from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock, SystemClock
 from tickwork.engines.contract import Engine
 from tickwork.engines.invoke import after_hooks, drive_attempt
-from tickwork.engines.wire import CHILD_VARIABLE, Answer, Line, Load, Loaded, Order, Origin
+from tickwork.engines.wire import Answer, Line, Load, Loaded, Order, Origin
 from tickwork.errors import AttemptTimeout
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Child:
                 if self._kill_at is None and late_at is not None and now >= late_at:
                     self._end()
                 elif self._kill_at is not None and now >= self._kill_at:
-                    process.kill()
+                    _kill(process)
                     return None
             if process.poll() is not None and not pipe.poll(0):
                 return None
@@ -190,7 +190,7 @@ class Child:
                 [sys.executable, "-m", "tickwork.engines.child", str(number), str(os.getpid())],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, CHILD_VARIABLE: str(os.getpid())},
+                process_group=0,  # so that what it starts can be killed with it
             )
         self._pipe = ours
 
@@ -217,7 +217,7 @@ class Child:
         try:
             return process.wait(KILL_AFTER)
         except TimeoutExpired:
-            process.kill()
+            _kill(process)
             return process.wait()
 
     def _hang_up(self) -> None:
@@ -288,13 +288,20 @@ class ChildAttempts:
         else:
             outcome = Crashed(f"Its process {answer.reason}.")
         if not isinstance(outcome, Interrupted):
-            from tickwork.engines.awaiting import Waiter  # noqa: PLC0415  # few need it
-
-            waiter = Waiter()
-            hooks = after_hooks(definition, ctx, outcome)
-            drive_attempt(hooks, ctx, wait=lambda what: waiter.wait(what, None))
-            waiter.close()
+            call_after_hooks(definition, ctx, outcome)
         return outcome
+
+
+def call_after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> None:
+    """Call the hooks of an attempt that another process was making, in this thread."""
+    from tickwork.engines.awaiting import Waiter  # noqa: PLC0415  # few need it
+
+    waiter = Waiter()
+    try:
+        hooks = after_hooks(definition, ctx, outcome)
+        drive_attempt(hooks, ctx, wait=lambda what: waiter.wait(what, None))
+    finally:
+        waiter.close()
 
 
 class ProcessEngine:
@@ -343,6 +350,13 @@ class ProcessEngine:
         """End the children."""
         self._threads.stop()
         self._children.close()
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End it, and what it has started, whatever they do."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 def _told(code: int) -> str:

@@ -4,13 +4,16 @@ Both ends are the same program on the same machine, so values travel as they are
 """
 
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import Claim
 
-CHILD_VARIABLE: Final = "TICKWORK_CHILD"
-"""Set in the environment of a child, to the id of its parent."""
+
+class Here:
+    """What this process is."""
+
+    is_child = False  # of a worker: it makes attempts, and starts no worker itself
 
 
 class Origin(NamedTuple):

@@ -320,10 +320,8 @@ class TestReaper:
     def clock(self):
         return ManualClock()
 
-    def a_reaper(self, store, clock, me, patience=20.0):
-        return Reaper(
-            store=store, clock=clock, crashes_max=lambda _: 3, me=me, patience=lambda: patience
-        )
+    def a_reaper(self, store, clock, me):
+        return Reaper(store=store, clock=clock, crashes_max=lambda _: 3, me=me)
 
     def test_only_a_process_of_this_machine_that_is_gone_is_dead(self, clock, me):
         store = Workers(
@@ -361,6 +359,16 @@ class TestReaper:
         clock.advance(seconds=19)
         assert reaper.reap() == []
         clock.advance(seconds=1)
+        assert reaper.reap() == ["taken"]
+
+    def test_after_it_was_frozen_it_waits_too(self, clock, me):
+        reaper = self.a_reaper(Workers(), clock, me)
+        assert reaper.reap() == ["taken"]
+
+        clock.advance(minutes=2)
+
+        assert reaper.reap() == []
+        clock.advance(seconds=20)
         assert reaper.reap() == ["taken"]
 
     def test_a_process_that_has_ended_and_was_not_looked_at_is_gone(self):

@@ -1,0 +1,54 @@
+"""A month of a schedule through the code that a worker runs: how long a test waits for it.
+
+    .venv/bin/python benchmarks/travel.py [memory] [sqlite]
+
+``testing.travel`` moves a clock from one due moment to the next, and ticks, claims, executes
+and records at each. Processor time, because others use the machine too; the budget is what
+issue and design ask for.
+"""
+
+import sys
+import time
+from typing import NamedTuple
+
+from tickwork import Tickwork, testing
+
+URLS = {"memory": "memory://", "sqlite": "sqlite://"}
+
+
+class Case(NamedTuple):
+    """A schedule, and what its month may take."""
+
+    every: str
+    firings: int
+    budget: float  # seconds
+
+
+CASES = [Case("hourly", 30 * 24, 1.0), Case("every_minute", 30 * 24 * 60, 5.0)]
+
+
+def month_of(every: str, url: str) -> tuple[float, float, int]:
+    """Processor seconds, seconds on the wall, and how many attempts were made."""
+    with Tickwork(url, clock=testing.ManualClock()) as app:
+        getattr(app.schedule("report", lambda: None), every)()
+        begun, seen = time.process_time(), time.monotonic()
+        done = testing.travel(app, days=30)
+        return time.process_time() - begun, time.monotonic() - seen, len(done)
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(URLS)
+    print("a month of           on       firings   cpu s   wall s   us each   budget")
+    for name in chosen:
+        for case in CASES:
+            seconds, wall, count = month_of(case.every, URLS[name])
+            assert count == case.firings, count
+            verdict = "" if name != "memory" else "met" if seconds < case.budget else "MISSED"
+            print(
+                f"{case.every:<20} {name:<8} {count:>7}  {seconds:>6.2f}  {wall:>7.2f}"
+                f"  {seconds / count * 1e6:>8.0f}   {case.budget:g} s {verdict}"
+            )
+
+
+if __name__ == "__main__":
+    main()

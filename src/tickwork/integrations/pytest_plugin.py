@@ -1,0 +1,88 @@
+"""Fixtures for pytest, which finds them by itself.
+
+Nothing else of tickwork is loaded before a test asks for one of them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from tickwork.app import Tickwork
+    from tickwork.testing import ManualClock
+
+Swap: TypeAlias = "Callable[[Tickwork], Tickwork]"
+
+_MARKER = (
+    "tickwork(start=None, immediately=False, raising=False): when the clock of the test begins, "
+    "and whether dispatches are executed at once, with what they raise."
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture
+def tickwork_clock(request: pytest.FixtureRequest) -> "ManualClock":
+    """A clock that stands still until the test moves it.
+
+    It begins with 2026, or where the marker says: ``@pytest.mark.tickwork(start="…")``.
+    """
+    from tickwork._kernel.instants import as_instant  # noqa: PLC0415  # when a test needs it
+    from tickwork.testing import ManualClock  # noqa: PLC0415
+
+    start = _said(request, "start")
+    return ManualClock() if start is None else ManualClock(as_instant(start, option="start"))
+
+
+@pytest.fixture
+def tickwork_swap(request: pytest.FixtureRequest, tickwork_clock: "ManualClock") -> Iterator[Swap]:
+    """Put an application of yours into memory, and on ``tickwork_clock``, until the test ends.
+
+    A function that takes it and returns it. To have it done for all tests, say in conftest.py
+    which application ``tickwork_app`` shall be::
+
+        @pytest.fixture
+        def tickwork_app(tickwork_swap):
+            return tickwork_swap(shop.app)
+    """
+    from tickwork.testing import swap  # noqa: PLC0415
+
+    with ExitStack() as swapped:
+
+        def put(app: "Tickwork") -> "Tickwork":
+            swapped.enter_context(swap(app, clock=tickwork_clock))
+            return _at_once(request, app, swapped)
+
+        yield put
+
+
+@pytest.fixture
+def tickwork_app(
+    request: pytest.FixtureRequest, tickwork_clock: "ManualClock"
+) -> Iterator["Tickwork"]:
+    """An empty application in memory, on ``tickwork_clock``."""
+    from tickwork import testing  # noqa: PLC0415
+
+    package = request.module.__name__.partition(".")[0]
+    with ExitStack() as opened:
+        app = testing.app(clock=tickwork_clock, handler_paths=[package])
+        yield _at_once(request, opened.enter_context(app), opened)
+
+
+def _at_once(request: pytest.FixtureRequest, app: "Tickwork", stack: ExitStack) -> "Tickwork":
+    raising = bool(_said(request, "raising"))
+    if raising or _said(request, "immediately"):
+        from tickwork.testing import immediately  # noqa: PLC0415
+
+        stack.enter_context(immediately(app, raising=raising))
+    return app
+
+
+def _said(request: pytest.FixtureRequest, word: str) -> Any:
+    marker = request.node.get_closest_marker("tickwork")
+    return None if marker is None else marker.kwargs.get(word)
