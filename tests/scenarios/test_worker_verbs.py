@@ -11,7 +11,6 @@ import pytest
 
 from scenarios.project import figure
 from tickwork import RunStatus, Tickwork
-from tickwork._worker.options import worker_options
 from tickwork.errors import AlreadyStarted
 
 JOBS = """
@@ -230,7 +229,7 @@ class TestEmbedded:
         def stubborn():
             is_free.wait(20)
 
-        app.start(worker_options(drain=0.1))
+        app.start(drain=0.1)
         run = stubborn.dispatch()
         has_begun(run)
         app.stop()

@@ -79,8 +79,10 @@ class Working(ABC):
         self._served().execute(RunId(run_id))
         return self._served().runs.handle(RunId(run_id))
 
-    def start(self, options: WorkerOptions | None = None) -> None:
+    def start(self, options: WorkerOptions | None = None, **said: Any) -> None:
         """Start a worker in the background of this process.
+
+        What a worker can be told is said by name: ``app.start(threads=4, drain="5s")``.
 
         Raises:
             AlreadyStarted: There is one.
@@ -97,7 +99,7 @@ class Working(ABC):
             services = self._served()
             services.catalog.refresh()
             services.known.look()
-            worker = services.worker(options or WorkerOptions())
+            worker = services.worker(options or worker_options(**said))
             self._worker = worker  # before it starts: somebody may stop it meanwhile
             services.keeper.listen()
             try:
@@ -136,13 +138,13 @@ class Working(ABC):
         In the main thread SIGTERM and SIGINT stop it; the second one ends the process.
         """
         with stopping_on_signals(self.stop):
-            self.start(worker_options(poll=poll, **options))
+            self.start(poll=poll, **options)
             self.join()
 
     @contextmanager
-    def running(self, options: WorkerOptions | None = None) -> Iterator[Self]:
+    def running(self, options: WorkerOptions | None = None, **said: Any) -> Iterator[Self]:
         """A worker in the background for as long as the block runs."""
-        self.start(options)
+        self.start(options, **said)
         try:
             yield self
         finally:

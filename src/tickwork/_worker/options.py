@@ -29,7 +29,9 @@ class WorkerOptions:
     poll_idle: timedelta = timedelta(seconds=2)  # the same when nothing has happened for long
     drain: timedelta = timedelta(seconds=30)  # how long running work may go on after a stop
     timeout_grace: timedelta = timedelta(seconds=60)  # how long a thread may ignore its timeout
-    unwritten_max: int = 10_000  # outcomes that wait in memory while the database is away
+    # Outcomes that wait in memory before nothing is claimed any more. Each was a claim, so the
+    # most that can be in memory is this, and what was claimed before.
+    unwritten_max: int = 10_000
 
     def __post_init__(self) -> None:
         for queue in self.queues:
