@@ -294,6 +294,16 @@ class TestTheRest:
         assert set(left) <= {"tickwork-apart"}
         assert gone(own_threads)
 
+    def test_the_door_is_a_block_that_closes_it(self, app, double):
+        async def main():
+            async with app.aio as door:
+                run = await door.dispatch("double", 21)
+                await door.run()
+                return await run.aio.result()
+
+        assert asyncio.run(main()) == 42
+        assert gone(own_threads)
+
 
 # ---------------------------------------------------------------- how
 
