@@ -95,7 +95,8 @@ class Child:
         """
         failed = self._ready()
         if failed is not None:
-            return failed
+            # Told to end while it was still loading, it could not load.
+            return Ended(is_late=False, is_told=True, reason="") if self._is_told else failed
         late_at = None if order.timeout is None else _later(order.timeout.total_seconds())
         answer: Answer | None = None
         with suppress(EOFError, OSError):

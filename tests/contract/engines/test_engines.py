@@ -171,6 +171,16 @@ class TestProcesses:
         assert "status 7" in steps[0].reason
         assert steps[1].result == "4"
 
+    def test_a_cancel_while_it_loads_is_a_cancel(self, bench):
+        claim = bench.claim("note", n=1)
+        bench.submit(claim)
+        bench.until(lambda: bench.held.of(claim).stop is not None)
+
+        bench.held.cancel(claim.run_id)
+
+        [step] = bench.steps(1)
+        assert step.to_status in {RunStatus.CANCELED, RunStatus.COMPLETED}
+
     def test_a_job_that_the_child_does_not_know_fails(self, bench):
         @app.job(name="only_here")
         def only_here() -> None: ...

@@ -167,6 +167,29 @@ class TestArithmetic:
         lane.give(4)
         assert lane.take_now(3) == 3
 
+    def test_a_claim_that_starts_while_we_look_is_not_missed(self):
+        class Moving(Engine):
+            """Its only claim starts just after somebody saw that nothing runs."""
+
+            is_started = False
+
+            @property
+            def running(self):
+                seen, self.is_started = int(self.is_started), True
+                return seen
+
+            @running.setter
+            def running(self, count): ...
+
+            @property
+            def waiting(self):
+                return int(not self.is_started)
+
+            @waiting.setter
+            def waiting(self, count): ...
+
+        assert a_lane(Moving(slots=1)).take_now(500) == 0
+
     def test_nothing_while_too_much_is_unwritten(self):
         queue, writer = Queue(), Writer()
         writer.size = 1000
