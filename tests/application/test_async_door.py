@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import typing
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
@@ -119,14 +120,28 @@ def test_what_can_be_dispatched_has_both_doors():
 # ---------------------------------------------------------------- helpers
 
 
+OTHERS: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
+
+
+@pytest.fixture(autouse=True)
+def _of_others():
+    """Threads that were here before are none of ours."""
+    OTHERS.clear()
+    OTHERS.update(threading.enumerate())
+
+
+def threads_of(*kinds):
+    found = [each for each in threading.enumerate() if each not in OTHERS]
+    return [each.name for each in found if each.name.startswith(kinds)]
+
+
 def hop_threads():
-    return [each for each in threading.enumerate() if each.name.startswith("tickwork-hop")]
+    return threads_of("tickwork-hop")
 
 
 def own_threads():
     """Those of the door, without what a worker or a lock has in the background."""
-    kinds = ("tickwork-hop", "tickwork-apart", "tickwork-waits")
-    return [each.name for each in threading.enumerate() if each.name.startswith(kinds)]
+    return threads_of("tickwork-hop", "tickwork-apart", "tickwork-waits")
 
 
 def gone(threads, within=5.0):
@@ -294,6 +309,16 @@ class TestTheRest:
         assert set(left) <= {"tickwork-apart"}
         assert gone(own_threads)
 
+    def test_the_door_is_a_block_that_closes_it(self, app, double):
+        async def main():
+            async with app.aio as door:
+                run = await door.dispatch("double", 21)
+                await door.run()
+                return await run.aio.result()
+
+        assert asyncio.run(main()) == 42
+        assert gone(own_threads)
+
 
 # ---------------------------------------------------------------- how
 
@@ -422,7 +447,7 @@ class TestRunning:
 
         assert sum(asyncio.run(main())) == 2 * size
         assert len(app.runs.recent(limit=200)) == 6 * size
-        assert gone(lambda: [name for name in own_threads() if name == "tickwork-apart"])
+        assert gone(lambda: threads_of("tickwork-apart"))
 
     def test_what_a_handler_logs_is_kept_though_passes_overlap(self, app):
         arrived = threading.Barrier(2, timeout=10)
@@ -518,7 +543,7 @@ class TestCancelling:
 
         asyncio.run(main())
 
-        assert gone(lambda: [name for name in own_threads() if name == "tickwork-waits"])
+        assert gone(lambda: threads_of("tickwork-waits"))
 
     def test_a_lock_that_was_got_too_late_is_released(self, app, monkeypatch):
         app.runs  # noqa: B018  # opened before it is slowed down
@@ -595,7 +620,7 @@ class TestCancelling:
 
         asyncio.run(main())
 
-        assert gone(lambda: [name for name in own_threads() if name == "tickwork-apart"])
+        assert gone(lambda: threads_of("tickwork-apart"))
         assert done == [0]
         assert [run.status for run in runs] == ["completed", "pending", "pending"]
         assert [run.read().attempt for run in runs] == [1, 0, 0]
@@ -616,7 +641,7 @@ class TestWaiting:
             return await asyncio.wait_for(asyncio.gather(*waits), 10)
 
         assert asyncio.run(main()) == [2 * n for n in range(100)]
-        assert gone(lambda: [name for name in own_threads() if name == "tickwork-waits"])
+        assert gone(lambda: threads_of("tickwork-waits"))
 
     def test_one_look_asks_for_all_of_them(self, app, double, monkeypatch):
         runs = double.dispatch_many({"number": n} for n in range(30))

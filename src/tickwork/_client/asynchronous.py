@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from tickwork._client.hops import Hops
 from tickwork._client.locks import TTL_DEFAULT, Lock
@@ -177,6 +177,12 @@ class AsyncApp:
 
     def __repr__(self) -> str:
         return f"<async {self._app!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def dispatch(
         self, job: "str | Job[..., Any]", /, *args: Any, **kwargs: Any

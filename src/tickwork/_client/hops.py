@@ -3,14 +3,17 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from tickwork._kernel.forks import begins_anew_after_fork
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
+
+# It travels with the context, to whatever is called or awaited over there.
+_IS_HOPPING: Final[ContextVar[bool]] = ContextVar("tickwork_is_hopping", default=False)
 
 
 class Hops:
@@ -31,8 +34,16 @@ class Hops:
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Future[T]:
-        """Have this done in one of the threads."""
-        call = partial(copy_context().run, work, *args, **kwargs)
+        """Have this done in one of the threads.
+
+        From inside of one of them it is done apart: whoever waits for a thread in all of
+        them at once would wait for good.
+        """
+        if _IS_HOPPING.get():
+            return self.begin_apart(work, *args, **kwargs)
+        context = copy_context()
+        context.run(_IS_HOPPING.set, True)
+        call = partial(context.run, work, *args, **kwargs)
         with self._guard:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._size(), thread_name_prefix="tickwork-hop")

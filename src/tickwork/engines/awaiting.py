@@ -1,12 +1,17 @@
 """Coroutines for whoever has no loop: one of its own, kept from one to the next."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Final
+from weakref import finalize
 
+from tickwork._kernel.forks import begins_anew_after_fork
 from tickwork.engines.invoke import Stopped
+
+_left_to_parents: Final[list[asyncio.Runner]] = []
 
 
 class Waiter:
@@ -14,6 +19,14 @@ class Waiter:
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
+        self._in_use = threading.Lock()
+        begins_anew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Leave the loop to the parent: to close it here would tear at the parent's."""
+        if self._runner is not None:
+            _left_to_parents.append(self._runner)
+        self._runner = None
         self._in_use = threading.Lock()
 
     def wait(self, what: Awaitable[Any], seconds: float | None) -> Any:
@@ -41,9 +54,16 @@ class Waiter:
         try:
             if self._runner is None:
                 self._runner = asyncio.Runner()
+                # Whoever forgets to close us leaves no loop behind.
+                finalize(self, _close, self._runner.get_loop(), os.getpid()).atexit = False
             return self._runner.run(_within(what, seconds), context=copy_context())
         finally:
             self._in_use.release()
+
+
+def _close(loop: asyncio.AbstractEventLoop, pid: int) -> None:
+    if os.getpid() == pid and not loop.is_running():
+        loop.close()
 
 
 async def _within(what: Awaitable[Any], seconds: float | None) -> Any:
