@@ -112,7 +112,9 @@ def _facts(kind: type[Exception]) -> list[str]:
         fact
         for each in reversed(kind.__mro__)
         if "__init__" in vars(each) and each.__module__ == errors.__name__
-        for fact in re.findall(r"self\.(\w+) =", inspect.getsource(vars(each)["__init__"]))
+        for fact in re.findall(
+            r"self\.(\w+)(?:: [^=]+)? =", inspect.getsource(vars(each)["__init__"])
+        )
     ]
 
 

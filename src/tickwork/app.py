@@ -2,235 +2,51 @@
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
 from os import PathLike
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from tickwork._client.adding import Inlet
-from tickwork._client.asked import AskedRuns
-from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
-from tickwork._client.catalog import Catalog
-from tickwork._client.control import Limits, Pauses
-from tickwork._client.decorator import JobDecorator
-from tickwork._client.enqueue import Enqueuer
+from tickwork._client.control import Limits
 from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
-from tickwork._client.locks import TTL_DEFAULT, Lock, Locks
-from tickwork._client.maker import Maker
+from tickwork._client.locks import TTL_DEFAULT, Lock
 from tickwork._client.runs import RunHandle, Runs
-from tickwork._client.schedule_rows import ScheduleRows
 from tickwork._client.schedules import Schedules
-from tickwork._define.context import RunContext
-from tickwork._define.definition import Definition
-from tickwork._define.options import JobOptions, Length
-from tickwork._define.registry import Registry, entry_for
+from tickwork._define.options import Length
+from tickwork._define.registry import Registry
 from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
-from tickwork._domain.names import checked_name
-from tickwork._domain.run import Run
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.forks import begins_anew_after_fork
 from tickwork._kernel.instants import When
-from tickwork._kernel.loop import Loop
-from tickwork._kernel.processes import ThisProcess
-from tickwork._kernel.signals import stopping_on_signals
-from tickwork._ticker.ticker import Ticker
-from tickwork._upkeep.reaper import Reaper
-from tickwork._wiring import assembled
-from tickwork._worker.attempts import Attempts
-from tickwork._worker.by_name import execute
-from tickwork._worker.desk import StoreDesk
-from tickwork._worker.heartbeat import Heartbeat
-from tickwork._worker.held import HeldRuns
-from tickwork._worker.keeping import LogKeeper
-from tickwork._worker.known import KnownJobs
-from tickwork._worker.once import OnePass, Passed, attempts_in
-from tickwork._worker.options import WorkerOptions, worker_options
-from tickwork._worker.reporting import Reporter
-from tickwork._worker.stats import Stats
-from tickwork._worker.timer import Timer
-from tickwork._worker.worker import Worker
-from tickwork.engines.inline import InlineEngine
-from tickwork.errors import (
-    AlreadyStarted,
-    InvalidOption,
-    SchemaMissing,
-    SchemaOutdated,
-    masked,
-)
+from tickwork._wiring.defining import CONFIG, Defining, read_document
+from tickwork._wiring.services import Door, Services
+from tickwork._wiring.working import Working
+from tickwork.errors import SchemaMissing, SchemaOutdated, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
-from tickwork.settings import Settings, note_late_settings, read_settings, settings_in
+from tickwork.settings import Settings, read_settings, settings_in
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Ahead, Pause, Pruned
+from tickwork.stores.contract import Pause, Pruned
 
 if TYPE_CHECKING:
     from tickwork._client.asynchronous import AsyncApp
-    from tickwork._define.document import Document
 
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
 
-CONFIG: Final = "tickwork.toml"
-BATCH_MAX: Final = 500
-DUE_MAX: Final = 10_000
 PRUNE_BATCH: Final = 1_000
 PRUNE_ROUNDS_MAX: Final = 10_000
 
 
-class Services:
-    """Everything behind the face, made when it is first needed.
-
-    ``is_beating`` says that a handler that takes long needs a thread that beats for it.
-    """
-
-    def __init__(
-        self, app: "Tickwork", store: Store, clock: Clock, hops: Hops, *, is_beating: bool = True
-    ) -> None:
-        settings = app.settings
-        self.store = store
-        self.clock = clock
-        self.catalog = Catalog(
-            store=store,
-            clock=clock,
-            registry=app.registry,
-            timezone=settings.timezone,
-            retire_after=settings.retire_after,
-        )
-        self.known = KnownJobs(store=store, registry=app.registry)
-        self.ticker = Ticker(
-            store=store,
-            clock=clock,
-            specs=self.known.specs,
-            retire_after=settings.retire_after,
-        )
-        self.inlet = Inlet(store=store, bus=app.events)
-        self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
-        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
-        self.schedule_rows = ScheduleRows(
-            store=store,
-            clock=clock,
-            registry=app.registry,
-            maker=Maker(
-                registry=app.registry,
-                timezone=settings.timezone,
-                symbols=app.symbols,
-                size_max=settings.payload_max,
-            ),
-            retire_after=settings.retire_after,
-        )
-        self.schedules = Schedules(
-            store=store,
-            clock=clock,
-            rows=self.schedule_rows,
-            asked=AskedRuns(store=store, registry=app.registry, inlet=self.inlet, runs=self.runs),
-            timezone=settings.timezone,
-            retire_after=settings.retire_after,
-        )
-        self.pauses = Pauses(store=store, clock=clock, registry=app.registry)
-        self.limits = Limits(store=store, clock=clock, registry=app.registry)
-        self.locks = Locks(store=store, clock=clock)
-        self.stats = Stats()
-        self.keeper = LogKeeper(now=clock.now)
-        self.held = HeldRuns()
-        self.heartbeat = Heartbeat(
-            store=store, held=self.held, clock=clock, lease_of=self.known.lease_of
-        )
-        self.beating = Loop(
-            self.heartbeat.step,
-            pace=self.heartbeat.pace,
-            is_idle=lambda: not len(self.held),
-            name="tickwork-heartbeat",
-        )
-        self.engine = InlineEngine(clock=clock, construct=lambda: app.construct)
-        self.once = OnePass(
-            store=store,
-            clock=clock,
-            tick=self.ticker.tick,
-            next_firing_at=self.ticker.next_at,
-            known=self.known,
-            attempts=Attempts(
-                clock=clock,
-                desk=StoreDesk(store=store, clock=clock, heartbeat=self.heartbeat),
-                bus=app.events,
-                find=self.known.find,
-            ),
-            engine=self.engine,
-            reporter=Reporter(bus=app.events, stats=self.stats),
-            keeper=self.keeper,
-            held=self.held,
-            heartbeat=self.heartbeat,
-            keep_alive=self.beating.start if is_beating else lambda: None,
-        )
-        self.timer = Timer(
-            store=store,
-            clock=clock,
-            tick=self.ticker.tick,
-            next_firing_at=self.ticker.next_at,
-            reporter=Reporter(bus=app.events, stats=self.stats),
-        )
-        self.reaper = Reaper(
-            store=store, clock=clock, crashes_max=self.known.crashes_max, me=ThisProcess.look()
-        )
-        self._app = app
-
-    def seconds_to_next(self, longest: float) -> float:
-        """How long until something falls due."""
-        return self.timer.seconds_left(longest)
-
-    def worker(self, options: WorkerOptions) -> Worker:
-        """A worker that is ready to start."""
-        # SQLite has one writer at a time: a second pump would only wait for the first.
-        is_server = not self._app.settings.url.startswith(("sqlite", "memory"))
-        return assembled(
-            store=self.store,
-            clock=self.clock,
-            known=self.known,
-            catalog=self.catalog,
-            ticker=self.ticker,
-            bus=self._app.events,
-            keeper=self.keeper,
-            construct=lambda: self._app.construct,
-            options=options,
-            stats=self.stats,
-            pumps=2 if is_server else 1,
-        )
-
-    def passes(
-        self, batch: int, *, stop: threading.Event | None = None, ahead: Ahead | None = None
-    ) -> Passed:
-        """One pass, with what was said anew written down first.
-
-        Whoever makes passes listens: what is logged is kept only inside ``keeper.listening()``.
-        """
-        self.catalog.refresh()
-        return self.once.run(batch, stop=stop, ahead=ahead)
-
-    def due(self, limit: int) -> list[Run]:
-        """What could start now, with what was said anew written down first."""
-        self.catalog.refresh()
-        return self.once.due(limit)
-
-    def execute(self, run_id: RunId) -> None:
-        """Claim exactly this run, and make an attempt at it."""
-        self.catalog.refresh()  # what code says about limits holds from the first run on
-        with self.keeper.listening():
-            execute(run_id, store=self.store, clock=self.clock, known=self.known, once=self.once)
-
-    def close(self) -> None:
-        """End what runs in the background."""
-        self.beating.stop()
-        self.engine.close()
-
-
-class Tickwork:
+class Tickwork(Defining, Working):
     """Jobs, schedules and runs on one database.
 
     >>> app = Tickwork("memory://")
@@ -258,6 +74,7 @@ class Tickwork:
         clock: Clock | None = None,
         store: Store | None = None,
     ) -> None:
+        super().__init__()
         file, source = ({}, "") if config is None else _settings_of(config)
         self.settings: Settings = read_settings(
             {
@@ -275,8 +92,8 @@ class Tickwork:
         )
         self.construct: Construct = construct_plainly
         self.symbols: dict[str, Mapping[str, Values]] = dict(SYMBOLS)
-        self.events = EventBus()
-        self.registry = Registry(
+        self.events: EventBus = EventBus()
+        self.registry: Registry = Registry(
             handler_paths=self.settings.handler_paths,
             size_max=self.settings.payload_max,
             redact=self.settings.redact,
@@ -285,12 +102,19 @@ class Tickwork:
         self._making = threading.RLock()
         self._given_clock = clock
         self._given_store = store
-        self._starting = threading.Lock()
-        self._worker: Worker | None = None
         self._is_elsewhere = False
+        begins_anew_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<Tickwork {masked(self.settings.url)}>"
+
+    def after_fork(self) -> None:
+        """In a child process: its threads are gone, and so is its worker."""
+        self._making = threading.RLock()
+        self._forget_worker()
+        services: Services | None = self.__dict__.pop("_services", None)
+        if services is not None:
+            services.keeper.forget()
 
     def __enter__(self) -> Self:
         return self
@@ -316,86 +140,6 @@ class Tickwork:
             limits=AsyncLimits(lambda: self.limits, self._hops),
         )
 
-    # ------------------------------------------------------------ defining
-
-    @overload
-    def job(self, handler: Callable[Concatenate[RunContext, P], R], /) -> Job[P, R]: ...
-    @overload
-    def job(self, handler: Callable[P, R], /) -> Job[P, R]: ...
-    @overload
-    def job(self, /, *, name: str = ..., **options: Any) -> JobDecorator: ...
-
-    def job(
-        self, handler: Callable[..., Any] | None = None, /, *, name: str = "", **options: Any
-    ) -> Any:
-        """Make a job of a function: it stays callable as it was.
-
-        Options are the words of the builder: ``@app.job(queue="emails", retries=5)``. The
-        name is the function's own, unless given.
-        """
-        decorate = JobDecorator(self._make_job, name, options)
-        return decorate if handler is None else decorate(handler)
-
-    # A job is a callable too: what comes first decides.
-    @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Job[P, Any]
-    ) -> ScheduleBuilder[P]: ...
-    @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Callable[Concatenate[RunContext, P], Any]
-    ) -> JobBuilder[P]: ...
-    @overload
-    def schedule(  # type: ignore[overload-overlap]
-        self, name: str, handler: Callable[P, Any]
-    ) -> JobBuilder[P]: ...
-    @overload
-    def schedule(self, name: str, handler: object = None) -> JobBuilder[...]: ...
-
-    def schedule(self, name: str, handler: Any = None) -> Any:
-        """Say what shall be done, and when, under a name.
-
-        Given a function, a class or a path, the name is that of a job and of its schedule;
-        given a job, that of one more schedule of it. Without a rule it is a job only.
-        """
-        checked_name("name", name, forbidden="=")
-        if isinstance(handler, Job):
-            entry = entry_for(name, None, job=handler.name)
-            self.registry.add(entry)
-            return ScheduleBuilder(self._bench, entry, handler)
-        if isinstance(handler, JobBuilder):
-            return self.schedule(name, handler.job)
-        return self._builder(name, handler)
-
-    def adhoc(self, name: str, handler: Callable[P, Any]) -> JobBuilder[P]:
-        """A job that this process makes up as it goes: no other one can run it.
-
-        Its runs wait for this process; when it ends, they stay pending and visible.
-        """
-        entry = entry_for(checked_name("name", name, forbidden="="), handler, is_adhoc=True)
-        self.registry.replace(entry)
-        return JobBuilder(self._bench, entry, Job(self._door, name, handler))
-
-    def remote(self, name: str) -> JobBuilder[...]:
-        """A job that another program defines. Its arguments are not checked here.
-
-        What its definition says about queue, priority, limits and uniqueness is not known
-        here: say it again, if it says anything.
-        """
-        entry = entry_for(
-            checked_name("name", name, forbidden="="), _anything, is_adhoc=True, is_remote=True
-        )
-        remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
-        remote.add(entry)
-        door = self._door_of(remote)
-        bench = Bench(
-            registry=remote,
-            now=self._now,
-            timezone=self.settings.timezone,
-            symbols=self.symbols,
-        )
-        return JobBuilder(bench, entry, Job(door, name, _anything))
-
     @classmethod
     def from_config(cls, path: str | PathLike[str] = CONFIG, **settings: Any) -> Self:
         """An application by a file: its settings, and the jobs and schedules it declares.
@@ -405,32 +149,12 @@ class Tickwork:
         Raises:
             ConfigError: With everything that is wrong with the file, each with its line.
         """
-        document = _read(path)
+        document = read_document(path)
         settings_in(document)
         # With faulty settings it is an app that nobody gets: the rest is looked at all the same.
         app = cls(**settings, config=None if document.fault_count else path)
         app._declare(document)
         return app
-
-    def load_config(self, path: str | PathLike[str] | None = None) -> list[str]:
-        """Declare the jobs and schedules of a file; return their names.
-
-        Without a path it is the file that the application was made with, or
-        ``tickwork.toml``. Handlers are imported here: load when they can be.
-
-        Raises:
-            ConfigError: With everything that is wrong with it, each with its line. Nothing of
-                it was taken in.
-            DuplicateDefinition: It says something else than code, or another file, does.
-        """
-        document = _read(path or self.settings.config or CONFIG)
-        note_late_settings(document, self.settings)
-        return self._declare(document)
-
-    def handler(self, instance: R) -> R:
-        """Register a handler for job types: ``supports(job_type)`` and ``handle(run)``."""
-        self.registry.add_handler(instance)
-        return instance
 
     # ------------------------------------------------------------ dispatching
 
@@ -500,124 +224,7 @@ class Tickwork:
         """The queues and jobs that are paused now."""
         return self._services.pauses.list()
 
-    # ------------------------------------------------------------ running
-
-    def run(self, batch: int = 32) -> int:
-        """One tick and one claim of at most ``batch``, executed here; return the attempts made.
-
-        Failed ones are included. What it takes to be due again is the next call's.
-        """
-        return self._run_until(threading.Event(), batch)
-
-    def due(self, limit: int = 100) -> list[Run]:
-        """The runs that this process could start now, in the order in which it would.
-
-        Schedules that fell due are fired first, as :meth:`run` does, so that this is a whole
-        scheduler: ``for run in app.due(): app.execute(run.id)``.
-        """
-        if not 1 <= limit <= DUE_MAX:
-            raise InvalidOption("limit", limit, f"it lies between 1 and {DUE_MAX}.")
-        return self._services.due(limit)
-
-    def execute(self, run_id: str) -> RunHandle:
-        """Claim exactly this run, due or not, and make an attempt at it here and now.
-
-        What comes of the attempt is recorded as any other's: ``app.execute(id).status``.
-
-        Raises:
-            RunNotFound: There is no such run.
-            InvalidTransition: It is claimed, or has finished.
-            RunError: Its queue or job is paused, or a limit that it needs is full.
-            JobNotFound: This process does not know its job.
-        """
-        self._services.execute(RunId(run_id))
-        return self.get_run(run_id)
-
-    def start(self, options: WorkerOptions | None = None) -> None:
-        """Start a worker in the background of this process.
-
-        Raises:
-            AlreadyStarted: There is one.
-        """
-        with self._starting:
-            if self._worker is not None:
-                raise AlreadyStarted
-            services = self._services
-            services.catalog.refresh()
-            services.known.look()
-            worker = services.worker(options or WorkerOptions())
-            self._worker = worker  # before it starts: somebody may stop it meanwhile
-            services.keeper.listen()
-            try:
-                worker.start()
-            except BaseException:
-                self._worker = None
-                services.keeper.listen(is_on=False)
-                raise
-
-    def stop(self) -> None:
-        """Let the worker take no new work. Returns at once; what runs may end."""
-        worker = self._worker
-        if worker is not None:
-            worker.stop()
-
-    def join(self) -> int:
-        """Wait until the worker was stopped and has ended.
-
-        Returns how many attempts go on all the same: threads that nothing can end. Their
-        runs were given back.
-        """
-        with self._starting:
-            worker = self._worker
-        if worker is None:
-            return 0
-        worker.join()
-        with self._starting:
-            if self._worker is worker:
-                self._worker = None
-                self._services.keeper.listen(is_on=False)
-        return worker.left_behind
-
-    def forever(self, poll: Length = 0.2, **options: Any) -> None:
-        """Work until :meth:`stop` is called, from a handler, a signal or another thread.
-
-        In the main thread SIGTERM and SIGINT stop it; the second one ends the process.
-        """
-        with stopping_on_signals(self.stop):
-            self.start(worker_options(poll=poll, **options))
-            self.join()
-
-    @contextmanager
-    def running(self, options: WorkerOptions | None = None) -> Iterator[Self]:
-        """A worker in the background for as long as the block runs."""
-        self.start(options)
-        try:
-            yield self
-        finally:
-            self.stop()
-            self.join()
-
-    def collect(self, length: Length = 0, *, batch: int = 32) -> int:
-        """Run what is due until nothing is, for at least this long; return how many failed.
-
-        With a length, what falls due meanwhile runs on time.
-        """
-        services = self._services
-        until = self._clock.monotonic() + as_duration(length).total_seconds()
-        before = services.stats.failures
-        # It ends at the given moment, once nothing is due.
-        while True:
-            if self.run(batch):
-                continue
-            left = until - self._clock.monotonic()
-            if left <= 0:
-                return services.stats.failures - before
-            time.sleep(min(left, services.seconds_to_next(0.2)))
-
-    @property
-    def stats(self) -> Stats:
-        """How this process has done so far."""
-        return self._services.stats
+    # ------------------------------------------------------------ the rest
 
     def status(self) -> dict[str, Any]:
         """What there is: unfinished runs, schedules, workers."""
@@ -648,12 +255,6 @@ class Tickwork:
                 for worker in store.list_workers()
             ],
         }
-
-    def release_dead(self, pid: int) -> int:
-        """End the leases of a worker process of this machine that is known to be dead."""
-        return self._services.reaper.release_process(pid)
-
-    # ------------------------------------------------------------ the rest
 
     def install(self) -> int:
         """Create or upgrade the tables; return their version. Safe to run many at once."""
@@ -699,13 +300,6 @@ class Tickwork:
 
     # ------------------------------------------------------------ wiring
 
-    def _run_until(self, stop: threading.Event, batch: int) -> int:
-        if not 1 <= batch <= BATCH_MAX:
-            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
-        services = self._services
-        with services.keeper.listening():
-            return attempts_in(services.passes(batch, stop=stop).steps)
-
     @property
     def clock(self) -> Clock:
         """What time it is for this application: by default, that of its database."""
@@ -744,6 +338,9 @@ class Tickwork:
             return self._given_clock
         return StoreClock(self._opened.database_time, base=SystemClock())
 
+    def _served(self) -> Services:
+        return self._services
+
     @cached_property
     def _services(self) -> Services:
         with self._making:
@@ -761,11 +358,7 @@ class Tickwork:
             self.__dict__["_services"] = made
             return made
 
-    @cached_property
-    def _door(self) -> "Door":
-        return self._door_of(self.registry)
-
-    def _door_of(self, registry: Registry) -> "Door":
+    def _door_of(self, registry: Registry) -> Door:
         return Door(
             lambda: self._services, registry, hops=self._hops, has_to_ask=lambda: self._has_to_ask
         )
@@ -774,77 +367,6 @@ class Tickwork:
     def _has_to_ask(self) -> bool:
         is_stale = isinstance(self._clock, StoreClock) and self._clock.is_stale
         return is_stale or "_services" not in self.__dict__
-
-    @cached_property
-    def _bench(self) -> Bench:
-        return Bench(
-            registry=self.registry,
-            now=self._now,
-            timezone=self.settings.timezone,
-            symbols=self.symbols,
-        )
-
-    def _make_job(self, name: str, handler: Callable[..., Any], options: JobOptions) -> Any:
-        entry = entry_for(name, handler, options=options)
-        self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
-        self.registry.add_whole(entry)
-        return Job(self._door, name, handler)
-
-    def _declare(self, document: "Document") -> list[str]:
-        from tickwork._define.config import declared  # noqa: PLC0415  # as _read
-
-        found = declared(
-            document,
-            registry=self.registry,
-            symbols=self.symbols,
-            timezone=self.settings.timezone,
-        )
-        document.raise_faults()
-        self.registry.add_all(found.entries)
-        self.symbols.update(found.symbols)
-        return [entry.name for entry in found.entries]
-
-    def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
-        entry = entry_for(name, handler)
-        self.registry.add(entry)
-        function = handler if callable(handler) else _anything
-        return JobBuilder(self._bench, entry, Job(self._door, name, function))
-
-
-class Door:
-    """Where dispatches of one application go."""
-
-    def __init__(
-        self,
-        services: Callable[[], Services],
-        registry: Registry,
-        *,
-        hops: Hops,
-        has_to_ask: Callable[[], bool],
-    ) -> None:
-        self._services = services
-        self._registry = registry
-        self._has_to_ask = has_to_ask
-        self.hops = hops
-
-    @property
-    def enqueuer(self) -> Enqueuer:
-        """Adds runs."""
-        return self._services().enqueuer
-
-    @property
-    def has_to_ask(self) -> bool:
-        """Whether the next look would wait for the database."""
-        return self._has_to_ask()
-
-    def look(self) -> tuple[Enqueuer, datetime]:
-        """Who adds runs, and what time it is for the database."""
-        services = self._services()
-        return services.enqueuer, services.clock.now()
-
-    def define(self, name: str) -> Definition:
-        """The job of this name, as this process knows it."""
-        return self._registry.get(name)
 
 
 def _fits(store: Store) -> bool:
@@ -855,19 +377,8 @@ def _fits(store: Store) -> bool:
     return True
 
 
-def _anything(**arguments: Any) -> None:
-    raise NotImplementedError(f"This process does not define the job ({arguments}).")
-
-
-def _read(path: str | PathLike[str]) -> "Document":
-    # Whoever has no file need not load what reads one.
-    from tickwork._define.document import Document  # noqa: PLC0415
-
-    return Document.read(path)
-
-
 def _settings_of(path: str | PathLike[str]) -> tuple[Mapping[str, Any], str]:
-    document = _read(path)
+    document = read_document(path)
     found = settings_in(document)
     document.raise_faults()
     return found, document.source

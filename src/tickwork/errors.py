@@ -342,7 +342,7 @@ class InvalidStoreUrl(StoreError, ValueError):
             f"{masked(url)!r} names no store: {reason}",
             fix="Use sqlite:///jobs.db, postgresql://user@host/db or mysql://user@host/db.",
         )
-        self.url = masked(url)
+        self.url: str = masked(url)
         self.reason = reason
 
 
@@ -357,7 +357,7 @@ class StoreUnavailable(StoreError, ConnectionError):
             why=reason,
             fix="See that the server is up and the URL is right; `tickwork doctor` looks closer.",
         )
-        self.url = masked(url)
+        self.url: str = masked(url)
         self.reason = reason
 
 
@@ -376,7 +376,7 @@ class OutcomeUnknown(StoreUnavailable):
             why=reason,
             fix="Repeat it with is_repeat=True: what has landed is not done again.",
         )
-        self.url = masked(url)
+        self.url: str = masked(url)
         self.reason = reason
 
 
@@ -391,8 +391,13 @@ class StoreBusy(StoreError, TimeoutError):
             why="One writer at a time may change it, and none let go.",
             fix="Look for a transaction that stays open: `tickwork doctor` names what it can see.",
         )
-        self.url = masked(url)
+        self.url: str = masked(url)
         self.waited = waited
+
+    @property
+    def is_for_everyone(self) -> bool:
+        """Whether nobody at all can write meanwhile: a file has one lock for all writers."""
+        return self.url.startswith("sqlite")
 
 
 class DriverMissing(StoreError, ImportError):
@@ -455,7 +460,7 @@ class WrongConnection(StoreError):
             why=reason,
             fix=f"It takes {takes}.",
         )
-        self.url = masked(url)
+        self.url: str = masked(url)
         self.reason = reason
         self.takes = takes
 
@@ -470,7 +475,7 @@ class SchemaMissing(StoreError):
             f"The store at {masked(url)} has no tickwork tables.",
             fix="Run `tickwork install`, or pass install=True to Tickwork().",
         )
-        self.url = masked(url)
+        self.url: str = masked(url)
 
 
 class SchemaOutdated(StoreError):
@@ -689,7 +694,7 @@ class StillDue(TickworkError):
             "If there is really that much to do, raise the limit.",
         )
         self.limit = limit
-        self.jobs = tuple(names)
+        self.jobs: tuple[str, ...] = tuple(names)
 
 
 class AlreadyStarted(TickworkError, RuntimeError):
@@ -732,7 +737,7 @@ class RetryLater(Signal):
 
     def __init__(self, delay: timedelta | float | None = None, reason: str = "") -> None:
         super().__init__(reason)
-        self.delay = None if delay is None else _length(delay)
+        self.delay: timedelta | None = None if delay is None else _length(delay)
 
 
 class Discard(Signal):
@@ -751,7 +756,7 @@ class Snooze(Signal):
 
     def __init__(self, delay: timedelta | float, reason: str = "") -> None:
         super().__init__(reason)
-        self.delay = _length(delay)
+        self.delay: timedelta = _length(delay)
 
 
 # ---------------------------------------------------------------- wording

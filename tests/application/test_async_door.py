@@ -51,7 +51,7 @@ DEFINING = {
 }
 """What only changes this process: nothing of it waits for a database."""
 
-WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead"}
+WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead", "after_fork"}
 """What a worker does is done in threads of its own, whoever started it."""
 
 DOORS = [
@@ -124,7 +124,9 @@ def hop_threads():
 
 
 def own_threads():
-    return [each.name for each in threading.enumerate() if each.name.startswith("tickwork-")]
+    """Those of the door, without what a worker or a lock has in the background."""
+    kinds = ("tickwork-hop", "tickwork-apart", "tickwork-waits")
+    return [each.name for each in threading.enumerate() if each.name.startswith(kinds)]
 
 
 def gone(threads, within=5.0):

@@ -306,6 +306,16 @@ class TestBackfilling:
 
         assert [handle.read().tenant for handle in handles] == ["acme", "acme"]
 
+    def test_both_passes_of_an_hour_that_clocks_repeat(self, app, make, seen, clock, passes):
+        clock.set(datetime(2026, 10, 26, tzinfo=UTC))
+        make(rule="*/30 2 * * *", timezone="Europe/Berlin")
+        since = datetime(2026, 10, 25, tzinfo=UTC)
+
+        app.schedules.backfill("files", since=since, until=since + 6 * HOUR)
+        passes(app)
+
+        assert seen == [since + n * HOUR / 2 for n in range(4)]
+
     def test_an_interval_has_no_instants_before_its_start(self, app, sync):
         app.schedules.register("", "grid", MIDNIGHT - 2 * HOUR, "1h", sync)
 

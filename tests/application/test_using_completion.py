@@ -94,6 +94,28 @@ class TestCommitted:
         assert isinstance(hooks[0], RunContext)
         assert "too late to matter" in caplog.text
 
+    def test_a_worker_does_as_a_pass_does(self, make_app, connect, paid, caplog):
+        app = make_app(clock=None)
+
+        @app.job
+        def charge(ctx: RunContext, amount: int) -> None:
+            with connect() as connection:
+                pay(connection, amount)
+                ctx.complete(connection=connection)
+                if amount != 2:
+                    connection.commit()
+                if amount == 3:
+                    raise ValueError("too late to matter")
+
+        runs = charge.dispatch_many({"amount": amount} for amount in (1, 2, 3))
+        with caplog.at_level(logging.ERROR, "tickwork"), app.running():
+            found = [run.wait(timeout=30) for run in runs]
+
+        assert found == ["completed", "failed_permanent", "completed"]
+        assert sorted(paid()) == [1, 3]
+        assert "not committed" in runs[1].read().reason
+        assert "too late to matter" in caplog.text
+
     def test_whoever_waited_for_its_limit_is_let_out_at_once(self, app, connect):
         @app.job(concurrency=1)
         def charge(ctx: RunContext, amount: int) -> None:

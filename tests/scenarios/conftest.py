@@ -24,3 +24,14 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
         return
     with Project(tmp_path, request.getfixturevalue("postgres_url")) as project:
         yield project
+
+
+@pytest.fixture
+def projects(tmp_path: Path, postgres_url: str) -> Iterator[list[Project]]:
+    """One on each kind of database, at the same time: for what takes its time."""
+    folders = [tmp_path / "sqlite", tmp_path / "postgres"]
+    for folder in folders:
+        folder.mkdir()
+    urls = [f"sqlite:///{folders[0]}/jobs.db?synchronous=NORMAL", postgres_url]
+    with Project(folders[0], urls[0]) as first, Project(folders[1], urls[1]) as second:
+        yield [first, second]

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -90,14 +91,13 @@ class Process:
 
     def end(self) -> None:
         """Whatever it is doing: it and its children are gone afterwards."""
-        if self.is_alive:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            try:
-                self.process.wait(3)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(10)
+        if not self.is_alive:
+            return
+        children = self.children()
+        self.kill()
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def children(self) -> list[int]:
         path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
@@ -162,6 +162,9 @@ class Project:
 
     def python(self, code: str) -> Process:
         return self._started([sys.executable, "-c", code])
+
+    def program(self, file: str) -> Process:
+        return self._started([sys.executable, file])
 
     def work(self, *words: str, name: str = "shop", is_ready: bool = True) -> Process:
         """A worker; by default one that has begun."""

@@ -44,10 +44,10 @@ def test_three_workers_of_different_jobs_a_collect_and_a_dispatcher(project):
     project.write("shop_two", TWO)
     first, second = project.work(), project.work(name="shop_two")
     third = project.work(name="shop_two")
-    collects = [project.run("collect", "--for", "6s")]
+    collects = [project.run("collect", "--for", "4s")]
     runs = []
     begun = time.monotonic()
-    while time.monotonic() < begun + 8:
+    while time.monotonic() < begun + 6:
         runs += [project.dispatch(name) for name in ("common", "only_one", "only_two", "nobody")]
         time.sleep(0.05)
 
@@ -66,7 +66,7 @@ def test_three_workers_of_different_jobs_a_collect_and_a_dispatcher(project):
         instants = sorted(mark["nominal"] for mark in project.marks(word))
         assert max(Counter(instants).values()) == 1, word
         assert {b - a for a, b in itertools.pairwise(instants)} == {every}, word
-        assert len(instants) >= 6 / every
+        assert len(instants) >= 4 / every
     # Nothing is retired because one program does not have it.
     first.terminate()
     first.wait(20)
@@ -86,7 +86,8 @@ def load(n: int):
 """
 
 
-def fires_each_second(project, seconds):
+def under_load(project):
+    """Two workers that fire each second, and somebody who keeps them busy."""
     project.write("shop", SECONDS)
     project.work()
     project.work()
@@ -97,42 +98,55 @@ def fires_each_second(project, seconds):
         "    time.sleep(0.05)\n"
     )
     project.marked("second", 2)
+    return load
+
+
+def fires_each_second(projects, seconds):
+    loads = [under_load(project) for project in projects]
     begun = now()
     time.sleep(seconds)
-    load.kill()
-    # What fired since then, and has had its time to be made.
-    time.sleep(1)
-    marks = sorted(
-        (mark for mark in project.marks("second") if mark["nominal"] > begun),
-        key=lambda mark: mark["nominal"],
-    )
+    for load in loads:
+        load.kill()
+    time.sleep(1)  # what has fired by then has its time to be made
+    for project in projects:
+        marks = sorted(
+            (mark for mark in project.marks("second") if mark["nominal"] > begun),
+            key=lambda mark: mark["nominal"],
+        )
+        check_each_second(project, marks, seconds)
+
+
+def check_each_second(project, marks, seconds):
     instants = [mark["nominal"] for mark in marks]
     assert len(instants) >= seconds - 1
     assert {b - a for a, b in itertools.pairwise(instants)} == {1.0}
-    late = sorted(mark["at"] - mark["nominal"] for mark in marks)
+    lateness = [mark["at"] - mark["nominal"] for mark in marks]
+    late = sorted(lateness)
     p50, p99 = late[len(late) // 2], late[int(len(late) * 0.99)]
-    figure(f"late by p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms, most {late[-1]:.3f} s")
+    figure(
+        f"{project.url.partition(':')[0]}: {len(late)} firings, late by p50 {p50 * 1000:.1f} ms, "
+        f"p99 {p99 * 1000:.1f} ms, at most {late[-1] * 1000:.1f} ms"
+    )
     assert late[0] > -0.05
     # Without drift: the end is as late as the beginning.
     half = len(marks) // 2
-    ends = [mark["at"] - mark["nominal"] for mark in marks]
-    assert sorted(ends[half:])[half // 2] < sorted(ends[:half])[half // 2] + 0.25
+    assert sorted(lateness[half:])[half // 2] < sorted(lateness[:half])[half // 2] + 0.25
 
 
-def test_every_second_fires_once_each_second_under_load(project):
-    fires_each_second(project, 15)
+def test_every_second_fires_once_each_second_under_load(projects):
+    fires_each_second(projects, 30)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_every_second_for_five_minutes(project):
-    fires_each_second(project, 300)
+def test_every_second_for_five_minutes(projects):
+    fires_each_second(projects, 300)
 
 
 def test_a_delay_of_a_moment_wakes_a_worker_that_sleeps(project):
     project.write("shop", COMMON)
     project.work()
-    time.sleep(4)  # by now it looks but seldom
+    time.sleep(2)  # by now it looks but seldom
     late = []
     for _ in range(5):
         due_at = now() + 0.3
@@ -148,7 +162,7 @@ def test_a_delay_of_a_moment_wakes_a_worker_that_sleeps(project):
 def test_a_dispatch_wakes_a_worker_that_sleeps(project):
     project.write("shop", COMMON)
     project.work()
-    time.sleep(4)
+    time.sleep(2)
     late = []
     for _ in range(10):
         begun_at, count = now(), len(project.marks("common"))

@@ -10,7 +10,7 @@ from scenarios.project import figure, is_there, now
 from tickwork import RunStatus
 
 SLEEPERS = """
-@app.job
+@app.job(on_error=lambda ctx, error: mark("on_error", error=str(error)))
 def sleeper(seconds: float = 30.0):
     mark("begun")
     time.sleep(seconds)
@@ -50,6 +50,7 @@ class TestKilled:
         assert again["at"] - killed_at < 3
         assert again["attempt"] == 1  # a crash is not an attempt
         assert run.read().crashes == 1
+        assert "without an outcome" in project.marked("on_error")[0]["error"]
 
     def test_with_a_supervisor_a_new_worker_goes_on(self, project):
         project.write("shop", SLEEPERS)

@@ -1,7 +1,7 @@
 """Runs of a schedule that somebody asks for: now, or for instants that have passed."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
@@ -125,5 +125,6 @@ def last_decided(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> da
 
 
 def _instants(rule: Schedule, since: datetime, until: datetime) -> list[datetime]:
-    found = walk(rule, whole_second(since) - _SECOND)
+    # In UTC: two datetimes of one zone compare as if no clock ever went back.
+    found = (instant.astimezone(UTC) for instant in walk(rule, whole_second(since) - _SECOND))
     return list(takewhile(lambda instant: instant <= until, found))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
-from tickwork._client.jobs import AsyncConnection, Draft, Job
+from tickwork._client.jobs import AsyncConnection, Draft, Job, PlainConnection
 from tickwork._client.runs import RunHandle
 from tickwork._define.definition import Entry
 from tickwork._define.options import JobOptions, JobWords, Length, ScheduleWords
@@ -136,15 +136,14 @@ class JobBuilder(JobWords, ScheduleBuilder[P]):
         return self.job.tenant(tenant)
 
     @overload
-    def using(  # type: ignore[overload-overlap]  # what comes first decides
-        self, connection: AsyncConnection
-    ) -> "AsyncDraft[P]": ...
+    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]": ...
     @overload
-    def using(self, connection: object) -> Draft[P]: ...
+    def using(self, connection: PlainConnection) -> Draft[P]: ...
 
-    def using(self, connection: object) -> "Draft[P] | AsyncDraft[P]":
+    def using(self, connection: Any) -> "Draft[P] | AsyncDraft[P]":
         """A dispatch in the transaction of this connection of yours.
 
         Given an async connection, ``dispatch`` is to be awaited.
         """
-        return self.job.using(connection)
+        draft: Draft[P] | AsyncDraft[P] = self.job.using(connection)
+        return draft

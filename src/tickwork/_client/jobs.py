@@ -22,10 +22,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# By what they do, so that type checkers need no driver to know them.
+class PlainConnection(Protocol):
+    """A connection as ``sqlite3`` and psycopg have it."""
+
+    def commit(self) -> None:
+        """Commit what is open."""
+        ...
+
+
 class AsyncConnection(Protocol):
     """A connection whose verbs are awaited, such as psycopg's ``AsyncConnection``."""
 
-    # By what it does, so that type checkers need no driver to know it.
     def commit(self) -> Coroutine[Any, Any, object]:
         """Commit what is open."""
         ...
@@ -38,13 +46,11 @@ class Draft(OrderWords, Generic[P]):
     _job: Callable[[], Definition] = no_job
 
     @overload
-    def using(  # type: ignore[overload-overlap]  # what comes first decides
-        self, connection: AsyncConnection
-    ) -> "AsyncDraft[P]": ...
+    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]": ...
     @overload
-    def using(self, connection: object) -> "Draft[P]": ...
+    def using(self, connection: PlainConnection) -> "Draft[P]": ...
 
-    def using(self, connection: object) -> "Draft[P] | AsyncDraft[P]":
+    def using(self, connection: Any) -> "Draft[P] | AsyncDraft[P]":
         """In the transaction of this connection of yours: rolled back means never seen.
 
         Given an async connection, ``dispatch`` is to be awaited.
@@ -84,13 +90,11 @@ class OpenDraft(OrderWords):
     """A draft that does not know its job yet: ``app.args(kind="daily").dispatch("report")``."""
 
     @overload
-    def using(  # type: ignore[overload-overlap]  # what comes first decides
-        self, connection: AsyncConnection
-    ) -> "AsyncOpenDraft": ...
+    def using(self, connection: AsyncConnection) -> "AsyncOpenDraft": ...
     @overload
-    def using(self, connection: object) -> "OpenDraft": ...
+    def using(self, connection: PlainConnection) -> "OpenDraft": ...
 
-    def using(self, connection: object) -> "OpenDraft | AsyncOpenDraft":
+    def using(self, connection: Any) -> "OpenDraft | AsyncOpenDraft":
         """In the transaction of this connection of yours: rolled back means never seen.
 
         Given an async connection, ``dispatch`` is to be awaited.
@@ -145,17 +149,24 @@ class Job(Generic[P, R]):
 
     __name__: str
 
-    def __init__(self, door: Door, name: str, function: Callable[P, R]) -> None:
+    def __init__(
+        self, door: Door, name: str, function: Callable[..., R], looks_like: object = None
+    ) -> None:
+        # What the function has of its own is not taken over: it may have a name, too.
+        update_wrapper(self, looks_like or function, updated=())  # type: ignore[arg-type]
         self.name = name
         self._door = door
         self._function = function
-        update_wrapper(self, function)
 
     def __repr__(self) -> str:
         return f"<job {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the handler here and now, as if it were no job."""
+        """Call the handler here and now, as if it were no job.
+
+        A class is made an instance of, as for a run. Who asks for the context gets that of
+        the run in which this happens, or else one that belongs to no run.
+        """
         return self._function(*args, **kwargs)
 
     @property
@@ -237,15 +248,14 @@ class Job(Generic[P, R]):
         return self.draft.args(**args)
 
     @overload
-    def using(  # type: ignore[overload-overlap]  # what comes first decides
-        self, connection: AsyncConnection
-    ) -> "AsyncDraft[P]": ...
+    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]": ...
     @overload
-    def using(self, connection: object) -> Draft[P]: ...
+    def using(self, connection: PlainConnection) -> Draft[P]: ...
 
-    def using(self, connection: object) -> "Draft[P] | AsyncDraft[P]":
+    def using(self, connection: Any) -> "Draft[P] | AsyncDraft[P]":
         """In the transaction of this connection of yours: rolled back means never seen.
 
         Given an async connection, ``dispatch`` is to be awaited.
         """
-        return self.draft.using(connection)
+        draft: Draft[P] | AsyncDraft[P] = self.draft.using(connection)
+        return draft

@@ -1,5 +1,6 @@
 """Named locks: one holder across all processes, for as long as it lives."""
 
+import logging
 import os
 import socket
 import threading
@@ -10,12 +11,17 @@ from typing import Final
 
 from tickwork._domain.names import checked_name
 from tickwork._kernel.clock import Clock
+from tickwork._kernel.durations import later
 from tickwork._kernel.ids import new_id
-from tickwork.errors import InvalidOption, LockHeld, StoreError
+from tickwork.errors import InvalidOption, LockHeld, OutcomeUnknown, StoreError
 from tickwork.stores.contract import ControlStore, LockRow
 
 TTL_DEFAULT: Final = timedelta(seconds=60)
 TTL_MIN: Final = timedelta(seconds=1)
+PACE_MAX: Final = 3600.0
+"""Seconds between two renewals, at most; otherwise a third of the lock's time to live."""
+
+_log: Final = logging.getLogger("tickwork.locks")
 
 
 class Lock:
@@ -54,8 +60,11 @@ class Locks:
         if ttl < TTL_MIN:
             raise InvalidOption("ttl", ttl, f"it is at least {TTL_MIN.total_seconds():g} s.")
         now = self._clock.now()
-        row = LockRow(name, new_id(now), socket.gethostname(), os.getpid(), now, now + ttl)
-        holder = self._store.acquire_lock(row, now=now)
+        row = LockRow(name, new_id(now), socket.gethostname(), os.getpid(), now, later(now, ttl))
+        try:
+            holder = self._store.acquire_lock(row, now=now)
+        except OutcomeUnknown:
+            holder = self._store.acquire_lock(row, now=now)  # if it landed, it is ours
         if holder is not None:
             raise LockHeld(name, host=holder.host, pid=holder.pid, until=holder.until)
         lock, done = Lock(row), threading.Event()
@@ -68,20 +77,34 @@ class Locks:
         finally:
             done.set()
             keeper.join()
-            self._store.release_lock(name, row.owner)
+            self._give_up(row, ttl)
 
     def release(self, name: str) -> bool:
         """Take a lock from whoever holds it; False when nobody does."""
         return self._store.release_lock(name)
 
+    def _give_up(self, row: LockRow, ttl: timedelta) -> None:
+        try:
+            self._store.release_lock(row.name, row.owner)
+        except StoreError as fault:
+            # What was done under it is done. Without us it ends by itself.
+            _log.warning(
+                "The lock %r could not be released, and ends after %s: %s",
+                row.name,
+                ttl,
+                fault.what,
+            )
+
     def _renew(self, lock: Lock, ttl: timedelta, done: threading.Event) -> None:
-        pace, renewed = ttl.total_seconds() / 3, self._clock.monotonic()
+        pace, renewed = min(ttl.total_seconds() / 3, PACE_MAX), self._clock.monotonic()
         # It ends when the lock is given up or lost.
         while not done.wait(pace):
             asked = self._clock.monotonic()
             with suppress(StoreError):  # the next one may get through
                 now = self._clock.now()
-                if not self._store.renew_lock(lock.name, lock.owner, until=now + ttl, now=now):
+                if not self._store.renew_lock(
+                    lock.name, lock.owner, until=later(now, ttl), now=now
+                ):
                     lock.lose()
                     return
                 renewed = asked

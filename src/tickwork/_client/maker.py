@@ -69,7 +69,7 @@ class Maker:
             # Counted from a fixed instant: when it was first said is no part of its name.
             plain = made_rule(timing, key="", tz=self._timezone, anchor=EPOCH)
             facts = {"args": args, "rule": plain.to_text(), "target": wanted.target, **said}
-            facts |= {"tenant": wanted.tenant, "until": wanted.until, "tags": list(wanted.tags)}
+            facts |= {"tenant": wanted.tenant, "until": wanted.ends_at, "tags": list(wanted.tags)}
             name = derived_name(aim.name, facts)
         rule = made_rule(timing, key=name, tz=self._timezone, anchor=anchor)
         spec = ScheduleSpec(
@@ -79,9 +79,9 @@ class Maker:
             rule=rule.to_text(),
             zone=rule.tz,
             args=args,
-            until=wanted.until,  # type: ignore[arg-type]  # checked: an instant by now
+            until=wanted.ends_at,
             target=wanted.target,
-            tags=wanted.tags,  # type: ignore[arg-type]  # the same: a tuple
+            tags=tuple(wanted.tags),
             origin=Origin.API,
             **_filled(said, aim),
         )

@@ -41,7 +41,7 @@ class Runs:
         self._clock = clock
         self._inlet = inlet
         self.hops = hops
-        self.waits = Waits(self._look)
+        self.waits: Waits = Waits(self._look)
 
     def handle(
         self, run_id: RunId, *, is_new: bool = True, is_uncommitted: bool = False
@@ -177,8 +177,8 @@ class RunHandle:
         self, runs: Runs, run_id: RunId, *, is_new: bool = True, is_uncommitted: bool = False
     ) -> None:
         self._runs = runs
-        self.id = run_id
-        self.is_new = is_new
+        self.id: RunId = run_id
+        self.is_new: bool = is_new
         self._is_uncommitted = is_uncommitted  # as far as we know
 
     def __repr__(self) -> str:

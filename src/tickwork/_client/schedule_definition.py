@@ -107,6 +107,11 @@ class ScheduleDefinition:
         """The instant that was named, in UTC."""
         return None if self.at is None else as_instant(self.at)
 
+    @property
+    def ends_at(self) -> datetime | None:
+        """The last instant at which it may fire, in UTC."""
+        return None if self.until is None else as_instant(self.until)
+
 
 OPTIONS: Final = frozenset(ScheduleChanges.__annotations__)
 _WORDS: Final = ("queue", "priority", "expires", "overlap", "jitter")

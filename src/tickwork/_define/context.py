@@ -72,9 +72,9 @@ class RunContext:
         self._claim = claim
         self._desk = desk
         self._completed: tuple[Any] | None = None  # with what
-        self.args = args
-        self.deadline = deadline
-        self.has_seen_cancel = False
+        self.args: Mapping[str, Any] = args
+        self.deadline: datetime | None = deadline
+        self.has_seen_cancel: bool = False
 
     def __repr__(self) -> str:
         return f"RunContext({self.job!r}, run {self.run_id}, attempt {self.attempt})"
@@ -192,6 +192,10 @@ class RunContext:
         if not await self._desk.complete_async(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
         self._completed = (result,)
+
+    def note_completed(self) -> None:
+        """Note that another process, which made this attempt, has called :meth:`complete`."""
+        self._completed = (None,)
 
     def look_again(self) -> bool:
         """Look whether what :meth:`complete` did was committed. For engines."""

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, Final, Self, TypeAlias
 
-from tickwork._domain.job import JobSpec, Misfire, Overlap
+from tickwork._domain.job import EngineKind, JobSpec, Misfire, Overlap
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.names import checked_name
@@ -34,6 +34,7 @@ class JobOptions:
     timeout: timedelta | None = None
     retry: RetryPolicy = NO_RETRY
     crashes_max: int = CRASHES_MAX
+    engine: EngineKind = EngineKind.AUTO
     unique: Unique | None = None
     expires: timedelta | None = None
     overlap: Overlap = Overlap.SKIP
@@ -192,6 +193,14 @@ class JobWords(ScheduleWords):
     def crashes(self, max: int) -> Self:  # noqa: A002  # as retries
         """After so many workers died while running it, a run is given up as poison."""
         return self._said("crashes", crashes_max=_whole("crashes", max))
+
+    def engine(self, kind: EngineKind | str) -> Self:
+        """Where its attempts happen: ``"process"`` is a process of their own.
+
+        It costs a start and some memory, and can be killed: by its timeout, by a cancel, and
+        by its own crash, which then takes nothing else with it.
+        """
+        return self._said("engine", engine=_choice("engine", kind, EngineKind))
 
     def unique(
         self,

@@ -36,7 +36,7 @@ class Registry:
         size_max: int = SIZE_MAX,
         redact: Iterable[str] = (),
     ) -> None:
-        self.handler_paths = tuple(handler_paths)
+        self.handler_paths: tuple[str, ...] = tuple(handler_paths)
         self._size_max = size_max
         self._redact = frozenset(redact)
         self._lock = RLock()

@@ -60,6 +60,13 @@ class Origin(StrEnum):
     API = "api"
 
 
+class EngineKind(StrEnum):
+    """Where attempts happen."""
+
+    AUTO = "auto"  # functions in threads, coroutines on a loop
+    PROCESS = "process"  # in a process of their own, which can be killed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """Everything that was said about a job, checked. ``args`` are defaults, as JSON text.

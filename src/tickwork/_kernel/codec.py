@@ -15,8 +15,9 @@ ones, and a datetime keeps its offset but not the name of its zone.
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from json import JSONDecoder, JSONEncoder
 from math import isfinite
@@ -264,12 +265,24 @@ def _has_nul(value: object) -> bool:
 # ---------------------------------------------------------------- reading
 
 
+_LESS_THAN_A_SECOND: Final = re.compile(r"([+-])00:00:00\.(\d{6})$")
+
+
+def _moment(text: str) -> datetime:
+    # Python reads an offset of microseconds alone as none.
+    tiny = _LESS_THAN_A_SECOND.search(text)
+    if tiny is None:
+        return datetime.fromisoformat(text)
+    offset = timedelta(microseconds=int(tiny[1] + tiny[2]))
+    return datetime.fromisoformat(text[: tiny.start()]).replace(tzinfo=timezone(offset))
+
+
 def _bytes(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
 _READERS: Final[Mapping[str, Callable[[Any], object]]] = {
-    "$datetime": datetime.fromisoformat,
+    "$datetime": _moment,
     "$date": date.fromisoformat,
     "$timedelta": lambda parts: timedelta(*parts),
     "$decimal": Decimal,

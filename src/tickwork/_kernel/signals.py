@@ -39,7 +39,8 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # None: somebody set it who does not speak Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         os.write(writer, _OVER)
         thread.join(timeout=5)
         os.close(reader)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from tickwork._domain.identity import WorkerId
+from tickwork._domain.lease import LEASE_DEFAULT
 from tickwork._domain.transitions import Transition
 from tickwork._domain.transitions import reap as decide
 from tickwork._kernel.clock import Clock
@@ -12,6 +13,12 @@ from tickwork._kernel.processes import ThisProcess, is_gone
 from tickwork.stores.contract import Expired, Store, WorkerRow
 
 REAP_MAX: Final = 500
+PATIENCE: Final = LEASE_DEFAULT.beat_every.total_seconds()
+"""Seconds for which nothing is taken back after the database, or we ourselves, were away."""
+
+FROZEN_AFTER: Final = 30.0
+"""Seconds between two looks after which this process must have been frozen, or its machine."""
+
 FORGET_AFTER: Final = 3.0
 """Seconds after which a dead worker's row is removed: by then its last words have come."""
 _log: Final = logging.getLogger("tickwork.upkeep")
@@ -20,8 +27,8 @@ _log: Final = logging.getLogger("tickwork.upkeep")
 class Reaper:
     """Takes back what dead workers held.
 
-    After the database was away it waits for ``patience``, so that whoever was cut off from it
-    too can say that it still lives.
+    After the database was away, or this process was frozen, it waits for one heartbeat, so that
+    whoever was cut off too, and be it ourselves, can say that it still lives.
     """
 
     def __init__(
@@ -31,23 +38,26 @@ class Reaper:
         clock: Clock,
         crashes_max: Callable[[str], int],
         me: ThisProcess,
-        patience: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._store = store
         self._clock = clock
         self._crashes_max = crashes_max
         self._me = me
-        self._patience = patience
         self._waits_until = 0.0
+        self._looked_at: float | None = None
         self._released: dict[WorkerId, float] = {}  # the dead, and when that was first seen
 
     def was_away(self) -> None:
         """The database could not be reached: what others have done meanwhile is not known."""
-        self._waits_until = self._clock.monotonic() + self._patience()
+        self._waits_until = self._clock.monotonic() + PATIENCE
 
     def reap(self) -> list[Transition]:
         """Take back runs whose lease has ended."""
-        if self._clock.monotonic() < self._waits_until:
+        monotonic, looked_at = self._clock.monotonic(), self._looked_at
+        self._looked_at = monotonic
+        if looked_at is not None and monotonic - looked_at >= FROZEN_AFTER:
+            self.was_away()
+        if monotonic < self._waits_until:
             return []
         now = self._clock.now()
 

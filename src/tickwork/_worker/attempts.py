@@ -29,6 +29,7 @@ from tickwork.errors import TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
 
+_ROLLED_BACK: Final = "The transaction in which it was completed was rolled back."
 _UNKNOWN: Final = "The job is not known to this process any more."
 
 

@@ -1,11 +1,16 @@
 """Runs that their handlers completed: what is left to be written about them."""
 
+import logging
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tickwork._domain.identity import RunId
+from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition
+from tickwork.engines.invoke import ROLLED_BACK
+
+_log: Final = logging.getLogger("tickwork.worker")
 
 
 class CompletingStore(Protocol):
@@ -40,6 +45,12 @@ def look_after(store: CompletingStore, steps: Sequence[Transition]) -> LookedAft
             unwritten.append(step)
         elif step.claim.run_id in gone:
             landed.append(step._replace(undone=None))
+            if step.undone.outcome is OutcomeKind.FAILED and step.undone.reason != ROLLED_BACK:
+                _log.error(
+                    "%s: run %s was completed; what its handler did afterwards failed: %s",
+                    *step.claim[1::-1],
+                    step.undone.reason,
+                )
         else:
             unwritten.append(step.undone)
     return LookedAfter(unwritten, landed)

@@ -53,13 +53,16 @@ class Heartbeat:
 
         Raises:
             StoreUnavailable: Nobody answered; the next beat may get through.
+            StoreBusy: The same: others may get through meanwhile.
         """
         for length, runs in self._by_lease().items():
             asked = self._clock.monotonic()
             held = [Held(run.claim.run_id, run.claim.token, run.started_at) for run in runs]
             try:
                 beat = self._store.extend_leases(held, until=self._clock.now() + length)
-            except StoreBusy:
+            except StoreBusy as fault:
+                if not fault.is_for_everyone:
+                    raise
                 # While the write lock is refused to everyone nobody can take a lease either.
                 _extended(runs, at=asked)
                 continue
@@ -90,7 +93,7 @@ class Heartbeat:
         try:
             self.beat()
             self._has_failed = False
-        except StoreUnavailable as fault:
+        except (StoreUnavailable, StoreBusy) as fault:
             self._has_failed = True
             _log.warning("No heartbeat: %s", fault.what)
         self.let_go()

@@ -24,8 +24,8 @@ class HeldRun:
     )
 
     def __init__(self, claim: Claim, extended_at: float) -> None:
-        self.claim = claim
-        self.extended_at = extended_at  # monotonic, before the request was sent
+        self.claim: Claim = claim
+        self.extended_at: float = extended_at  # monotonic, before the request was sent
         self.started_at: datetime | None = None
         self.deadline: float | None = None  # monotonic
         self.is_canceled: bool = False  # somebody asked for it

@@ -51,6 +51,11 @@ class LogKeeper(logging.Handler):
             root = logging.getLogger()
             (root.addHandler if self._listeners else root.removeHandler)(self)
 
+    def forget(self) -> None:
+        """Leave the loggers, whatever was under way: in a child process, after a fork."""
+        self._guard, self._listeners = Lock(), 0
+        logging.getLogger().removeHandler(self)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Keep one record, if an attempt is being made here."""
         ctx = CURRENT.get()
@@ -70,8 +75,12 @@ class LogKeeper(logging.Handler):
         except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
             message = str(record.msg)
         line = LogLine(self._now(), record.levelname, record.name, bounded(message, MESSAGE_MAX))
+        self.keep(ctx.run_id, line)
+
+    def keep(self, run_id: RunId, line: LogLine) -> None:
+        """Keep one line of a run."""
         with self._guard:
-            lines = self._lines.setdefault(ctx.run_id, [])
+            lines = self._lines.setdefault(run_id, [])
             if len(lines) < self._lines_max:
                 lines.append(line)
 

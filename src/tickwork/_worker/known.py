@@ -2,14 +2,30 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from enum import Enum, auto
 from typing import Protocol
 
 from tickwork._define.definition import Definition
 from tickwork._define.registry import Registry
-from tickwork._domain.job import JobSpec
+from tickwork._domain.job import EngineKind, JobSpec
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.run import CRASHES_MAX
 from tickwork._domain.status import Phase
+
+
+class LaneName(Enum):
+    """The ways to an engine."""
+
+    THREADS = auto()
+    LOOP = auto()
+    PROCESSES = auto()
+
+
+def lane_of(definition: Definition) -> LaneName:
+    """Where attempts at a job are made."""
+    if definition.options.engine is EngineKind.PROCESS:
+        return LaneName.PROCESSES
+    return LaneName.LOOP if definition.handler.is_async else LaneName.THREADS
 
 
 class NamesStore(Protocol):
@@ -35,7 +51,7 @@ class KnownJobs:
         self._strangers: set[str] = set()
         self._known: dict[str, Definition] = {}
         self._specs: dict[str, JobSpec] = {}
-        self._names: dict[bool | None, tuple[str, ...]] = {}
+        self._names: dict[LaneName | None, tuple[str, ...]] = {}
         self._lease_by_job: dict[str, timedelta] = {}
 
     def look(self, *, is_ready: bool = True) -> None:
@@ -79,10 +95,10 @@ class KnownJobs:
         self._refresh()
         return self._specs
 
-    def names(self, *, is_async: bool | None = None) -> tuple[str, ...]:
-        """The names of runs to take: of coroutines, of functions, or of both."""
+    def names(self, lane: LaneName | None = None) -> tuple[str, ...]:
+        """The names of runs to take: of those that one kind of engine makes, or of all."""
         self._refresh()
-        return self._names[is_async]
+        return self._names[lane]
 
     def lease_by_job(self) -> Mapping[str, timedelta]:
         """Leases that differ from the default."""
@@ -95,10 +111,6 @@ class KnownJobs:
     def pace_shortest(self) -> float:
         """Seconds between two beats of the shortest lease that a run of ours may have."""
         return _pace(min([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
-
-    def pace_longest(self) -> float:
-        """The same of the longest."""
-        return _pace(max([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
 
     def crashes_max(self, name: str) -> int:
         """How many crashes a run of this job may have."""
@@ -115,8 +127,10 @@ class KnownJobs:
         self._specs = {name: definition.spec for name, definition in known.items()}
         self._names = {
             None: tuple(known),
-            True: tuple(name for name, each in known.items() if each.handler.is_async),
-            False: tuple(name for name, each in known.items() if not each.handler.is_async),
+            **{
+                lane: tuple(name for name, each in known.items() if lane_of(each) is lane)
+                for lane in LaneName
+            },
         }
         self._lease_by_job = {
             name: spec.lease.length

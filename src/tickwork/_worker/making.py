@@ -32,6 +32,19 @@ EndedBy = Callable[[BaseException], Outcome]
 AsyncAttempt = Callable[[Definition, RunContext, timedelta | None, EndedBy], Awaitable[Outcome]]
 """Makes one attempt on a loop, within this time."""
 
+ProcessAttempt = Callable[
+    [
+        Claim,
+        Definition,
+        RunContext,
+        timedelta | None,
+        EndedBy,
+        Callable[[Callable[[], None]], None],
+    ],
+    Outcome,
+]
+"""Makes one attempt in another process. The last argument is told how it can be ended."""
+
 SHARE: Final = 0.05
 """How much one attempt counts in the mean: twenty of them make it."""
 
@@ -206,9 +219,7 @@ class AsyncMaker:
         try:
             begun = hands.begin(claim, run)
             if begun is not None:
-                run.stop = partial(self._stop, claim)
-                if run.is_told:
-                    run.stop()  # somebody told it just before there was a way to
+                _may_stop(run, partial(self._stop, claim))
                 timeout = begun.definition.spec.timeout
                 ended_by = partial(hands.ended_by, run)
                 outcome = await self._attempt(begun.definition, begun.ctx, timeout, ended_by)
@@ -218,6 +229,45 @@ class AsyncMaker:
         finally:
             run.stop = None
         self.mean.add(time.perf_counter() - begun_at)
+
+
+class ProcessMaker:
+    """Has attempts made by a child process, while the thread that calls it waits."""
+
+    def __init__(self, hands: Hands, *, attempt: ProcessAttempt) -> None:
+        self._hands = hands
+        self._attempt = attempt
+        self.mean = Mean()
+
+    def make(self, claim: Claim) -> None:
+        """Have one attempt made; hand over its step."""
+        hands = self._hands
+        run = hands.find(claim)
+        if run is None:
+            return
+        begun_at = time.perf_counter()
+        try:
+            begun = hands.begin(claim, run)
+            if begun is not None:
+                run.deadline = None  # nothing can ignore its timeout there
+                definition, ctx = begun.definition, begun.ctx
+                timeout, ended_by = definition.spec.timeout, partial(hands.ended_by, run)
+                outcome = self._attempt(
+                    claim, definition, ctx, timeout, ended_by, partial(_may_stop, run)
+                )
+                hands.end(begun, run, outcome)
+        except BaseException as fault:  # noqa: BLE001  # as above
+            hands.stumbled(claim, run, fault)
+        finally:
+            run.stop = None
+        self.mean.add(time.perf_counter() - begun_at)
+
+
+def _may_stop(run: HeldRun, stop: Callable[[], None]) -> None:
+    """From here on its attempt can be ended from outside."""
+    run.stop = stop
+    if run.is_told:
+        stop()  # somebody told it just before there was a way to
 
 
 def _failed(raised: BaseException) -> Failed:

@@ -46,10 +46,8 @@ class Lane:
 
     def take_now(self, limit: int) -> int:
         """Reserve what can start at once, at most ``limit``; return how many that are."""
-        engine = self.engine
         with self._lock:
-            free = engine.slots - engine.running - engine.waiting - self._coming
-            return self._reserved(min(free, limit))
+            return self._reserved(min(self.engine.slots - self._busy(), limit))
 
     def take_ahead(self, seconds: float, limit: int) -> int:
         """Reserve what can start within this time, at most ``limit``.
@@ -61,12 +59,20 @@ class Lane:
             return 0
         soon = min(int(engine.slots * seconds / mean), limit)
         with self._lock:
-            return self._reserved(soon - engine.waiting - self._coming)
+            coming = self._coming
+            return self._reserved(soon - coming - engine.waiting)
 
     def give(self, reserved: int) -> None:
         """They have come, or will not."""
         with self._lock:
             self._coming -= reserved
+
+    def _busy(self) -> int:
+        # A claim goes from coming to waiting to running while we look. Read in this order, it
+        # may be counted twice; in any other it may not be counted at all.
+        coming = self._coming
+        waiting = self.engine.waiting
+        return coming + waiting + self.engine.running
 
     def _reserved(self, count: int) -> int:
         count = max(count, 0)

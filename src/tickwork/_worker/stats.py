@@ -13,9 +13,9 @@ class Stats:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self.attempts = 0
-        self.failures = 0
-        self.lateness = timedelta(0)
+        self.attempts: int = 0
+        self.failures: int = 0
+        self.lateness: timedelta = timedelta(0)
         self.is_stuck = False
 
     def add(self, steps: Iterable[Transition]) -> None:

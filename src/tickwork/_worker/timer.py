@@ -15,6 +15,8 @@ STAGE_MAX: Final = 5_000
 STUCK_FIRST: Final = 0.01
 """Seconds to the next look when something is due that cannot be fired: another ticker has it."""
 
+STUCK_LONG: Final = 0.1
+
 
 class Timer:
     """Fires and stages what is due, and knows when the next is."""
@@ -60,10 +62,11 @@ class Timer:
         if self._is_moving:
             self._stuck.reset()
             return 0.0
-        return min(self._stuck.seconds(), _between(now, self._later_than(now), longest))
-
-    def _later_than(self, now: datetime) -> datetime | None:
-        return self._next_firing_at(after=now)
+        seconds = self._stuck.seconds()
+        if seconds < STUCK_LONG:
+            return seconds
+        # This looks at every schedule there is, and need not be done for a moment's wait.
+        return min(seconds, _between(now, self._next_firing_at(after=now), longest))
 
 
 def _between(now: datetime, then: datetime | None, longest: float) -> float:

@@ -75,6 +75,7 @@ class Worker:
         self._is_stopping = threading.Event()
         self._is_drained = threading.Event()
         self._is_over = threading.Event()
+        self._joining = threading.Lock()
         self._pumping_threads: list[threading.Thread] = []
         self._threads: list[threading.Thread] = []
         self.started_at: datetime = parts.clock.now()
@@ -120,6 +121,11 @@ class Worker:
     def join(self) -> None:
         """Wait for :meth:`stop`, then for the drain; give back the rest, and leave."""
         self._is_stopping.wait()
+        with self._joining:
+            if not self._is_over.is_set():
+                self._end()
+
+    def _end(self) -> None:
         parts = self._parts
         self._wait_for_engines(parts.options.drain.total_seconds())
         parts.leaving()

@@ -44,4 +44,5 @@ def load_app(path: str | None) -> Tickwork:
         raise click.UsageError(
             f"{module_name} has no application {attribute or ATTRIBUTE!r}.\n{hint}"
         )
+    found.path = f"{module_name}:{attribute or ATTRIBUTE}"
     return found

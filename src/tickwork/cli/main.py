@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -23,6 +24,8 @@ from tickwork.errors import TickworkError
 EXIT_FAILED: Final = 1
 EXIT_STUCK: Final = 70
 """The worker ended because a thread ignored its timeout: a supervisor starts it again."""
+WORK_LOCK: Final = "tickwork work"
+COLLECT_LOCK: Final = "tickwork collect"
 SUPERVISOR_VARIABLE: Final = "TICKWORK_SUPERVISOR"
 PARENT_EVERY: Final = 0.5
 
@@ -67,6 +70,7 @@ def cli(ctx: click.Context, path: str | None, verbose: bool) -> None:  # noqa: F
 @click.option("--threads", default=10, show_default=True, help="Functions at the same time.")
 @click.option("--coroutines", default=100, show_default=True, help="Coroutines at the same time.")
 @click.option("--processes", default=1, show_default=True, help="Worker processes, supervised.")
+@click.option("--children", default=2, show_default=True, help="Jobs with a process of their own.")
 @click.option("--drain", type=Length(), default="30s", show_default=True, help="Time to end.")
 @click.option("--exclusive", is_flag=True, help="Refuse to work beside another such worker.")
 @click.pass_context
@@ -76,6 +80,7 @@ def work(  # noqa: PLR0917  # click passes them by name
     threads: int,
     coroutines: int,
     processes: int,
+    children: int,
     drain: timedelta,
     exclusive: bool,  # noqa: FBT001  # a flag
 ) -> None:
@@ -83,14 +88,15 @@ def work(  # noqa: PLR0917  # click passes them by name
     if processes > 1:
         from tickwork.cli.supervising import supervise  # noqa: PLC0415  # few need it
 
-        sys.exit(supervise(_app(ctx), sys.argv[1:], processes=processes, drain=drain))
+        app = _app(ctx)
+        with _refusals(), app.lock(WORK_LOCK) if exclusive else nullcontext():
+            sys.exit(supervise(app, sys.argv[1:], processes=processes, drain=drain))
     app = _app(ctx)
-    options = WorkerOptions(queues=queues, threads=threads, coroutines=coroutines, drain=drain)
     with _refusals():
-        if exclusive:
-            with app.lock("tickwork work"):
-                _work(app, options)
-        else:
+        options = WorkerOptions(
+            queues=queues, threads=threads, coroutines=coroutines, processes=children, drain=drain
+        )
+        with app.lock(WORK_LOCK) if exclusive else nullcontext():
             _work(app, options)
 
 
@@ -124,7 +130,8 @@ class _Told:
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
         self._is_told = False
-        supervisor = os.environ.get(SUPERVISOR_VARIABLE)
+        # Taken out: what a handler starts is no child of our supervisor.
+        supervisor = os.environ.pop(SUPERVISOR_VARIABLE, None)
         if supervisor is not None:
             parent = partial(self._watch, int(supervisor))
             threading.Thread(target=parent, name="tickwork-parent", daemon=True).start()
@@ -150,13 +157,13 @@ class _Told:
 @click.pass_context
 def collect(ctx: click.Context, length: timedelta, exclusive: bool) -> None:  # noqa: FBT001
     """Run what is due now, and leave: for a crontab."""
-    app = _app(ctx)
-    with _refusals():
-        if exclusive:
-            with app.lock("tickwork collect"):
-                failures = app.collect(length)
-        else:
-            failures = app.collect(length)
+    app, stop = _app(ctx), threading.Event()
+    with (
+        _refusals(),
+        stopping_on_signals(stop.set),
+        app.lock(COLLECT_LOCK) if exclusive else nullcontext(),
+    ):
+        failures = app.collect(length, stop=stop)
     if failures:
         click.echo(f"{failures} attempts failed.", err=True)
         sys.exit(EXIT_FAILED)

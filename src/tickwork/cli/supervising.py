@@ -121,7 +121,7 @@ def _release(app: Tickwork, pid: int) -> None:
 
 
 def _for_one(arguments: list[str]) -> list[str]:
-    """The same command for a single process."""
+    """The same command for a single process. What is exclusive is so for all of them."""
     kept: list[str] = []
     skip = False
     for argument in arguments:
@@ -129,6 +129,6 @@ def _for_one(arguments: list[str]) -> list[str]:
             skip = False
         elif argument == "--processes":
             skip = True
-        elif not argument.startswith("--processes="):
+        elif not argument.startswith("--processes=") and argument != "--exclusive":
             kept.append(argument)
     return kept

@@ -49,6 +49,7 @@ class AsyncEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._taking = threading.Lock()
         self._is_interrupted = False
 
     @property
@@ -76,12 +77,10 @@ class AsyncEngine:
 
     def take_back(self) -> list[Claim]:
         """Give back what has not started."""
-        taken: list[Claim] = []
-        while True:  # ends when the deque is empty: whoever fills it has been stopped
-            try:
-                taken.append(self._ready.popleft())
-            except IndexError:
-                return taken
+        with self._taking:
+            taken = list(self._ready)
+            self._ready.clear()
+        return taken
 
     def cancel(self, claim: Claim) -> None:
         """End one attempt: its coroutine gets a CancelledError."""
@@ -137,12 +136,13 @@ class AsyncEngine:
         """Start what there is room for. Called on the loop."""
         loop = asyncio.get_running_loop()
         while len(self._tasks) < self._slots and not self._is_interrupted:
-            try:
-                claim = self._ready.popleft()
-            except IndexError:
-                return
-            task = loop.create_task(self._attempt(claim))
-            self._tasks[task] = claim
+            with self._taking:
+                if not self._ready:
+                    return
+                claim = self._ready[0]
+                task = loop.create_task(self._attempt(claim))
+                self._tasks[task] = claim
+                self._ready.popleft()  # last: whoever counts must not miss it
             task.add_done_callback(self._ended)
 
     async def _attempt(self, claim: Claim) -> None:

@@ -22,6 +22,7 @@ from tickwork._define.options import Hook
 from tickwork._define.resolve import Construct, path_of
 from tickwork._domain.outcome import (
     SUCCEEDED,
+    Crashed,
     Failed,
     JobResult,
     Outcome,
@@ -123,13 +124,14 @@ def simple_attempt(
 def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> Attempt:
     """The hooks that are called when an attempt was ended from outside."""
     error: BaseException | None = None
-    if isinstance(outcome, Failed):
-        error = RunFailed(ctx.run_id, status="failed", reason=outcome.error)
+    if isinstance(outcome, Failed | Crashed):
+        reason = outcome.error if isinstance(outcome, Failed) else outcome.reason
+        error = RunFailed(ctx.run_id, status="failed", reason=reason)
     if ctx.is_completed:
         outcome, error = yield from _looked_at(ctx, outcome, error)
     if isinstance(outcome, Succeeded):
         yield from _called(definition.options.success, ctx, ctx.output)
-    elif isinstance(outcome, Failed):
+    elif isinstance(outcome, Failed | Crashed):
         yield from _called(definition.options.error, ctx, error)
     yield from _called(definition.options.after, ctx, outcome)
     return outcome

@@ -99,16 +99,17 @@ class ThreadEngine:
         # Daemons: a handler that never returns must not keep a process that shall end.
         name = f"tickwork-{self._names}"
         thread = threading.Thread(target=self._work, args=(self._names,), name=name, daemon=True)
+        self._alive += 1  # first: what it takes at once must not seem to have vanished
         try:
             thread.start()
         except RuntimeError:
+            self._alive -= 1
             if not self._alive:
                 raise
             # The system has no more to give. Those that there are do the work.
             _log.warning("Only %d of %d threads can be had.", self._alive, self._slots)
             return False
         self._names += 1
-        self._alive += 1
         return True
 
     def _work(self, number: int) -> None:

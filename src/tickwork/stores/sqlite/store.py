@@ -54,8 +54,8 @@ class SqliteStore(SqlStore):
         if synchronous not in {"FULL", "NORMAL"}:
             raise InvalidOption("synchronous", synchronous, "it is FULL or NORMAL.")
         is_memory = str(path) in {"", ":memory:"}
-        self.path = ":memory:" if is_memory else os.fspath(Path(path).absolute())
-        self.url = "sqlite://" if is_memory else f"sqlite:///{self.path}"
+        self.path: str = ":memory:" if is_memory else os.fspath(Path(path).absolute())
+        self.url: str = "sqlite://" if is_memory else f"sqlite:///{self.path}"
         self._prefix = prefix
         self._clock = clock or SystemClock()
         self.query = Queries(_PACKAGE, prefix=prefix)

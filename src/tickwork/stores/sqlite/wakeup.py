@@ -103,13 +103,27 @@ class _Watch:
 
     def wait(self, seconds: float) -> bool:
         """Whether the file changed within this time."""
-        if not self._poll.poll(max(int(seconds * 1000), 1)):
-            return False
-        with suppress(BlockingIOError):
-            os.read(self._file, 64 * 1024)
-        # The log is removed and made anew now and then: by the last one who closes the file.
-        self._look_for_wal()
-        return True
+        deadline = time.monotonic() + seconds
+        # It ends at the deadline. Others may make files beside ours: those say nothing.
+        while (left := deadline - time.monotonic()) > 0:
+            if not self._poll.poll(max(int(left * 1000), 1)):
+                return False
+            with suppress(BlockingIOError):
+                if self._is_ours(os.read(self._file, 64 * 1024)):
+                    # The log is removed and made anew, by the last one who closes the file.
+                    self._look_for_wal()
+                    return True
+        return False
+
+    def _is_ours(self, events: bytes) -> bool:
+        at = 0
+        while at < len(events):
+            _, mask, _, length = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + length
+            name = events[at - length : at].rstrip(b"\0")
+            if not mask & _CREATE or name == os.fsencode(self._wal.name):
+                return True
+        return False
 
     def close(self) -> None:
         """Stop watching."""

@@ -172,10 +172,9 @@ def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set
     """Which of these were written by a try whose answer was lost."""
     ids = [step.claim.run_id for step in steps]
     found = {(row[0], row[1]) for row in (yield query("find_finished", ids=ids))}
-    for run_id, token, status, _ in (yield query("held_rows", ids=ids)):
-        # It waits again under our token: nobody but us, or a reaper, can have put it there.
-        if status != RunStatus.RUNNING:
-            found.add((run_id, token))
+    # What is there under our token waits again: it does not run, or it would be ours. Nobody but
+    # us, or a reaper, can have put it there.
+    found |= {(row[0], row[1]) for row in (yield query("held_rows", ids=ids))}
     landed = {step.claim.run_id for step in steps if (step.claim.run_id, step.claim.token) in found}
     skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in landed]
     if skipped:

@@ -15,12 +15,13 @@ from tickwork._upkeep.reaper import Reaper
 from tickwork._upkeep.upkeep import Part, Upkeep
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.cancels import Cancels
+from tickwork._worker.crashes import CrashHooks
 from tickwork._worker.desk import HeldDesk
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.keeping import LogKeeper
-from tickwork._worker.known import KnownJobs
-from tickwork._worker.making import AsyncMaker, Hands, Maker
+from tickwork._worker.known import KnownJobs, LaneName
+from tickwork._worker.making import AsyncMaker, Hands, Maker, ProcessMaker
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.pump import Lane, Pump
 from tickwork._worker.reporting import Reporter
@@ -31,9 +32,16 @@ from tickwork._worker.worker import Parts, Worker
 from tickwork._worker.writer import Writer
 from tickwork.engines.asyncio_ import AsyncEngine, attempt_on_loop
 from tickwork.engines.inline import InlineEngine
+from tickwork.engines.processes import (
+    ChildAttempts,
+    Children,
+    ProcessEngine,
+    call_after_hooks,
+)
 from tickwork.engines.threads import ThreadEngine
+from tickwork.engines.wire import Origin
 from tickwork.events.bus import EventBus
-from tickwork.stores.contract import Store, WorkerRow
+from tickwork.stores.contract import LogLine, Store, WorkerRow
 
 SWEEP_MAX: Final = 500
 VERSION: Final = "0.1.0"
@@ -52,6 +60,7 @@ def assembled(
     options: WorkerOptions,
     stats: Stats,
     pumps: int,
+    origin: Callable[[], Origin],
 ) -> Worker:
     """A worker that is ready to start."""
     me, worker_id = ThisProcess.look(), WorkerId(new_id(clock.now()))
@@ -60,9 +69,8 @@ def assembled(
     writer = Writer(
         store=store, clock=clock, held=held, reporter=reporter, keeper=keeper, batch=options.batch
     )
-    attempts = Attempts(
-        clock=clock, desk=HeldDesk(store=store, clock=clock, held=held), bus=bus, find=known.find
-    )
+    desk = HeldDesk(store=store, clock=clock, held=held)
+    attempts = Attempts(clock=clock, desk=desk, bus=bus, find=known.find)
     hands = Hands(clock=clock, attempts=attempts, held=held, writer=writer)
     maker = Maker(hands, engine=lambda: InlineEngine(clock=clock, construct=construct))
     threads = ThreadEngine(
@@ -77,21 +85,48 @@ def assembled(
         slots=options.coroutines, make=loop_maker.make, call=wake.call, done=writer.done.__len__
     )
     lanes = [
-        Lane(threads, partial(known.names, is_async=False), lambda: maker.mean.seconds),
-        Lane(loop, partial(known.names, is_async=True), lambda: loop_maker.mean.seconds),
+        Lane(threads, partial(known.names, LaneName.THREADS), lambda: maker.mean.seconds),
+        Lane(loop, partial(known.names, LaneName.LOOP), lambda: loop_maker.mean.seconds),
     ]
+    if known.names(LaneName.PROCESSES):
+        origin()  # should nobody find the application, it is said at the start
+    children = Children(origin)
+    process_maker = ProcessMaker(
+        hands,
+        attempt=ChildAttempts(
+            children, clock=clock, keep=lambda run_id, line: keeper.keep(run_id, LogLine(*line))
+        ),
+    )
+    processes = ProcessEngine(
+        ThreadEngine(
+            slots=options.processes,
+            make=process_maker.make,
+            call=wake.call,
+            done=writer.done.__len__,
+        ),
+        children,
+    )
+    lanes.append(
+        Lane(
+            processes,
+            partial(known.names, LaneName.PROCESSES),
+            lambda: process_maker.mean.seconds,
+        )
+    )
     reaper = Reaper(
         store=store,
         clock=clock,
         crashes_max=known.crashes_max,
         me=me,
-        patience=known.pace_longest,
     )
     started_at = clock.now()
+
+    crash_hooks = CrashHooks(find=known.find, desk=desk, hooks=call_after_hooks)
 
     def reap() -> bool:
         taken_back = reaper.reap()
         reporter.recorded(taken_back, lost=(), at=clock.now())
+        crash_hooks.call(taken_back)
         return bool(taken_back)
 
     def came_back() -> None:
@@ -139,7 +174,7 @@ def assembled(
     parts = Parts(
         clock=clock,
         options=options,
-        engines=[threads, loop],
+        engines=[threads, loop, processes],
         pumps=[
             Pump(
                 name=f"pump-{number}",

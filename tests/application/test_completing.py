@@ -1,0 +1,55 @@
+"""A run that is finished in a transaction of the handler's own: with its writes, or not at all."""
+
+import sqlite3
+
+import psycopg
+import pytest
+
+from tickwork import RunContext, RunStatus
+
+
+def connected(url):
+    if url.startswith("sqlite"):
+        path = url.removeprefix("sqlite:///").partition("?")[0]
+        return sqlite3.connect(path, isolation_level=None)
+    return psycopg.connect(url)
+
+
+def begin(connection):
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("BEGIN IMMEDIATE")
+
+
+@pytest.fixture
+def finish(app, url):
+    @app.job
+    def finish(ctx: RunContext, is_kept: bool) -> str:
+        connection = connected(url)
+        try:
+            begin(connection)
+            ctx.complete(connection=connection, result="theirs")
+            (connection.commit if is_kept else connection.rollback)()
+        finally:
+            connection.close()
+        return "ours"
+
+    return finish
+
+
+def test_what_was_committed_is_completed_with_what_was_said_there(app, finish, passes, caplog):
+    run = finish.dispatch(is_kept=True)
+
+    passes(app)
+
+    assert run.status is RunStatus.COMPLETED
+    assert run.result() == "theirs"
+    assert "lost" not in caplog.text
+
+
+def test_what_was_rolled_back_has_failed(app, finish, passes):
+    run = finish.dispatch(is_kept=False)
+
+    passes(app)
+
+    assert run.status is RunStatus.FAILED_PERMANENT
+    assert "not committed" in run.read().reason

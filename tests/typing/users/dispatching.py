@@ -1,0 +1,156 @@
+"""What a dispatch takes and gives, for type checkers."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+import psycopg
+
+from tickwork import RunContext, RunStatus, Tickwork
+from tickwork._client.jobs import OpenDraft
+from tickwork._client.locks import Lock
+from tickwork._client.runs import RunHandle
+from tickwork._domain.run import Run
+from tickwork.stores.contract import Attempt, LogLine, Pruned
+
+app = Tickwork("memory://")
+
+
+@app.job
+def send(to: str, subject: str = "hello", *, urgent: bool = False) -> int:
+    return len(to)
+
+
+@app.job
+def report(ctx: RunContext, account: int) -> int:
+    return account
+
+
+# ---------------------------------------------------------------- the handler's own arguments
+
+assert_type(send.dispatch("ann"), RunHandle)
+send.dispatch(to="ann")
+send.dispatch("ann", "bye")
+send.dispatch("ann", subject="bye", urgent=True)
+send.dispatch()  # expect: call-arg
+send.dispatch(7)  # expect: arg-type
+send.dispatch(to=None)  # expect: arg-type
+send.dispatch("ann", "bye", True)  # expect: call-arg
+send.dispatch("ann", urgent="very")  # expect: arg-type
+send.dispatch("ann", delay=10)  # expect: call-arg
+send.dispatch("ann", to="bob")  # expect: misc
+report.dispatch(7)
+report.dispatch()  # expect: call-arg
+
+assert_type(send.dispatch_many([{"to": "ann"}]), list[RunHandle])
+send.dispatch_many({"to": str(number)} for number in range(3))
+send.dispatch_many(["ann"])  # expect: list-item
+
+# ---------------------------------------------------------------- drafts keep the signature
+
+draft = send.delay(10).queue("slow").priority(5).tags("a", "b").tenant("acme").target("o-1")
+draft = draft.at(datetime(2030, 1, 1, tzinfo=UTC)).expires("1h").unique("key", within="1h")
+draft = draft.unique(by=["to"]).args(to="ann")
+assert_type(draft.dispatch("ann"), RunHandle)
+draft.dispatch("ann", urgent=True)
+draft.dispatch(7)  # expect: arg-type
+draft.dispatch("ann", nobody=1)  # expect: call-arg
+send.delay(timedelta(seconds=5)).dispatch("ann")
+send.delay("5m").at("2030-01-01T00:00:00Z").dispatch("ann")
+send.delay(None)  # expect: arg-type
+send.at(5)  # expect: arg-type
+send.priority("high")  # expect: arg-type
+report.delay(5).dispatch("seven")  # expect: arg-type
+
+# ---------------------------------------------------------------- without a job yet
+
+open_draft = app.args(kind="daily").queue("q")
+assert_type(open_draft, OpenDraft)
+assert_type(open_draft.dispatch("report", account=7), RunHandle)
+open_draft.dispatch(report, 7)
+assert_type(app.dispatch("report", 7), RunHandle)
+app.dispatch(send, to="ann")
+app.dispatch(7)  # expect: arg-type
+assert_type(app.draft.dispatch_many("report", [{"account": 7}]), list[RunHandle])
+
+# ---------------------------------------------------------------- what a run can be asked
+
+run = send.dispatch("ann")
+assert_type(run.id + "", str)
+assert_type(run.is_new, bool)
+assert_type(run.status, RunStatus)
+assert_type(run.read(), Run)
+assert_type(run.wait(timeout=30), RunStatus)
+assert_type(run.result("30s"), Any)
+assert_type(run.cancel("not needed"), bool)
+assert_type(run.retry(), RunHandle)
+assert_type(run.delay(60), RunHandle)
+assert_type(run.at("2030-01-01T00:00:00Z"), RunHandle)
+assert_type(run.attempts(), list[Attempt])
+assert_type(run.log(), list[LogLine])
+assert_type(app.get_run("019cb0d2-0000-7000-8000-000000000001"), RunHandle)
+assert_type(app.due(), list[Run])
+assert_type(app.execute(run.id), RunHandle)
+assert_type(app.run(), int)
+run.wait(timeout=[])  # expect: arg-type
+run.wait(5, 6)  # expect: call-arg
+
+
+# ---------------------------------------------------------------- your own transaction
+
+
+def with_plain_connections(one: sqlite3.Connection, other: psycopg.Connection[Any]) -> None:
+    assert_type(send.using(one).dispatch("ann"), RunHandle)
+    assert_type(send.using(other).dispatch("ann"), RunHandle)
+    assert_type(send.delay(5).using(one).queue("q").dispatch("ann"), RunHandle)
+    assert_type(app.draft.using(other).dispatch("send", to="ann"), RunHandle)
+    assert_type(app.schedule("s", send_too).using(one).dispatch("ann"), RunHandle)
+    send.using(one).dispatch(7)  # expect: arg-type
+    send.using("jobs.db")  # expect: call-overload
+
+
+async def with_async_connections(one: psycopg.AsyncConnection[Any]) -> None:
+    assert_type(await send.using(one).dispatch("ann"), RunHandle)
+    assert_type(await send.delay(5).using(one).queue("q").dispatch("ann"), RunHandle)
+    assert_type(await send.using(one).dispatch_many([{"to": "ann"}]), list[RunHandle])
+    assert_type(await app.draft.using(one).dispatch("send", to="ann"), RunHandle)
+    assert_type(await app.schedule("s", send_too).using(one).dispatch("ann"), RunHandle)
+    await send.using(one).dispatch(7)  # expect: arg-type
+    send.using(one).dispatch("ann")  # expect: unused-coroutine
+
+
+def send_too(to: str) -> None: ...
+
+
+# ---------------------------------------------------------------- the async door
+
+
+async def with_the_async_door() -> AsyncIterator[None]:
+    assert_type(await send.aio.dispatch("ann", urgent=True), RunHandle)
+    assert_type(await send.delay(10).aio.dispatch("ann"), RunHandle)
+    assert_type(await send.aio.dispatch_many([{"to": "ann"}]), list[RunHandle])
+    assert_type(await app.schedule("s", send_too).aio.dispatch("ann"), RunHandle)
+    assert_type(await app.aio.dispatch("send", to="ann"), RunHandle)
+    assert_type(await app.args(to="ann").aio.dispatch("send"), RunHandle)
+    await send.aio.dispatch(7)  # expect: arg-type
+    await send.aio.dispatch()  # expect: call-arg
+    await send.delay(5).aio.dispatch("ann", nobody=1)  # expect: call-arg
+    await report.aio.dispatch("seven")  # expect: arg-type
+    send.aio.dispatch("ann")  # expect: unused-coroutine
+
+    found = await app.aio.get_run("019cb0d2-0000-7000-8000-000000000001")
+    assert_type(await found.aio.wait(), RunStatus)
+    assert_type(await found.aio.result(timeout=5), Any)
+    assert_type(await found.aio.cancel(), bool)
+    assert_type(await found.aio.status(), RunStatus)
+    assert_type(await app.aio.run(), int)
+    assert_type(await app.aio.install(), int)
+    assert_type(await app.aio.prune(), Pruned)
+    async with app.aio.lock("nightly", ttl="1m") as lock:
+        assert_type(lock, Lock)
+        yield
+
+
+with app.lock("nightly") as held:
+    assert_type(held.is_lost, bool)

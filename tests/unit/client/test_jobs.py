@@ -1,0 +1,206 @@
+import asyncio
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from tickwork import RunContext
+from tickwork._client.jobs import Draft, Job
+from tickwork.errors import InvalidOption
+
+
+@pytest.fixture
+def send(app):
+    @app.job
+    def send(to: str, subject: str = "hello") -> str:
+        """Send it."""
+        return f"{subject} {to}"
+
+    return send
+
+
+class TestJobs:
+    """Still the function that it was."""
+
+    def test_it_is_called_as_before(self, send):
+        assert send("ann") == "hello ann"
+        assert send(to="ann", subject="bye") == "bye ann"
+
+    def test_it_looks_as_before(self, send):
+        assert isinstance(send, Job)
+        assert (send.__name__, send.__doc__, send.name) == ("send", "Send it.", "send")
+        assert repr(send) == "<job send>"
+
+    def test_a_coroutine_function_stays_one(self, app):
+        @app.job
+        async def fetch(url: str) -> str:
+            return url
+
+        assert asyncio.run(fetch("a")) == "a"
+
+
+class Mail:
+    """Sends it."""
+
+    name = "an attribute of its own"
+
+    def __init__(self, server: str = "localhost") -> None:
+        self.server = server
+
+    def handle(self, to: str) -> str:
+        return f"{self.server} {to}"
+
+
+class TestByHand:
+    """What a worker would call is called here and now, as if it were no job."""
+
+    def test_a_class_is_made_an_instance_of(self, app):
+        mail = app.job(Mail)
+
+        assert mail("ann") == "localhost ann"
+        app.construct = lambda kind: kind("example.org")
+        assert mail(to="ann") == "example.org ann"
+
+    def test_what_the_class_has_of_its_own_is_not_taken_over(self, app):
+        mail = app.job(Mail)
+
+        assert (mail.name, mail.__name__, mail.__doc__) == ("Mail", "Mail", "Sends it.")
+        assert not hasattr(mail, "handle")
+
+    def test_a_path(self, app):
+        mail = app.schedule("mail", "unit.client.test_jobs:Mail")
+
+        assert mail.job("ann") == "localhost ann"
+
+    def test_who_asks_for_the_context_gets_one_that_belongs_to_no_run(self, app):
+        @app.job
+        def report(ctx: RunContext, account: int, kind: str = "daily") -> list[object]:
+            ctx.progress(0.5)
+            ctx.checkpoint("page 7")
+            ctx.complete(connection=None)
+            return [ctx.job, account, kind, ctx.checkpoint(), ctx.is_canceled(), ctx.attempt]
+
+        expected = ["report", 7, "daily", "page 7", False, 1]
+        assert report(7) == report(account=7) == report(7, "daily") == expected
+        assert app.runs.recent() == []
+
+    def test_one_of_ones_own_is_passed_on(self, app):
+        @app.job
+        def which(ctx: RunContext) -> RunContext:
+            return ctx
+
+        mine = which()
+        assert which(mine) is mine
+        assert which(ctx=mine) is mine
+
+    def test_inside_of_a_run_it_is_that_runs(self, app):
+        @app.job
+        def inner(ctx: RunContext) -> str:
+            return ctx.run_id
+
+        @app.job
+        def outer() -> object:
+            return inner()
+
+        run = outer.dispatch()
+        app.run()
+
+        assert run.result() == run.id
+
+    def test_a_coroutine_with_a_context(self, app):
+        @app.job
+        async def fetch(ctx: RunContext, url: str) -> str:
+            await ctx.complete_async(connection=None)
+            return url
+
+        assert asyncio.run(fetch("a")) == "a"
+
+    def test_a_job_that_is_defined_elsewhere_cannot_be_called(self, app):
+        with pytest.raises(NotImplementedError):
+            app.remote("elsewhere").job()
+
+
+class TestDrafts:
+    """Values: each word gives a new one, and nobody sees what was said on another."""
+
+    def test_a_word_changes_nothing_but_its_answer(self, send):
+        draft = send.draft
+        for word in (
+            lambda: draft.queue("q"),
+            lambda: draft.delay(5),
+            lambda: draft.tags("t"),
+            lambda: draft.args(to="ann"),
+            lambda: draft.tenant("acme"),
+            lambda: draft.unique("k"),
+        ):
+            assert word() is not draft
+        assert draft == send.draft.queue("x").__class__(draft._door, _job=draft._job)
+
+    def test_it_cannot_be_changed(self, send):
+        with pytest.raises(FrozenInstanceError):
+            send.draft._order = None
+
+    def test_args_are_copied(self, send):
+        given = {"to": "ann"}
+        draft = send.args(**given)
+        given["to"] = "bob"
+
+        assert draft.dispatch().read().args == '{"to":"ann"}'
+
+    def test_every_word_of_a_draft_is_a_word_of_the_job(self):
+        words = {name for name in dir(Draft) if not name.startswith("_")}
+
+        assert words <= {name for name in dir(Job) if not name.startswith("_")}
+
+    def test_every_word_of_a_job_gives_a_draft(self, send):
+        said = {
+            "at": ("2030-01-01T00:00:00Z",),
+            "delay": (5,),
+            "queue": ("q",),
+            "priority": (5,),
+            "unique": ("k",),
+            "expires": (5,),
+            "tags": ("a", "b"),
+            "tenant": ("acme",),
+            "target": ("o-1",),
+            "using": (object(),),
+        }
+        for word, args in said.items():
+            assert isinstance(getattr(send, word)(*args), Draft), word
+        assert isinstance(send.args(to="ann"), Draft)
+
+    def test_no_tenant_is_a_word_too(self, send):
+        assert send.tenant("acme").tenant("").dispatch("ann").read().tenant == ""
+
+    def test_a_set_of_arguments_is_a_mapping(self, send):
+        with pytest.raises(InvalidOption, match="mapping"):
+            send.dispatch_many([("to", "ann")])
+
+
+class TestDefinitionsThatChange:
+    """A job is looked up when it is dispatched: what was said since counts."""
+
+    def test_what_the_builder_says_later_counts(self, app):
+        builder = app.schedule("it", lambda: None)
+        job, draft = builder.job, builder.job.draft
+        builder.queue("slow")
+
+        assert job.dispatch().read().queue == "slow"
+        assert draft.dispatch().read().queue == "slow"
+
+
+class TestContexts:
+    """The context is given by the worker, and is no argument of a dispatch."""
+
+    def test_it_may_stand_anywhere(self, app):
+        @app.job
+        def first(ctx: RunContext, number: int) -> int:
+            return number + ctx.attempt
+
+        @app.job
+        def last(number: int, *, ctx: RunContext) -> int:
+            return number + ctx.attempt
+
+        runs = [first.dispatch(1), last.dispatch(1)]
+        app.run()
+
+        assert [run.result() for run in runs] == [2, 2]

@@ -1,0 +1,434 @@
+"""The small parts of a worker, each on its own, without waiting for anything."""
+
+import os
+import threading
+from datetime import timedelta
+
+import pytest
+
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.tick import TickPlan
+from tickwork._kernel.clock import StoreClock
+from tickwork._kernel.processes import ThisProcess, is_gone, started_of
+from tickwork._upkeep.reaper import FORGET_AFTER, Reaper
+from tickwork._upkeep.upkeep import Part, Upkeep
+from tickwork._worker.cancels import Cancels
+from tickwork._worker.held import HeldRuns
+from tickwork._worker.options import worker_options
+from tickwork._worker.timer import Timer
+from tickwork._worker.wake import Backoff, Wake
+from tickwork.errors import InvalidOption, StoreUnavailable
+from tickwork.stores.contract import WorkerRow
+from tickwork.testing import ManualClock
+from unit.builders import NOON, a_claim
+
+
+class TestWake:
+    def test_a_call_between_the_look_and_the_wait_is_not_lost(self):
+        wake = Wake()
+        since = wake.seen()
+
+        wake.call()
+
+        assert wake.wait(since, 60)
+
+    def test_a_call_before_the_look_does_not_count(self):
+        wake = Wake()
+        wake.call()
+
+        assert not wake.wait(wake.seen(), 0)
+
+    def test_everybody_who_waits_is_woken(self):
+        wake, woken = Wake(), []
+        since = wake.seen()
+        threads = [
+            threading.Thread(target=lambda: woken.append(wake.wait(since, 30))) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+
+        wake.call()
+
+        for thread in threads:
+            thread.join(30)
+        assert woken == [True] * 3
+
+    def test_nobody_waits_once_it_is_stopped(self):
+        wake = Wake()
+
+        wake.stop()
+
+        assert wake.wait(wake.seen(), 60)
+
+
+class TestBackoff:
+    def test_it_doubles_up_to_its_limit_with_jitter(self):
+        backoff = Backoff(0.1, 1.0)
+
+        waits = [backoff.seconds() for _ in range(8)]
+
+        for wait, length in zip(waits, [0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1], strict=True):
+            assert length / 2 <= wait <= length
+
+    def test_it_begins_anew(self):
+        backoff = Backoff(0.1, 1.0)
+        for _ in range(8):
+            backoff.seconds()
+
+        backoff.reset()
+
+        assert backoff.seconds() <= 0.1
+
+
+def the(held, run_id):
+    run = held.get(run_id)
+    assert run is not None, run_id
+    return run
+
+
+class TestHeld:
+    @pytest.fixture
+    def held(self):
+        return HeldRuns()
+
+    def test_one_has_the_word(self, held):
+        held.add([a_claim()], extended_at=0.0)
+        [run] = held.snapshot()
+
+        assert not run.is_settled
+        assert [run.has_the_word() for _ in range(3)] == [True, False, False]
+        assert run.is_settled
+
+    def test_an_older_claim_finds_nothing(self, held):
+        old, new = a_claim(token=1), a_claim(token=2)
+        held.add([old], extended_at=0.0)
+        held.add([new], extended_at=0.0)
+
+        assert held.of(old) is None
+        held.drop_all([old])
+        assert held.of(new) is not None
+
+    def test_a_cancel_and_a_loss_stop_it_where_it_can_be_stopped(self, held):
+        stopped = []
+        for name in "ab":
+            claim = a_claim(run_id=RunId(name))
+            held.add([claim], extended_at=0.0)
+            the(held, RunId(name)).stop = lambda name=name: stopped.append(name)
+
+        held.cancel(RunId("a"))
+        held.cancel(RunId("a"))
+        held.revoke(RunId("b"))
+        held.revoke(RunId("unknown"))
+
+        assert stopped == ["a", "b"]
+        assert (the(held, RunId("a")).is_canceled, the(held, RunId("a")).is_lost) == (True, False)
+        assert (the(held, RunId("b")).is_canceled, the(held, RunId("b")).is_lost) == (False, True)
+
+
+class Rows:
+    def __init__(self):
+        self.rows = []
+        self.asked = []
+
+    def get_runs(self, ids):
+        self.asked.append(list(ids))
+        return [row for row in self.rows if row.id in ids]
+
+
+class Row:
+    def __init__(self, name, token=1, canceled=None):
+        self.id, self.token, self.cancel_requested_at = name, token, canceled
+        self.is_finished = False
+
+
+class TestCancels:
+    @pytest.fixture
+    def clock(self):
+        return ManualClock()
+
+    def test_those_that_take_long_are_looked_at(self, clock):
+        held, rows = HeldRuns(), Rows()
+        for name in ("young", "old", "taken", "waiting"):
+            held.add([a_claim(run_id=RunId(name))], extended_at=0.0)
+        for name, age in {"young": 0, "old": 2, "taken": 2}.items():
+            the(held, RunId(name)).started_at = clock.now() - timedelta(seconds=age)
+        rows.rows = [Row("old", canceled=NOON), Row("taken", token=2)]
+
+        Cancels(store=rows, held=held, clock=clock).look()
+
+        assert rows.asked == [["old", "taken"]]
+        assert the(held, RunId("old")).is_canceled
+        assert the(held, RunId("taken")).is_lost
+
+    def test_of_very_many_all_have_their_turn(self, clock):
+        held, rows = HeldRuns(), Rows()
+        for n in range(500):
+            held.add([a_claim(run_id=RunId(f"run-{n}"))], extended_at=0.0)
+            the(held, RunId(f"run-{n}")).started_at = clock.now() - timedelta(seconds=9)
+        cancels = Cancels(store=rows, held=held, clock=clock)
+
+        for _ in range(5):
+            cancels.look()
+
+        assert {len(each) for each in rows.asked} == {200}
+        assert len({run_id for each in rows.asked for run_id in each}) == 500
+
+
+class TestTimer:
+    """When it looks again."""
+
+    @pytest.fixture
+    def clock(self):
+        return ManualClock()
+
+    def a_timer(self, clock, *, firing=None, later=None, waiting=None, moves=0):
+        plan = TickPlan([], [], [object()] * moves, [], [])  # type: ignore[list-item]
+
+        class Store:
+            def stage(self, *, now, limit):
+                return 0
+
+            def next_due_at(self):
+                return waiting
+
+        class Quiet:
+            def fired(self, plan, *, at):
+                pass
+
+        def next_at(*, after=None):
+            return firing if after is None else later
+
+        return Timer(
+            store=Store(),  # type: ignore[arg-type]
+            clock=clock,
+            tick=lambda: plan,
+            next_firing_at=next_at,
+            reporter=Quiet(),  # type: ignore[arg-type]
+        )
+
+    def test_at_the_next_moment_or_after_a_while(self, clock):
+        soon = clock.now() + timedelta(seconds=0.3)
+
+        assert self.a_timer(clock).seconds_left(1.0) == 1.0
+        assert self.a_timer(clock, firing=soon).seconds_left(1.0) == pytest.approx(0.3)
+        assert self.a_timer(clock, waiting=soon).seconds_left(1.0) == pytest.approx(0.3)
+        assert self.a_timer(clock, waiting=soon).seconds_left(0.1) == 0.1
+
+    def test_at_once_while_there_is_more_to_fire(self, clock):
+        timer = self.a_timer(clock, firing=clock.now(), moves=1)
+        timer.step()
+
+        assert timer.seconds_left(1.0) == 0.0
+
+    def test_what_cannot_be_fired_keeps_nobody_busy(self, clock):
+        timer = self.a_timer(clock, firing=clock.now() - timedelta(days=1))
+
+        waits = []
+        for _ in range(12):
+            timer.step()
+            waits.append(timer.seconds_left(1.0))
+
+        assert waits[0] <= 0.01
+        assert min(waits[-3:]) >= 0.5
+
+    def test_nor_does_it_hide_what_comes_after_it(self, clock):
+        soon = clock.now() + timedelta(seconds=0.2)
+        timer = self.a_timer(clock, firing=clock.now() - timedelta(days=1), later=soon)
+        for _ in range(12):
+            timer.step()
+            left = timer.seconds_left(1.0)
+
+        assert left <= 0.2
+
+
+class TestUpkeep:
+    def test_a_part_that_fails_does_not_stop_the_others(self, caplog):
+        done = []
+
+        def broken():
+            raise ValueError("no")
+
+        def works():
+            done.append(1)
+            return True
+
+        upkeep = Upkeep([Part("A", broken), Part("B", works)], clock=ManualClock())
+
+        assert upkeep.step()
+        assert done == [1]
+        assert "A failed" in caplog.text
+
+    def test_a_database_that_is_away_is_for_whoever_calls(self):
+        def away():
+            raise StoreUnavailable("db://", "gone")
+
+        with pytest.raises(StoreUnavailable):
+            Upkeep([Part("A", away)], clock=ManualClock()).step()
+
+    def test_some_parts_are_due_less_often(self):
+        clock, done = ManualClock(), []
+        upkeep = Upkeep([Part("A", lambda: done.append(1), every=10.0)], clock=clock)
+        clock.advance(seconds=1)
+
+        for _ in range(20):
+            upkeep.step()
+            clock.advance(seconds=1)
+
+        assert len(done) == 2
+
+
+class Workers:
+    def __init__(self, *rows):
+        self.rows = list(rows)
+        self.released = []
+
+    def list_workers(self):
+        return list(self.rows)
+
+    def release_worker(self, worker, *, now):
+        self.released.append(worker)
+        return 1
+
+    def remove_worker(self, worker):
+        self.rows = [row for row in self.rows if row.id != worker]
+
+    def reap(self, *, now, limit, verdict):
+        return ["taken"]
+
+
+def a_row(name, me, **said):
+    facts = {
+        "id": WorkerId(name),
+        "host": me.host,
+        "pid": me.pid,
+        "boot_id": me.boot_id,
+        "process_started": me.started,
+        "started_at": NOON,
+        "beat_at": NOON,
+        "queues": None,
+        "jobs": (),
+    }
+    return WorkerRow(**facts | said)
+
+
+class TestReaper:
+    @pytest.fixture
+    def me(self):
+        return ThisProcess.look()
+
+    @pytest.fixture
+    def clock(self):
+        return ManualClock()
+
+    def a_reaper(self, store, clock, me):
+        return Reaper(store=store, clock=clock, crashes_max=lambda _: 3, me=me)
+
+    def test_only_a_process_of_this_machine_that_is_gone_is_dead(self, clock, me):
+        store = Workers(
+            a_row("alive", me),
+            a_row("elsewhere", me, host="another", process_started="1"),
+            a_row("before the boot", me, boot_id="another", process_started="1"),
+            a_row("another space of pids", me, boot_id=f"{me.boot_id}0", process_started="1"),
+            a_row("nobody tells", me, process_started=""),
+            a_row("gone", me, process_started="1"),
+        )
+
+        self.a_reaper(store, clock, me).release_dead()
+
+        assert store.released == ["gone"]
+
+    def test_its_leases_are_ended_once_more_before_it_is_forgotten(self, clock, me):
+        store = Workers(a_row("gone", me, process_started="1"))
+        reaper = self.a_reaper(store, clock, me)
+
+        reaper.release_dead()
+        assert store.rows
+        clock.advance(seconds=FORGET_AFTER)
+        reaper.release_dead()
+
+        assert store.released == ["gone", "gone"]
+        assert store.rows == []
+
+    def test_after_an_outage_it_waits_for_one_heartbeat(self, clock, me):
+        reaper = self.a_reaper(Workers(), clock, me)
+        assert reaper.reap() == ["taken"]
+
+        reaper.was_away()
+
+        assert reaper.reap() == []
+        clock.advance(seconds=19)
+        assert reaper.reap() == []
+        clock.advance(seconds=1)
+        assert reaper.reap() == ["taken"]
+
+    def test_after_it_was_frozen_it_waits_too(self, clock, me):
+        reaper = self.a_reaper(Workers(), clock, me)
+        assert reaper.reap() == ["taken"]
+
+        clock.advance(minutes=2)
+
+        assert reaper.reap() == []
+        clock.advance(seconds=20)
+        assert reaper.reap() == ["taken"]
+
+    def test_a_process_that_has_ended_and_was_not_looked_at_is_gone(self):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        try:
+            while started_of(pid):
+                pass
+            assert is_gone(pid, "1")
+        finally:
+            os.waitpid(pid, 0)
+
+
+class TestStoreClock:
+    def test_it_is_measured_anew_after_a_reconnect_and_keeps_its_last_word_while_away(self):
+        base = ManualClock()
+        answers = [base.now(), StoreUnavailable("db://", "gone"), base.now() + timedelta(hours=1)]
+
+        def measure():
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        clock = StoreClock(measure, base=base)
+        first = clock.now()
+
+        clock.forget()
+
+        assert clock.now() == first  # the database is away: what was true goes on
+        clock.forget()
+        assert clock.now() == first + timedelta(hours=1)
+
+    def test_whoever_has_the_time_measures_before_it_must_be(self):
+        base, asked = ManualClock(), []
+
+        def measure():
+            asked.append(1)
+            return base.now()
+
+        clock = StoreClock(measure, base=base, every=30.0)
+        clock.keep()
+        clock.keep()
+        base.advance(seconds=16)
+        clock.keep()
+        base.advance(seconds=16)
+
+        clock.now()
+
+        assert len(asked) == 2
+
+
+class TestOptions:
+    def test_plain_words_will_do(self):
+        options = worker_options(queues="emails", drain="5s", poll=0.5)
+
+        assert options.queues == ("emails",)
+        assert (options.drain, options.poll) == (timedelta(seconds=5), timedelta(seconds=0.5))
+
+    def test_an_unknown_one_is_named(self):
+        with pytest.raises(InvalidOption, match="a worker has no such option"):
+            worker_options(thread=3)
