@@ -118,6 +118,16 @@ class TestSwapping:
         with pytest.raises(RunNotFound):
             app.get_run(inside.id).read()
 
+    def test_an_open_store_and_what_stands_on_it_are_the_same_afterwards(self, app):
+        app.schedule("it", lambda: None).dispatch()
+        opened, services = app._opened, app._services
+
+        with testing.swap(app):
+            assert app._services is not services
+
+        assert app._opened is opened
+        assert app._services is services
+
     def test_each_block_begins_empty(self, shop):
         for _ in range(2):
             with testing.swap(shop):

@@ -1,4 +1,5 @@
 import threading
+import time
 
 import pytest
 
@@ -41,6 +42,13 @@ def loop(steps):
     )
     yield loop
     loop.stop()
+
+
+def wait_until(is_so):
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def wait_for_end(loop):
@@ -104,6 +112,7 @@ class TestLoop:
     def test_it_is_woken_when_the_pace_has_become_quicker(self, loop, steps):
         steps.seconds = 1000
         loop.start()
+        wait_until(lambda: loop._waits_until < float("inf"))  # it is asleep for long
 
         steps.seconds = 0.001
         loop.start()
