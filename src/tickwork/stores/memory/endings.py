@@ -196,14 +196,16 @@ def keep_skip(tables: Tables, skip: Run) -> None:
     """Keep a firing that gave no work: in the row of the one before it, if that is alike."""
     before = _firing_before(tables, skip)
     if before is None or before.status is not RunStatus.SKIPPED or before.reason != skip.reason:
-        tables.history[skip.id] = skip
-        return
-    tables.history[before.id] = changed(
-        before,
-        instants=before.instants + skip.instants,
-        last_nominal_at=_last_instant(skip),
-        ended_at=skip.ended_at,
-    )
+        kept = skip
+    else:
+        kept = changed(
+            before,
+            instants=before.instants + skip.instants,
+            last_nominal_at=_last_instant(skip),
+            ended_at=skip.ended_at,
+        )
+    tables.history[kept.id] = kept
+    tables.note_firing(kept)
 
 
 def _may_fold(step: Transition) -> bool:
@@ -221,14 +223,10 @@ def _fold_run(tables: Tables, step: Transition) -> None:
 
 def _firing_before(tables: Tables, skip: Run) -> Run | None:
     """What the schedule's previous instant gave: an unfinished run, or one in history."""
-    earlier = [
-        run
-        for rows in (tables.runs, tables.history)
-        for run in rows.values()
-        if _belongs_to(run, skip.tenant, skip.schedule)
-        and _last_instant(run) < _first_instant(skip)
-    ]
-    return max(earlier, key=_last_instant, default=None)
+    assert skip.schedule is not None, skip
+    found = tables.last_firings(skip.tenant, skip.schedule, before=_first_instant(skip))
+    # Two stand for one instant when a run is tried again: the one that is left to do counts.
+    return min(found, key=lambda run: run.id not in tables.runs, default=None)
 
 
 def _belongs_to(run: Run, tenant: str, schedule: str | None) -> bool:

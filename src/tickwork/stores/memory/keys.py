@@ -46,7 +46,8 @@ def add_runs(tables: Tables, runs: Sequence[NewRun], *, is_repeat: bool = False)
             answers.append(Enqueued(holder, is_new=False))
             continue
         assert new.id not in tables.runs, new
-        tables.runs[new.id] = _unfinished(new)
+        tables.runs[new.id] = run = _unfinished(new)
+        tables.note_firing(run)
         if new.unique is not None:
             tables.uniques[new.unique.key] = Protected(new.id, new.unique.until)
         if new.overlap_key is not None:

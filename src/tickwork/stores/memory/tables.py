@@ -1,5 +1,6 @@
 """The tables of the memory store, and its transactions."""
 
+from bisect import bisect_left, insort
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -95,6 +96,9 @@ class Tables:
     workers: dict[WorkerId, WorkerRow] = field(default_factory=Table)
 
     journal: Journal = field(default_factory=list)
+    # By schedule: which run or row stood for an instant, by instant. Only ever added to, and
+    # never the truth: what has gone since, or stands for another instant by now, is passed over.
+    firings: dict[tuple[str, str], list[tuple[datetime, RunId]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -107,6 +111,26 @@ class Tables:
         while self.journal:
             table, key, row = self.journal.pop()
             table.put_back(key, row)
+
+    def note_firing(self, run: Run) -> None:
+        """Remember that a run, or the row of one that was skipped, stands for an instant."""
+        if run.schedule is not None and run.nominal_at is not None:
+            noted = self.firings.setdefault((run.tenant, run.schedule), [])
+            insort(noted, (run.last_nominal_at or run.nominal_at, run.id))
+
+    def last_firings(self, tenant: str, schedule: str, *, before: datetime) -> list[Run]:
+        """What stands for the last instant before this one: mostly one, or none."""
+        noted = self.firings.get((tenant, schedule), [])
+        found: dict[RunId, Run] = {}
+        last: datetime | None = None
+        for place in range(bisect_left(noted, (before, "")) - 1, -1, -1):
+            instant, run_id = noted[place]
+            if last is not None and instant < last:
+                break
+            run = self.runs.get(run_id) or self.history.get(run_id)
+            if run is not None and (run.last_nominal_at or run.nominal_at) == instant:
+                found[run_id], last = run, instant
+        return list(found.values())
 
     def unfinished_of(self, tenant: str, schedule: str) -> list[Run]:
         """The unfinished runs of a schedule, by id."""
