@@ -1,7 +1,7 @@
 """The public face: what users may import, and nothing by accident."""
 
 import tickwork
-from tickwork import errors, schedules
+from tickwork import errors, schedules, testing
 
 
 def test_the_root_exports_just_these_names():
@@ -25,8 +25,29 @@ def test_the_root_exports_just_these_names():
     }
 
 
+def test_testing_exports_just_these_names():
+    assert set(testing.__all__) == {
+        "Attempted",
+        "Dispatched",
+        "Done",
+        "ManualClock",
+        "app",
+        "assert_dispatched",
+        "assert_not_dispatched",
+        "assert_nothing_dispatched",
+        "dispatched",
+        "drain",
+        "immediately",
+        "isolated",
+        "swap",
+        "travel",
+        "travel_to",
+        "watching",
+    }
+
+
 def test_every_exported_name_is_there():
-    for module in (tickwork, schedules):
+    for module in (tickwork, schedules, testing):
         for name in module.__all__:
             assert getattr(module, name) is not None
     assert dir(tickwork) == sorted(tickwork.__all__)
