@@ -28,7 +28,7 @@ from tickwork._kernel.instants import When
 from tickwork._wiring.defining import CONFIG, Defining, read_document
 from tickwork._wiring.services import Door, Services
 from tickwork._wiring.working import Working
-from tickwork.errors import SchemaMissing, SchemaOutdated, masked
+from tickwork.errors import AlreadyStarted, SchemaMissing, SchemaOutdated, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, read_settings, settings_in
@@ -311,6 +311,8 @@ class Tickwork(Defining, Working):
     @contextmanager
     def _on(self, store: Store, clock: Clock | None = None) -> Iterator[None]:
         """For a block: this store, and this clock, instead of its own. Definitions stay."""
+        if self._worker is not None:
+            raise AlreadyStarted  # it would go on in the other store
         wired = ("_services", "_opened", "_clock")
         kept = {name: self.__dict__.pop(name) for name in wired if name in self.__dict__}
         given = self._given_store, self._given_clock, self._is_elsewhere

@@ -8,7 +8,13 @@ import psycopg
 import pytest
 
 from tickwork import RunStatus, Tickwork, testing
-from tickwork.errors import InvalidOption, RunNotFound, StoreUnavailable, WrongConnection
+from tickwork.errors import (
+    AlreadyStarted,
+    InvalidOption,
+    RunNotFound,
+    StoreUnavailable,
+    WrongConnection,
+)
 from tickwork.testing import ManualClock
 
 NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing?connect_timeout=1"
@@ -127,6 +133,10 @@ class TestSwapping:
 
         assert app._opened is opened
         assert app._services is services
+
+    def test_an_application_whose_worker_is_running_is_refused(self, app):
+        with app.running(), pytest.raises(AlreadyStarted), testing.swap(app):
+            pass
 
     def test_each_block_begins_empty(self, shop):
         for _ in range(2):

@@ -155,7 +155,7 @@ class TestWhatWasDone:
 
         shown = repr(testing.drain(app))
 
-        assert shown.startswith("<1 attempts, 1 failed>")
+        assert shown.startswith("<1 attempt, 1 failed>")
         assert "<print, attempt 1 at 2026-01-01T00:00:00+00:00, failed: ValueError" in shown
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Swap: TypeAlias = "Callable[[Tickwork], Tickwork]"
 
+_WORDS = ("start", "immediately", "raising")
 _MARKER = (
     "tickwork(start=None, immediately=False, raising=False): when the clock of the test begins, "
     "and whether dispatches are executed at once, with what they raise."
@@ -68,7 +69,8 @@ def tickwork_app(
     """An empty application in memory, on ``tickwork_clock``."""
     from tickwork import testing  # noqa: PLC0415
 
-    package = request.module.__name__.partition(".")[0]
+    module = getattr(request.node, "module", None)  # a doctest has none
+    package = "__main__" if module is None else module.__name__.partition(".")[0]
     with ExitStack() as opened:
         app = testing.app(clock=tickwork_clock, handler_paths=[package])
         yield _at_once(request, opened.enter_context(app), opened)
@@ -85,4 +87,10 @@ def _at_once(request: pytest.FixtureRequest, app: "Tickwork", stack: ExitStack) 
 
 def _said(request: pytest.FixtureRequest, word: str) -> Any:
     marker = request.node.get_closest_marker("tickwork")
-    return None if marker is None else marker.kwargs.get(word)
+    if marker is None:
+        return None
+    unknown = sorted(marker.kwargs.keys() - _WORDS)
+    if marker.args or unknown:
+        what = f"it takes no {unknown[0]!r}" if unknown else "it takes no positional arguments"
+        raise pytest.UsageError(f"@pytest.mark.tickwork: {what}, only {', '.join(_WORDS)}.")
+    return marker.kwargs.get(word)

@@ -51,7 +51,8 @@ def swap(
             sign_up("ann")
             testing.assert_dispatched(shop.app, "welcome")
 
-    Do not use it while the application works in the background.
+    Raises:
+        AlreadyStarted: The application has a worker in the background. Stop it first.
     """
     clock = _clock(start, clock)
     with app._on(MemoryStore(clock), clock), watching(app):

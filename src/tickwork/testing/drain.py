@@ -74,7 +74,8 @@ class Done(Sequence[Attempted]):
         shown = [f"  {attempt!r}" for attempt in self._attempts[:_SHOWN_MAX]]
         more = len(self) - len(shown)
         tail = [f"  and {more} more"] if more > 0 else []
-        return "\n".join([f"<{len(self)} attempts, {len(self.failures)} failed>", *shown, *tail])
+        count = f"{len(self)} attempt{'' if len(self) == 1 else 's'}"
+        return "\n".join([f"<{count}, {len(self.failures)} failed>", *shown, *tail])
 
     def __len__(self) -> int:
         return len(self._attempts)

@@ -147,6 +147,20 @@ class TestFixtures:
 
         assert found.parseoutcomes() == {"passed": 1}
 
+    def test_doctests_can_have_one(self, run_tests):
+        found = run_tests(
+            "--doctest-modules",
+            shop='''
+                """
+                >>> app = getfixture("tickwork_app")
+                >>> app.schedule("it", lambda: None).dispatch().status.value
+                'pending'
+                """
+            ''',
+        )
+
+        assert found.parseoutcomes() == {"passed": 1}
+
 
 class TestMarker:
     """It says when the clock begins, and whether dispatches are executed at once."""
@@ -189,6 +203,21 @@ class TestMarker:
         )
 
         assert found.parseoutcomes() == {"passed": 3}
+
+    @pytest.mark.parametrize("said", ["imediately=True", "'2026-01-01T00:00:00+00:00'"])
+    def test_a_word_that_it_does_not_know_is_an_error(self, run_tests, said):
+        found = run_tests(
+            test_it=f"""
+                import pytest
+
+                @pytest.mark.tickwork({said})
+                def test_it(tickwork_app):
+                    pass
+            """
+        )
+
+        assert found.parseoutcomes() == {"errors": 1}
+        found.stdout.fnmatch_lines(["*@pytest.mark.tickwork: it takes no *"])
 
     def test_pytest_lists_it(self, run_tests):
         found = run_tests("--markers")
