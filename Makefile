@@ -55,6 +55,9 @@ format: $(READY) ## rewrite the code in the project's format
 bench: $(BENCH_READY) ## measure, side by side with others, and print ratios
 	$(BIN)/python benchmarks/cron.py
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/define.py
+	$(BIN)/python benchmarks/travel.py
+	$(BIN)/python benchmarks/worker.py
 	$(BIN)/python benchmarks/travel.py
 
 docs: $(READY) ## write the generated pages of docs/ anew
