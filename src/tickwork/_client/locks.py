@@ -27,9 +27,15 @@ _log: Final = logging.getLogger("tickwork.locks")
 class Lock:
     """A lock that is held: renewed in the background, lost when the database says so."""
 
-    def __init__(self, row: LockRow) -> None:
+    def __init__(
+        self, row: LockRow, *, ttl: timedelta, store: ControlStore, clock: Clock, asked_at: float
+    ) -> None:
         self.name = row.name
         self.owner = row.owner
+        self._ttl = ttl
+        self._store = store
+        self._clock = clock
+        self._extended_at = asked_at  # monotonic, before the request was sent
         self._lost = threading.Event()
 
     @property
@@ -37,9 +43,22 @@ class Lock:
         """Whether somebody else may hold it by now: stop what it protects."""
         return self._lost.is_set()
 
-    def lose(self) -> None:
-        """Note that it is no longer ours."""
-        self._lost.set()
+    @property
+    def pace(self) -> float:
+        """Seconds between two renewals."""
+        return min(self._ttl.total_seconds() / 3, PACE_MAX)
+
+    def renew(self) -> None:
+        """Hold it for longer, or find that it is lost. A thread does so again and again."""
+        asked_at, now = self._clock.monotonic(), self._clock.now()
+        with suppress(StoreError):  # the next one may get through
+            until = later(now, self._ttl)
+            if not self._store.renew_lock(self.name, self.owner, until=until, now=now):
+                self._lost.set()
+                return
+            self._extended_at = asked_at
+        if self._clock.monotonic() - self._extended_at >= self._ttl.total_seconds():
+            self._lost.set()
 
 
 class Locks:
@@ -59,7 +78,7 @@ class Locks:
         checked_name("lock", name)
         if ttl < TTL_MIN:
             raise InvalidOption("ttl", ttl, f"it is at least {TTL_MIN.total_seconds():g} s.")
-        now = self._clock.now()
+        asked_at, now = self._clock.monotonic(), self._clock.now()
         row = LockRow(name, new_id(now), socket.gethostname(), os.getpid(), now, later(now, ttl))
         try:
             holder = self._store.acquire_lock(row, now=now)
@@ -67,9 +86,10 @@ class Locks:
             holder = self._store.acquire_lock(row, now=now)  # if it landed, it is ours
         if holder is not None:
             raise LockHeld(name, host=holder.host, pid=holder.pid, until=holder.until)
-        lock, done = Lock(row), threading.Event()
+        lock = Lock(row, ttl=ttl, store=self._store, clock=self._clock, asked_at=asked_at)
+        done = threading.Event()
         keeper = threading.Thread(
-            target=self._renew, args=(lock, ttl, done), name=f"tickwork-lock-{name}", daemon=True
+            target=_keep, args=(lock, done), name=f"tickwork-lock-{name}", daemon=True
         )
         keeper.start()
         try:
@@ -95,19 +115,8 @@ class Locks:
                 fault.what,
             )
 
-    def _renew(self, lock: Lock, ttl: timedelta, done: threading.Event) -> None:
-        pace, renewed = min(ttl.total_seconds() / 3, PACE_MAX), self._clock.monotonic()
-        # It ends when the lock is given up or lost.
-        while not done.wait(pace):
-            asked = self._clock.monotonic()
-            with suppress(StoreError):  # the next one may get through
-                now = self._clock.now()
-                if not self._store.renew_lock(
-                    lock.name, lock.owner, until=later(now, ttl), now=now
-                ):
-                    lock.lose()
-                    return
-                renewed = asked
-            if self._clock.monotonic() - renewed >= ttl.total_seconds():
-                lock.lose()
-                return
+
+def _keep(lock: Lock, done: threading.Event) -> None:
+    # It ends when the lock is given up or lost.
+    while not (lock.is_lost or done.wait(lock.pace)):
+        lock.renew()

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -54,15 +55,15 @@ class Handler:
         return bound
 
 
-class ScheduledJob:
+class ScheduledJob(ABC):
     """An optional base for handler classes: ``execute`` does the work.
 
     Returning ``False`` is a failure; anything else, and nothing, is a success.
     """
 
+    @abstractmethod
     def execute(self) -> bool | None:
         """Do the work."""
-        raise NotImplementedError
 
 
 def handler_of(target: object) -> Handler:
@@ -163,6 +164,9 @@ def place_of_caller(depth: int = 2) -> str:
 
 
 def _of_class(kind: type) -> Handler:
+    if inspect.isabstract(kind):
+        left = ", ".join(sorted(f"{name}()" for name in getattr(kind, "__abstractmethods__", ())))
+        raise HandlerNotFound(path_of(kind), f"The class leaves {left} to others.")
     for method in METHODS:
         static = inspect.getattr_static(kind, method, None)
         if not callable(getattr(kind, method, None)):

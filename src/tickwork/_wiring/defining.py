@@ -28,6 +28,7 @@ from tickwork._define.resolve import Construct
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import Values
 from tickwork._wiring.services import Door
+from tickwork.errors import DefinitionError
 from tickwork.settings import Settings, note_late_settings
 
 if TYPE_CHECKING:
@@ -135,14 +136,12 @@ class Defining(ABC):
         What its definition says about queue, priority, limits and uniqueness is not known
         here: say it again, if it says anything.
         """
-        entry = entry_for(
-            checked_name("name", name, forbidden="="), _anything, is_adhoc=True, is_remote=True
-        )
+        checked_name("name", name, forbidden="=")
+        handler = _handler_elsewhere(name)
+        entry = entry_for(name, handler, is_adhoc=True, is_remote=True)
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
-        return JobBuilder(
-            self._bench_of(remote), entry, Job(self._door_of(remote), name, _anything)
-        )
+        return JobBuilder(self._bench_of(remote), entry, Job(self._door_of(remote), name, handler))
 
     def load_config(self, path: str | PathLike[str] | None = None) -> list[str]:
         """Declare the jobs and schedules of a file; return their names.
@@ -209,13 +208,22 @@ class Defining(ABC):
 
     def _job(self, name: str, handler: Any) -> Job[Any, Any]:
         if handler is None:  # whoever supports its type is found when it runs
-            return Job(self._door, name, _anything)
+            return Job(self._door, name, _handler_elsewhere(name))
         called = by_hand(name, handler, lambda: self.construct)
         return Job(self._door, name, called, looks_like=handler)
 
 
-def _anything(**arguments: Any) -> None:
-    raise NotImplementedError(f"This process does not define the job ({arguments}).")
+def _handler_elsewhere(name: str) -> Callable[..., None]:
+    """Stands for a handler that this process does not have: it takes any arguments."""
+
+    def handler(**_: Any) -> None:
+        raise DefinitionError(
+            f"The job {name!r} cannot be called here.",
+            why="This process does not have its handler.",
+            fix="Dispatch it: whoever has it runs it.",
+        )
+
+    return handler
 
 
 def read_document(path: str | PathLike[str]) -> "Document":

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
@@ -100,54 +100,26 @@ def _lost(claim: Claim, *, at: datetime) -> RunLost:
 
 def _event(step: Transition, *, is_lost: bool, at: datetime) -> Event:
     claim = step.claim
-    run_id, job, tenant = claim.run_id, claim.job, claim.tenant
     if is_lost:
         return _lost(claim, at=at)
+    told: dict[str, Any] = {
+        "at": step.ended_at,
+        "run_id": claim.run_id,
+        "job": claim.job,
+        "tenant": claim.tenant,
+    }
     match step.to_status:
         case RunStatus.COMPLETED:
-            return RunSucceeded(
-                at=step.ended_at,
-                run_id=run_id,
-                job=job,
-                tenant=tenant,
-                attempt=claim.attempt,
-                started_at=step.started_at,
-            )
+            return RunSucceeded(**told, attempt=claim.attempt, started_at=step.started_at)
         case RunStatus.FAILED_PERMANENT:
-            return RunGaveUp(
-                at=step.ended_at,
-                run_id=run_id,
-                job=job,
-                tenant=tenant,
-                attempt=claim.attempt,
-                error=step.reason,
-            )
+            return RunGaveUp(**told, attempt=claim.attempt, error=step.reason)
         case RunStatus.SKIPPED:
-            return RunSkipped(
-                at=step.ended_at, run_id=run_id, job=job, tenant=tenant, reason=step.reason
-            )
+            return RunSkipped(**told, reason=step.reason)
         case RunStatus.CANCELED:
-            return RunCanceled(
-                at=step.ended_at, run_id=run_id, job=job, tenant=tenant, reason=step.reason
-            )
+            return RunCanceled(**told, reason=step.reason)
         case RunStatus.FAILED:
             assert step.due_at is not None, step
-            return RunFailed(
-                at=step.ended_at,
-                run_id=run_id,
-                job=job,
-                tenant=tenant,
-                attempt=claim.attempt,
-                error=step.reason,
-                retry_at=step.due_at,
-            )
+            return RunFailed(**told, attempt=claim.attempt, error=step.reason, retry_at=step.due_at)
         case _:
             assert step.due_at is not None, step
-            return RunPutOff(
-                at=step.ended_at,
-                run_id=run_id,
-                job=job,
-                tenant=tenant,
-                reason=step.reason,
-                due_at=step.due_at,
-            )
+            return RunPutOff(**told, reason=step.reason, due_at=step.due_at)

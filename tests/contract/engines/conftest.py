@@ -109,6 +109,7 @@ class Bench:
         return list(self.writer.done)
 
     def until(self, check: Callable[[], object], *, seconds: float = 30) -> None:
+        # Threads, loops and processes are real here, and no clock of ours can hurry them.
         deadline = time.monotonic() + seconds
         while not check():
             assert time.monotonic() < deadline, "It did not happen in time."

@@ -1,4 +1,8 @@
-"""Jobs for every engine: functions, and the same as coroutines."""
+"""Jobs for every engine: functions, and the same as coroutines.
+
+Some take their time: that a handler is still at it, or too late, is what is tested, and in a
+child process there is no clock that a test could move.
+"""
 
 import asyncio
 import os

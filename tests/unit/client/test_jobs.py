@@ -5,7 +5,7 @@ import pytest
 
 from tickwork import RunContext
 from tickwork._client.jobs import Draft, Job
-from tickwork.errors import InvalidOption
+from tickwork.errors import DefinitionError, InvalidOption
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ class TestByHand:
         assert asyncio.run(fetch("a")) == "a"
 
     def test_a_job_that_is_defined_elsewhere_cannot_be_called(self, app):
-        with pytest.raises(NotImplementedError):
+        with pytest.raises(DefinitionError, match="does not have its handler"):
             app.remote("elsewhere").job()
 
 

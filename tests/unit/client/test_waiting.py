@@ -1,5 +1,4 @@
 import threading
-import time
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
@@ -44,9 +43,8 @@ def pollers():
 
 
 def assert_no_poller():
-    give_up_at = time.monotonic() + 5
-    while pollers() and time.monotonic() < give_up_at:
-        time.sleep(0.002)
+    for poller in pollers():
+        poller.join(timeout=5)
     assert not pollers()
 
 

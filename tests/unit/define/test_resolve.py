@@ -96,8 +96,8 @@ class TestKindsOfHandlers:
 
         assert handler_of(Cleanup).is_verdict
         assert called(Cleanup) is True
-        with pytest.raises(NotImplementedError):
-            called(ScheduledJob)
+        with pytest.raises(HandlerNotFound, match=r"leaves execute\(\) to others"):
+            handler_of(ScheduledJob)
 
     def test_a_callable_that_stands_in_a_class_is_not_given_an_instance(self):
         class Work:
