@@ -9,9 +9,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 PYTEST_ARGS ?=
+JOBS ?= 2
+DEMO_ARGS ?=
+DB ?= sqlite
+# Not ?=: shells have a variable of this name that counts their own seconds.
+SECONDS = 60
+SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check lint format bench docs clean
+.PHONY: help setup demo test test-long check lint format bench chaos docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,15 +35,15 @@ $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	@touch $@
 
-demo: $(READY) ## run jobs on SQLite for a few seconds, and show what came of it
-	@$(BIN)/python examples/demo.py
+demo: $(READY) ## 20 seconds of everything, live: two workers on SQLite, one of which is killed
+	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
 check: lint ## the fast loop: format, lint, types, imports, tests without servers
 	$(BIN)/python -m pytest -q -x -m "not servers and not long" $(PYTEST_ARGS)
 
 test: lint ## everything that must pass before a change lands
-	$(BIN)/python -m pytest src tests/unit tests/contract -m "not long" --cov --cov-report=term $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests --ignore=tests/unit --ignore=tests/contract -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) src tests/unit tests/contract -m "not long" --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) tests --ignore=tests/unit --ignore=tests/contract -m "not long" $(PYTEST_ARGS)
 
 test-long: $(READY) ## the variants that take minutes to hours
 	$(BIN)/python -m pytest -m long --timeout=7200 $(PYTEST_ARGS)
@@ -56,12 +62,18 @@ bench: $(BENCH_READY) ## measure, side by side with others, and print ratios
 	$(BIN)/python benchmarks/cron.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/define.py
+	$(BIN)/python benchmarks/cli.py
 	$(BIN)/python benchmarks/travel.py
 	$(BIN)/python benchmarks/worker.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/travel.py
 
-docs: $(READY) ## write the generated pages of docs/ anew
+chaos: $(READY) ## beat workers and a database, and judge: DB=sqlite|postgres|mariadb SECONDS=60 SEED=7
+	@PYTHONPATH=.:tests $(BIN)/python -m chaos --db $(DB) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+docs: $(READY) ## write the generated pages of docs/ anew, and build the site: build/site/index.html
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.build_site build
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist build

@@ -1,6 +1,6 @@
 """Stores beside a bare driver loop that makes the same row changes, in one run.
 
-    .venv/bin/python benchmarks/store.py [sqlite] [postgres]
+    .venv/bin/python benchmarks/store.py [sqlite] [postgres] [mariadb]
 
 Both sides work on the same tables of the same database, in turns; medians are printed with
 their ratio. The store side is the code that the conformance suite tests: fencing, limits,
@@ -204,6 +204,67 @@ class BarePostgres:
         self._cursor.execute(b"TRUNCATE " + ", ".join(f"tickwork_{t}" for t in TABLES).encode())
 
 
+class BareMariadb:
+    """A loop over PyMySQL: rows as texts of our own, rows moved by INSERT … SELECT and DELETE."""
+
+    def __init__(self, url: str) -> None:
+        from servers import mariadb  # noqa: PLC0415
+
+        self._db = mariadb.connect(url)
+        self._db.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        self._cursor = self._db.cursor()
+
+    def insert_one(self, row: tuple[Any, ...]) -> None:
+        self.insert_many([row])
+
+    def insert_many(self, rows: list[tuple[Any, ...]]) -> None:
+        place = "(" + "%s, " * 5 + "'pending', " + ", ".join(["%s"] * 14) + ")"
+        values = ",".join(place % tuple(map(self._db.escape, row)) for row in rows)
+        self._cursor.execute(f"{INSERT} VALUES {values}")
+
+    def claim(self, limit: int) -> list[Any]:
+        self._db.begin()
+        self._cursor.execute(
+            f"SELECT {CLAIM} FROM tickwork_run FORCE INDEX (ready) "  # noqa: S608
+            "WHERE phase = 'ready' ORDER BY priority, due_at, id "
+            f"LIMIT {limit} FOR UPDATE SKIP LOCKED"
+        )
+        rows = list(self._cursor.fetchall())
+        if rows:
+            until = micros(CLOCK.now() + LEASE)
+            self._cursor.execute(
+                "UPDATE tickwork_run FORCE INDEX (PRIMARY) "  # noqa: S608
+                "SET status = 'running', phase = 'running', token = token + 1, "
+                f"attempt = attempt + 1, lease_until = {until}, worker = '{WORKER}' "
+                f"WHERE id IN ({self._listed(rows)})"
+            )
+        self._db.commit()
+        return rows
+
+    def finish(self, claimed: list[Any]) -> None:
+        ids, ended = self._listed(claimed), micros(CLOCK.now())
+        [token] = {row[5] + 1 for row in claimed}
+        self._db.begin()
+        self._cursor.execute(
+            f"INSERT INTO tickwork_history ({HISTORY}) SELECT {MOVED}, {ended}, "  # noqa: S608
+            "'succeeded', NULL, '' FROM tickwork_run FORCE INDEX (PRIMARY) "
+            f"WHERE id IN ({ids}) AND token = {token} AND status = 'running'"
+        )
+        moved = self._cursor.rowcount
+        gone = self._cursor.execute(
+            f"DELETE FROM tickwork_run WHERE id IN ({ids}) AND token = {token}"  # noqa: S608
+        )
+        assert moved == gone == len(claimed)
+        self._db.commit()
+
+    def _listed(self, rows: list[Any]) -> str:
+        return ",".join(f"'{row[0]}'" for row in rows)
+
+    def clear(self) -> None:
+        for table in TABLES:
+            self._cursor.execute(f"DELETE FROM tickwork_{table}")  # noqa: S608
+
+
 # ---------------------------------------------------------------- measuring
 
 
@@ -333,7 +394,7 @@ def bench(kind: str, store: Store, bare: Bare) -> None:
         store.set_limits({"job:job-0": 50})
         return drain(store, 50, is_limited=True)
 
-    limits = {"sqlite": "10,000/s", "postgres": "3,000/s"}
+    limits = {"sqlite": "10,000/s", "postgres": "3,000/s", "mariadb": "2,500/s"}
     alone("one hot limit of 50, batch 50", hot_limit, "runs/s", f">= {limits[kind]}")
     alone("10,000 due schedules, one pass", lambda: fire(store, bare), "s", "<= 0.5 s")
 
@@ -375,19 +436,29 @@ def opened(kind: str) -> Iterator[tuple[Store, Bare]]:
             store.install()
             yield store, BareSqlite(path)
             store.close()
-    else:
+        return
+    with a_server(kind) as server:
+        url = server.url(server.create_database())
+        store = open_store(url)
+        store.install()
+        yield store, (BarePostgres if kind == "postgres" else BareMariadb)(url)
+        store.close()
+
+
+def a_server(kind: str) -> Any:
+    """A private one, durable, and as large as it is by default."""
+    if kind == "postgres":
         from servers.postgres import PostgresServer  # noqa: PLC0415
 
-        with PostgresServer(fsync=True) as server:
-            url = server.url(server.create_database())
-            store = open_store(url)
-            store.install()
-            yield store, BarePostgres(url)
-            store.close()
+        return PostgresServer(fsync=True)
+    from servers.mariadb import MariaDBServer  # noqa: PLC0415
+
+    sizes = {"innodb-buffer-pool-size": "128M", "innodb-log-file-size": "96M"}
+    return MariaDBServer(fsync=True, settings=sizes)
 
 
 def main() -> None:
-    for kind in sys.argv[1:] or ["sqlite", "postgres"]:
+    for kind in sys.argv[1:] or ["sqlite", "postgres", "mariadb"]:
         with opened(kind) as (store, bare):
             bench(kind, store, bare)
 

@@ -1,16 +1,23 @@
 """Writes the pages of docs/ that say what the code says: run it by `make docs`.
 
 A test compares the pages with what this would write, so that they cannot go stale.
-"""  # noqa: INP001  # a script, not a package
+"""
 
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
 from pathlib import Path
-from typing import Final
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+import click
 
 from tickwork import errors
 from tickwork._domain.status import NEXT, PHASES, Phase, RunStatus
+from tickwork.cli.commands import EXITS, Verb
+from tickwork.cli.main import CONTEXT, HOMES, cli
 from tickwork.errors import Signal, TickworkError
 
 FOLDER: Final = Path(__file__).parent
@@ -29,16 +36,43 @@ MEANINGS: Final[Mapping[RunStatus, str]] = {
 PHASE_MEANINGS: Final[Mapping[Phase, str]] = {
     Phase.WAITING: "it is not due yet",
     Phase.READY: "it is due, and nothing is in its way",
-    Phase.BLOCKED: "it is due, but a limit that it needs is full",
+    Phase.BLOCKED: "it is due, but a limit that it needs is full, or its turn has not come",
     Phase.PARKED: "it is due, but its queue or job is paused, or no live worker knows it",
     Phase.RUNNING: "it is claimed",
 }
+
+COMMANDS_INTRO: Final = """
+`tickwork COMMAND` works on one application: the one that `-a module:name` names, or the
+environment variable `TICKWORK_APP`, or the key `app` of a `tickwork.toml` in the folder where it
+is called. A `tickwork.toml` that declares jobs and names no `app` is an application itself.
+
+Tables and colours are for terminals. In a pipe the same comes as plain lines; `NO_COLOR=1` turns
+colours off everywhere. `--json` answers with one JSON object on standard output: times are ISO
+8601 with their offset (UTC, unless they are those of a rule), lengths are seconds, and keys are
+added but never renamed or removed. With `--json` errors are JSON, too, on standard error:
+`{"error": {"code", "what", "why", "fix"}}`. Codes of errors are in [errors.md](errors.md).
+
+Runs are named by the beginning of their id, as long as only one begins like that. Times can be
+written with an offset (`2026-03-01T09:00+01:00`), without one (then they are in your own zone),
+or as a length (`2h`).
+
+Your shell completes commands, options and names of jobs:
+
+```console
+$ eval "$(_TICKWORK_COMPLETE=bash_source tickwork)"     # in ~/.bashrc
+$ eval "$(_TICKWORK_COMPLETE=zsh_source tickwork)"      # in ~/.zshrc
+$ _TICKWORK_COMPLETE=fish_source tickwork | source      # in ~/.config/fish/config.fish
+```
+
+A program with a click command of its own mounts all of them by `group.add_command(app.cli())`.
+"""
 
 
 def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
     reference = FOLDER / "reference"
     return {
+        reference / "commands.md": "\n".join(commands_page()),
         reference / "errors.md": "\n".join(errors_page()),
         reference / "statuses.md": "\n".join(statuses_page()),
     }
@@ -86,6 +120,112 @@ def statuses_page() -> Iterator[str]:
         statuses = ", ".join(f"`{status}`" for status in RunStatus if phase in PHASES[status])
         yield f"| `{phase}` | {PHASE_MEANINGS[phase]} | {statuses} |"
     yield ""
+
+
+# ---------------------------------------------------------------- commands
+
+
+def commands_page() -> Iterator[str]:
+    """A section for each command: what it takes, examples, exit codes, its JSON."""
+    yield from (NOTE, "", "# Commands", "")
+    yield from COMMANDS_INTRO.strip().splitlines()
+    yield from ("", "## Before the command", "")
+    yield from _options_table(cli, click.Context(cli, info_name="tickwork", **CONTEXT))
+    yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
+    yield from (f"| {code} | {text} |" for code, text in EXITS.items())
+    verbs = {name: _command(name) for name in HOMES}
+    yield from ("", "## All of them", "", "| command | what it does |", "|---|---|")
+    for name, command in verbs.items():
+        yield f"| [`{name}`](#{name}) | {command.get_short_help_str(200)} |"
+    values: dict[str, type] = {}
+    for name, command in verbs.items():
+        yield from _command_section(name, command, values)
+    yield from ("", "## Values in JSON", "")
+    yield "What the answers above are made of."
+    done: set[str] = set()
+    while values.keys() - done:  # ends: there are so many types, and each is shown once
+        name = min(values.keys() - done)
+        done.add(name)
+        yield from ("", f"### {name}", "", _markdown(values[name]), "")
+        yield from _fields_table(values[name], values)
+    yield ""
+
+
+def _command(name: str) -> Verb:
+    found = cli.get_command(click.Context(cli), name)
+    assert isinstance(found, Verb), name
+    return found
+
+
+def _command_section(name: str, command: Verb, values: dict[str, type]) -> Iterator[str]:
+    ctx = click.Context(command, info_name=f"tickwork {name}", **CONTEXT)
+    yield from ("", f"## {name}", *_paragraphs(command.help or ""), "")
+    yield from ("```console", f"$ {command.get_usage(ctx).removeprefix('Usage: ')}", "```", "")
+    yield from _options_table(command, ctx)
+    yield from ("", "```console", *_examples(command), "```")
+    if command.exits:
+        yield ""
+        codes = [f"{code} is: {text}" for code, text in command.exits.items()]
+        yield f"Exit codes of its own: {'; '.join(codes)}."
+    if command.answer is not None:
+        yield from ("", f"With `--json`: {_markdown(command.answer)}", "")
+        yield from _fields_table(command.answer, values)
+
+
+def _options_table(command: click.Command, ctx: click.Context) -> Iterator[str]:
+    yield "| option | meaning |"
+    yield "|---|---|"
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None and record[1]:
+            spelled, text = (part.replace("|", "\\|") for part in record)
+            yield f"| `{spelled}` | {text} |"
+
+
+def _examples(command: Verb) -> list[str]:
+    lines = [line for line in command.examples.strip().splitlines() if line]
+    return [line if line.startswith("*") else f"$ {line}" for line in lines]
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        yield from ("", " ".join(paragraph.split()))
+
+
+def _fields_table(kind: type, values: dict[str, type]) -> Iterator[str]:
+    hints = get_type_hints(kind)
+    notes = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(kind), re.MULTILINE))
+    yield "| key | value |"
+    yield "|---|---|"
+    for name in getattr(kind, "__dataclass_fields__", None) or kind._fields:  # type: ignore[attr-defined]  # one or the other
+        note = f": {notes[name]}" if name in notes else ""
+        yield f"| `{name}` | {_type_words(hints[name], values)}{note} |"
+
+
+def _type_words(hint: Any, values: dict[str, type]) -> str:
+    """A type as readers of JSON see it; types with keys of their own are noted in ``values``."""
+    plain = {str: "text", int: "number", float: "number", bool: "true or false", Any: "anything"}
+    if hint in plain:
+        return plain[hint]
+    if hint is type(None):
+        return "null"
+    if hint is datetime:
+        return "time"
+    if hint is timedelta:
+        return "seconds"
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType}:
+        return " or ".join(_type_words(arg, values) for arg in args)
+    if origin in {list, tuple}:
+        return f"list of {_type_words(args[0], values)}"
+    if origin is not None:
+        return f"object: text to {_type_words(args[1], values)}"
+    if hasattr(hint, "__supertype__"):
+        return f"text ({hint.__name__})"
+    if issubclass(hint, Enum):
+        return ", ".join(f"`{each.value}`" for each in hint)
+    values[hint.__name__] = hint
+    return f"[{hint.__name__}](#{hint.__name__.lower()})"
 
 
 def _kinds() -> list[type[TickworkError | Signal]]:

@@ -15,27 +15,31 @@ Tests that use the fixtures get the marker by themselves, so `-m "not servers"` 
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from servers import install, mariadb, postgres, workspace
+from servers import install, mariadb, pgbouncer, postgres, workspace
 from servers.given import GivenServer, given_server
 from servers.install import ServerUnavailable
 from servers.mariadb import MariaDBServer
+from servers.pgbouncer import PgBouncer
 from servers.postgres import PostgresServer
 from servers.private import known_servers
 
 KINDS_BY_FIXTURE = {
     "postgres_server": "postgres",
     "postgres_databases": "postgres",
+    "pgbouncer_server": "pgbouncer",
     "mariadb_server": "mariadb",
     "mariadb_databases": "mariadb",
 }
 FINDERS_BY_KIND: dict[str, Callable[..., object]] = {
     "postgres": postgres.find_programs,
     "mariadb": mariadb.find_programs,
+    "pgbouncer": pgbouncer.find_programs,
 }
 NOT_RUN = pytest.StashKey[dict[str, list[str]]]()
 
@@ -75,6 +79,13 @@ def postgres_databases(request: pytest.FixtureRequest) -> PostgresServer | Given
 
 
 @pytest.fixture(scope="session")
+def pgbouncer_server(postgres_databases: PostgresServer | GivenServer) -> Iterator[PgBouncer]:
+    """A PgBouncer in transaction mode in front of it."""
+    with PgBouncer(postgres_databases.url()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def mariadb_databases(request: pytest.FixtureRequest) -> MariaDBServer | GivenServer:
     """Where MariaDB databases are made: on our server, or where TICKWORK_TEST_URL says."""
     server: MariaDBServer | GivenServer = given_server("mariadb") or request.getfixturevalue(
@@ -111,6 +122,9 @@ def fresh_database(server: PostgresServer | MariaDBServer | GivenServer) -> Iter
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOT_RUN] = {}
+    # How wide the terminal of whoever runs the tests is: none of what we start shall know.
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
     config.addinivalue_line(
         "markers", "servers(*kinds): needs a private server; given to users of its fixtures"
     )
@@ -136,10 +150,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             reporter = session.config.pluginmanager.get_plugin("terminalreporter")
             if reporter is not None:
                 reporter.write_line(f"{error.what} Installing them; this takes a minute or two.")
-            try:
-                find_programs()
-            except ServerUnavailable:
-                continue  # every test that needs it will say so
+            # Whoever waited for another finds what that one installed.
+            with install.one_at_a_time(), suppress(ServerUnavailable):
+                find_programs()  # when it fails, every test that needs it will say so
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:
@@ -177,8 +190,20 @@ def _servers_are_required() -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # one of several processes: the first of them has the last word
+        output["not_run"] = session.config.stash[NOT_RUN]
+        return
     if session.config.stash[NOT_RUN] and _servers_are_required() and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what one of several processes did not run."""
+    not_run = node.config.stash[NOT_RUN]
+    for reason, tests in getattr(node, "workeroutput", {}).get("not_run", {}).items():
+        not_run.setdefault(reason, []).extend(tests)
 
 
 def pytest_terminal_summary(

@@ -4,8 +4,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
@@ -27,16 +29,22 @@ from tickwork._kernel.forks import begins_anew_after_fork
 from tickwork._kernel.instants import When
 from tickwork._wiring.defining import CONFIG, Defining, read_document
 from tickwork._wiring.services import Door, Services
+from tickwork._wiring.version import VERSION
 from tickwork._wiring.working import Working
 from tickwork.errors import AlreadyStarted, SchemaMissing, SchemaOutdated, masked
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, read_settings, settings_in
-from tickwork.stores import Store, open_store
+from tickwork.stores import Store, open_store, would_wait_for
 from tickwork.stores.contract import Pause, Pruned
 
 if TYPE_CHECKING:
+    import click
+
     from tickwork._client.asynchronous import AsyncApp
+    from tickwork._client.explaining import Explanation
+    from tickwork._client.inspect import Inspection
+    from tickwork._domain.health import Check
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -226,50 +234,97 @@ class Tickwork(Defining, Working):
 
     # ------------------------------------------------------------ the rest
 
+    @property
+    def inspect(self) -> "Inspection":
+        """Questions about everything: what runs, what comes, one run's whole story."""
+        return self._services.inspection
+
+    def explain(self, what: str, *, tenant: str = "") -> "Explanation":
+        """Why a job, a schedule or a run has not run: by its name, or the beginning of an id.
+
+        >>> app = Tickwork("memory://")
+        >>> @app.job
+        ... def report() -> None: ...
+        >>> run = report.delay("1h").dispatch()
+        >>> [cause.text for cause in app.explain(run.id).causes]
+        ['It was dispatched for later.', 'No worker is up.']
+
+        Raises:
+            JobNotFound: Nothing has that name; the close one is suggested.
+            RunNotFound: It looks like an id, and no run has it.
+            AmbiguousRun: Several runs begin like that.
+        """
+        return self._services.explainer.explain(what, tenant=tenant)
+
+    def examine(self) -> "list[Check]":
+        """Whether all is well: connection, tables, clock, workers, leases, backlog."""
+        # Who only dispatches, or works, need not load what looks.
+        from tickwork._client.health import Doctor  # noqa: PLC0415
+
+        doctor = Doctor(
+            store=self._opened,
+            clock=self._clock,
+            machine=SystemClock(),
+            retire_after=self.settings.retire_after,
+            version=VERSION,
+        )
+        return doctor.examine()
+
     def status(self) -> dict[str, Any]:
-        """What there is: unfinished runs, schedules, workers."""
-        store, now = self._services.store, self._clock.now()
-        counts = store.count_runs()
-        return {
-            "now": now,
-            "runs": {phase.value: count for phase, count in counts.by_phase.items()},
-            "schedules": [
-                {
-                    "tenant": row.spec.tenant,
-                    "name": row.spec.name,
-                    "job": row.spec.job,
-                    "next_due_at": row.next_due_at,
-                    "last_fired_at": row.last_fired_at,
-                    "is_paused": row.is_paused,
-                }
-                for row in store.list_schedules()
-            ],
-            "workers": [
-                {
-                    "id": worker.id,
-                    "host": worker.host,
-                    "pid": worker.pid,
-                    "beat_at": worker.beat_at,
-                    "running": worker.running,
-                }
-                for worker in store.list_workers()
-            ],
-        }
+        """What there is: jobs, unfinished runs, schedules, workers."""
+        return asdict(self.inspect.status())
+
+    def cli(self) -> "click.Group":
+        """The command line for this application, to mount in a program's own click command."""
+        # By name: commands lie above applications, and a program without them loads none.
+        command: click.Group = import_module("tickwork.cli.main").command_for(self)
+        return command
+
+    def schema_version(self) -> int:
+        """The version of the tables that are there; 0 when there are none."""
+        return self._opened.schema_version()
 
     def install(self) -> int:
         """Create or upgrade the tables; return their version. Safe to run many at once."""
         return self._opened.install()
 
-    def prune(self, days: float = 30, *, batch: int = PRUNE_BATCH) -> Pruned:
-        """Remove finished runs, and definitions that no program has any more, that old."""
+    def prune(
+        self,
+        days: float = 30,
+        *,
+        batch: int = PRUNE_BATCH,
+        on_batch: Callable[[Pruned], object] | None = None,
+    ) -> Pruned:
+        """Remove finished runs, and definitions that no program has any more, that old.
+
+        ``on_batch`` is told after each batch how much is gone so far.
+        """
         before = self._clock.now() - as_duration(timedelta(days=days))
         total = Pruned(0, 0, 0)
+        with_definitions = False  # to find those takes a look at all there are: once, at the end
         for _ in range(PRUNE_ROUNDS_MAX):
-            gone = self._services.store.prune(before=before, limit=batch)
+            gone = self._services.store.prune(
+                before=before, limit=batch, with_definitions=with_definitions
+            )
             total = Pruned(*(sum(pair) for pair in zip(total, gone, strict=True)))
-            if not any(gone):
+            if on_batch is not None:
+                on_batch(total)
+            if not any(gone) and with_definitions:
                 break
+            with_definitions = with_definitions or not any(gone)
         return total
+
+    def cancel_orphans(self, days: float = 30) -> int:
+        """Cancel waiting runs, that old, of jobs that no program has any more.
+
+        A job is an orphan's when no live worker knows it, this program does not define it,
+        and no program has for that long. Returns how many runs that were.
+        """
+        from tickwork._client.orphans import cancel_orphans  # noqa: PLC0415  # few need it
+
+        now = self._clock.now()
+        before = now - timedelta(days=days)
+        return cancel_orphans(self._services.store, self.registry, before=before, now=now)
 
     def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractContextManager[Lock]:
         """Hold a named lock: one holder across all processes, renewed while it lives.
@@ -278,6 +333,10 @@ class Tickwork(Defining, Working):
             LockHeld: Another process has it; the error names host and pid.
         """
         return self._services.locks.hold(name, as_duration(ttl))
+
+    def unlock(self, name: str) -> bool:
+        """Free a named lock whose holder is known to be gone; False when nobody had it."""
+        return self._services.locks.release(name)
 
     def on(self, kind: type[E]) -> Callable[[Callable[[E], R]], Callable[[E], R]]:
         """Subscribe to events: ``@app.on(RunFailed)``. Errors of subscribers reach no run."""
@@ -362,8 +421,15 @@ class Tickwork(Defining, Working):
 
     def _door_of(self, registry: Registry) -> Door:
         return Door(
-            lambda: self._services, registry, hops=self._hops, has_to_ask=lambda: self._has_to_ask
+            self._served_beside, registry, hops=self._hops, has_to_ask=lambda: self._has_to_ask
         )
+
+    def _served_beside(self, connection: object) -> Services:
+        """Services for a dispatch on this connection of the caller's, or on none."""
+        is_first = "_services" not in self.__dict__
+        if is_first and connection is not None and would_wait_for(connection, self._opened):
+            raise SchemaMissing(self.settings.url, is_within=True)
+        return self._services
 
     @property
     def _has_to_ask(self) -> bool:

@@ -32,6 +32,7 @@
     ├── RunError                     one run, and what was asked of it
     │   ├── RunNotFound              (LookupError) there is no such run
     │   │   └── NotCommitted         nobody sees it before you commit
+    │   ├── AmbiguousRun             (LookupError) several ids begin like this
     │   ├── AlreadyClaimed           too late to reschedule it
     │   ├── InvalidTransition        a step that its status does not allow
     │   ├── LeaseLost                another worker holds it now
@@ -61,6 +62,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from shlex import quote
 from typing import Any, ClassVar
 
 
@@ -470,11 +472,15 @@ class SchemaMissing(StoreError):
 
     code = "schema-missing"
 
-    def __init__(self, url: str) -> None:
-        super().__init__(
-            f"The store at {masked(url)} has no tickwork tables.",
-            fix="Run `tickwork install`, or pass install=True to Tickwork().",
-        )
+    def __init__(self, url: str, *, is_within: bool = False) -> None:
+        what, why = f"The store at {masked(url)} has no tickwork tables.", ""
+        fix = "Run `tickwork install`, or pass install=True to Tickwork()."
+        if is_within:
+            what = f"The store at {masked(url)} has no tickwork tables, or old ones."
+            why = "They cannot be made while a transaction is open: it may hold the write lock."
+            fix = "Call app.install() before the transaction begins, or run `tickwork install`."
+        super().__init__(what, why=why, fix=fix)
+        self.is_within = is_within
         self.url: str = masked(url)
 
 
@@ -532,6 +538,23 @@ class RunNotFound(RunError, LookupError):
             f"There is no run {run_id}.",
             why="It never was in this database, or its history was pruned.",
         )
+
+
+class AmbiguousRun(RunError, LookupError):
+    """Several ids begin like this; ``candidates`` are the first of them."""
+
+    code = "ambiguous-run"
+
+    def __init__(self, prefix: str, *, candidates: Iterable[str]) -> None:
+        ids = tuple(candidates)
+        super().__init__(
+            prefix,
+            f"Several runs begin with {prefix!r}.",
+            why=f"There are {', '.join(ids)} and maybe more.",
+            fix="Write more of the id.",
+        )
+        self.prefix = prefix
+        self.candidates = ids
 
 
 class NotCommitted(RunNotFound):
@@ -672,7 +695,7 @@ class LockHeld(TickworkError):
         super().__init__(
             f"The lock {name!r} is held by process {pid} on {host}.",
             why=f"It is renewed while its holder lives, and free from {until.isoformat()} if not.",
-            fix=f"Stop that process. If you know it to be gone: tickwork unlock {name}",
+            fix=f"Stop that process. If you know it to be gone: tickwork unlock {quote(name)}",
         )
         self.name = name
         self.host = host
@@ -729,15 +752,16 @@ class Signal(Exception):
 class RetryLater(Signal):
     """This attempt failed, and another one is worth making.
 
-    ``delay`` is a timedelta or a number of seconds. It is kept exactly. Without it the
-    job's retry policy says how long to wait; without a policy: 60 s, 120 s, 240 s and so on.
+    ``delay`` is a timedelta, a number of seconds or a text such as ``"5m"``. It is kept
+    exactly. Without it the job's retry policy says how long to wait; without a policy: 60 s,
+    120 s, 240 s and so on.
     """
 
     code = "retry-later"
 
-    def __init__(self, delay: timedelta | float | None = None, reason: str = "") -> None:
+    def __init__(self, delay: timedelta | float | str | None = None, reason: str = "") -> None:
         super().__init__(reason)
-        self.delay: timedelta | None = None if delay is None else _length(delay)
+        self.delay: timedelta | str | None = None if delay is None else _length(delay)
 
 
 class Discard(Signal):
@@ -749,14 +773,14 @@ class Discard(Signal):
 class Snooze(Signal):
     """Not now: the run is due again after ``delay``, and this attempt does not count.
 
-    ``delay`` is a timedelta or a number of seconds.
+    ``delay`` is a timedelta, a number of seconds or a text such as ``"5m"``.
     """
 
     code = "snooze"
 
-    def __init__(self, delay: timedelta | float, reason: str = "") -> None:
+    def __init__(self, delay: timedelta | float | str, reason: str = "") -> None:
         super().__init__(reason)
-        self.delay: timedelta = _length(delay)
+        self.delay: timedelta | str = _length(delay)
 
 
 # ---------------------------------------------------------------- wording
@@ -781,8 +805,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _length(delay: timedelta | float) -> timedelta:
-    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+def _length(delay: timedelta | float | str) -> timedelta | str:
+    # What a text means is for others to say: nothing is imported here.
+    return delay if isinstance(delay, timedelta | str) else timedelta(seconds=delay)
 
 
 def _seconds(length: timedelta) -> str:

@@ -37,6 +37,9 @@ class Settings:
     retire_after: timedelta = RETIRE_AFTER
     config: str = ""  # the file that was read, if one was
     said: frozenset[str] = field(default=frozenset(), compare=False)  # by arguments, environment
+    sources: Mapping[str, str] = field(  # where each value came from; the others are defaults
+        default_factory=dict, compare=False
+    )
 
 
 def read_settings(
@@ -56,15 +59,23 @@ def read_settings(
         InvalidOption: Something that was said cannot be.
     """
     said = {name: taken(name, value) for name, value in given.items() if _is_said(value)}
+    sources = {**dict.fromkeys(file, config or "a file"), **dict.fromkeys(said, "the program")}
     for name, variable in VARIABLES.items():
         if name not in said and environ.get(variable):
             said[name] = _parsed(name, variable, environ[variable])
+            sources[name] = variable
     found = {**file, **said}
     found.setdefault("handler_paths", (package,))
     url = found.get("url", URL_DEFAULT)
     is_embedded = url.partition(":")[0] in {"sqlite", "memory"}
     is_installing = found.pop("install", is_embedded)
-    return Settings(**found, is_installing=is_installing, config=config, said=frozenset(said))
+    return Settings(
+        **found,
+        is_installing=is_installing,
+        config=config,
+        said=frozenset(said),
+        sources=MappingProxyType(sources),
+    )
 
 
 def taken(name: str, value: Any) -> Any:

@@ -12,16 +12,21 @@ from typing import Any
 import psycopg
 import pytest
 
+from servers import mariadb
 from tickwork import Tickwork
 from tickwork.testing import ManualClock
 
-DATABASES = ["sqlite", pytest.param("postgres", marks=[pytest.mark.servers("postgres")])]
+DATABASES = [
+    "sqlite",
+    pytest.param("postgres", marks=[pytest.mark.servers("postgres")]),
+    pytest.param("mariadb", marks=[pytest.mark.servers("mariadb")]),
+]
 # All tables but those that an installation fills.
 EMPTIED = [
     f"tickwork_{name}"
     for name in (
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
-        *("pause", "worker", "lock"),
+        *("pause", "worker", "lock", "rate", "start"),
     )
 ]
 
@@ -45,6 +50,11 @@ def url(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
         # Nothing here is about power cuts, and waiting for the disk is most of the time.
         yield f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db?synchronous=NORMAL"
         return
+    if database == "mariadb":
+        found = request.getfixturevalue("application_mariadb")
+        yield found
+        mariadb.empty(found)
+        return
     found = request.getfixturevalue("application_postgres")
     yield found
     with psycopg.connect(found, autocommit=True) as connection:
@@ -60,6 +70,17 @@ def application_postgres(postgres_databases: Any) -> Iterator[str]:
         app.install()
     yield found
     postgres_databases.drop_database(database)
+
+
+@pytest.fixture(scope="session")
+def application_mariadb(mariadb_databases: Any) -> Iterator[str]:
+    """The same on MariaDB."""
+    database = mariadb_databases.create_database()
+    found = mariadb_databases.url(database)
+    with Tickwork(found) as app:
+        app.install()
+    yield found
+    mariadb_databases.drop_database(database)
 
 
 @pytest.fixture

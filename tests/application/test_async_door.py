@@ -15,7 +15,7 @@ import pytest
 
 from tickwork import RunStatus, Tickwork
 from tickwork import app as app_module
-from tickwork._client import asynchronous, borrowing, builder, jobs, locks, runs
+from tickwork._client import asynchronous, borrowing, builder, explaining, health, jobs, locks, runs
 from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
 from tickwork._client.asynchronous import AsyncApp, AsyncDispatch, AsyncOpenDispatch, AsyncRun
 from tickwork._client.borrowing import AsyncDraft, AsyncOpenDraft
@@ -49,6 +49,7 @@ DEFINING = {
     "handler",
     "on",
     "args",
+    "cli",
 }
 """What only changes this process: nothing of it waits for a database."""
 
@@ -84,7 +85,7 @@ def pairs():
 
 def said_by(function):
     """Its signature, with annotations that are the same wherever they are written."""
-    places = (asynchronous, borrowing, builder, jobs, locks, runs, app_module)
+    places = (asynchronous, borrowing, builder, explaining, health, jobs, locks, runs, app_module)
     names = {name: value for place in places for name, value in vars(place).items()}
     hints = {
         name: repr(hint) for name, hint in typing.get_type_hints(function, localns=names).items()

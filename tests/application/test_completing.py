@@ -5,6 +5,7 @@ import sqlite3
 import psycopg
 import pytest
 
+from servers import mariadb
 from tickwork import RunContext, RunStatus
 
 
@@ -12,6 +13,8 @@ def connected(url):
     if url.startswith("sqlite"):
         path = url.removeprefix("sqlite:///").partition("?")[0]
         return sqlite3.connect(path, isolation_level=None)
+    if url.startswith("mysql"):
+        return mariadb.connect(url, autocommit=False)
     return psycopg.connect(url)
 
 

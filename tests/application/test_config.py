@@ -444,6 +444,12 @@ OPTIONS: list[tuple[str, Say, dict[str, Any]]] = [
         lambda job: job.concurrency(3).concurrency(1, per="kind"),
         {"concurrency": [3, {"slots": 1, "per": "kind"}]},
     ),
+    ('rate = "100/minute"', lambda job: job.rate(100, per="minute"), {"rate": "100/minute"}),
+    (
+        'rate = [{ count = 5, per = "1h", by = "kind" }, { count = 1, per = 2, by = "queue" }]',
+        lambda job: job.rate(5, per="hour", by="kind").rate(1, per="2s", by="queue"),
+        {"rate": [{"count": 5, "per": 3600, "by": ("kind",)}, {"count": "1/2s", "by": "queue"}]},
+    ),
     ('lease = "90s"', lambda job: job.lease(90), {"lease": 90}),
     ("timeout = 300", lambda job: job.timeout("5m"), {"timeout": 300}),
     ("max_running_time = 300", lambda job: job.timeout(300), {"timeout": 300}),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from application import handlers_elsewhere as elsewhere
-from tickwork import JobResult, RunContext, RunStatus, Secret, Tickwork, current_run
+from tickwork import JobResult, RunContext, RunStatus, Secret, Snooze, Tickwork, current_run
 from tickwork.errors import (
     DefinitionError,
     HandlerNotAllowed,
@@ -226,6 +226,24 @@ class TestContext:
         assert seen[0] == (run.id, "look", None, None, "acme", "order-1")
         assert seen[1][:3] == (1, 3, {"what": "it"})
         assert seen[1][3].total_seconds() == 30
+
+    def test_its_token_grows_with_every_claim_though_the_attempt_is_given_back(
+        self, app, clock, passes
+    ):
+        seen = []
+
+        @app.job
+        def look(ctx: RunContext) -> None:
+            seen.append((ctx.token, ctx.attempt))
+            if ctx.token < 3:
+                raise Snooze(1)
+
+        look.dispatch()
+        for _ in range(3):
+            passes(app)
+            clock.advance(seconds=2)
+
+        assert seen == [(1, 1), (2, 1), (3, 1)]
 
     def test_a_firing_knows_its_schedule_and_its_instant(self, app, clock, passes):
         seen = []

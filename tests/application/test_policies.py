@@ -306,6 +306,7 @@ OPTIONS: JobWordsByName = {
     "queue": "emails",
     "priority": 7,
     "concurrency": [3, {"slots": 1, "per": "to"}],
+    "rate": ["100/minute", {"count": 5, "per": "second", "by": "to"}],
     "lease": "2m",
     "timeout": 30,
     "retries": {"max": 5, "base": 2, "cap": 60, "jitter": "none"},
@@ -332,6 +333,7 @@ class TestEqualSpecs:
 
         builder = built.schedule("send", lambda to: None)
         builder.queue("emails").priority(7).concurrency(3).concurrency(1, per="to").lease(120)
+        builder.rate(100, per="minute").rate(5, per=1, by="to")
         builder.timeout(30).retries(5, base=2, cap=60, jitter="none").crashes(5)
         builder.unique(by="to", within="1h").expires("1d").overlap("queue_one")
         builder.misfire("all", grace=10).jitter(5).tags("mail").aliases("old_send").args(to="all")
@@ -364,6 +366,7 @@ class TestEqualSpecs:
             ("priority", "high"),
             ("priority", 10**6),
             ("concurrency", -1),
+            ("rate", "0/minute"),
             ("lease", 0.5),
             ("timeout", 0),
             ("retries", 0),

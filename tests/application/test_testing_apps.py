@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
+from servers import mariadb
 from tickwork import RunStatus, Tickwork, testing
 from tickwork.errors import (
     AlreadyStarted,
@@ -180,6 +181,9 @@ def connect(database, url):
             path = url.removeprefix("sqlite:///").partition("?")[0]
             with closing(sqlite3.connect(path)) as connection:
                 yield connection
+        elif database == "mariadb":
+            with closing(mariadb.connect(url, autocommit=False)) as connection:
+                yield connection
         else:
             with psycopg.connect(url) as connection:
                 yield connection
@@ -270,7 +274,7 @@ class TestIsolation:
                 connection.execute("INSERT INTO customer VALUES ('Ann')")
                 app.dispatch("it")
                 testing.drain(app)
-            assert connection.execute("SELECT name FROM customer").fetchall() == [("Ann",)]
+            assert list(connection.execute("SELECT name FROM customer").fetchall()) == [("Ann",)]
             connection.rollback()
 
     def test_dispatching_on_the_same_connection_takes_part(self, app, connect):

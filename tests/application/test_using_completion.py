@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from servers import mariadb
 from tickwork import RunContext, RunStatus, Snooze
 from tickwork.errors import LeaseLost
 from tickwork.events import Event, RunFailed, RunGaveUp, RunLost, RunSucceeded
@@ -23,6 +24,8 @@ def connect(url, database, app):
     def opened() -> Any:
         if database == "postgres":
             return closing(psycopg.connect(url))
+        if database == "mariadb":
+            return closing(mariadb.connect(url, autocommit=False))
         return closing(sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0]))
 
     with opened() as connection:
@@ -163,6 +166,8 @@ class TestCommitted:
                 connection.isolation_level = None
                 if database == "postgres":
                     connection.set_autocommit(True)
+                if database == "mariadb":
+                    connection.autocommit(True)
                 ctx.complete(connection=connection)
 
         run = charge.dispatch()

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from servers import mariadb
 from tickwork import RunStatus, Tickwork
 from tickwork.errors import (
     ArgumentError,
@@ -36,6 +37,8 @@ def connect(url: str, database: str, app: Tickwork) -> Callable[[], Connection]:
     app.install()
     if database == "sqlite":
         return lambda: closing(sqlite3.connect(path_of(url)))
+    if database == "mariadb":
+        return lambda: closing(mariadb.connect(url, autocommit=False))
     return lambda: closing(psycopg.connect(url))
 
 

@@ -13,8 +13,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from pymysql.constants import CLIENT, SERVER_STATUS
 
+from servers import mariadb
 from tickwork.stores.contract import Store
+from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 
@@ -130,6 +133,32 @@ class PostgresCaller(Caller):
         return int(row[0])
 
 
+class MariadbCaller(Caller):
+    def __init__(self, store: MysqlStore, connection: mariadb.Connection) -> None:
+        self.store = store
+        self.connection = connection
+        self.lent = store.using(connection)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+    def order(self) -> None:
+        self.connection.execute(NEW_ORDER)
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def roll_back(self) -> None:
+        self.connection.rollback()
+
+    def orders(self) -> int:
+        assert isinstance(self.store, MysqlStore)
+        with mariadb.connect(self.store.url) as connection:
+            [[count]] = connection.execute(COUNT_ORDERS).fetchall()
+        return int(count)
+
+
 # ---------------------------------------------------------------- modes
 
 
@@ -193,7 +222,22 @@ def on_postgres(
     return Mode("postgres", name, open_caller)
 
 
+def on_mariadb(name: str, *statements: str, **said: Any) -> Mode:
+    @contextmanager
+    def open_caller(store: MysqlStore) -> Iterator[Caller]:
+        with mariadb.connect(store.url) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS orders (id INT NOT NULL)")
+            connection.execute("DELETE FROM orders")
+        with closing(mariadb.connect(store.url, **{"autocommit": False, **said})) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            yield MariadbCaller(store, connection)
+
+    return Mode("mariadb", name, open_caller)
+
+
 _LOOK = "SELECT count(*) FROM orders"
+_AT = "SET SESSION TRANSACTION ISOLATION LEVEL"
 
 OPEN: Final = [
     on_sqlite("legacy"),
@@ -216,6 +260,17 @@ OPEN: Final = [
     on_postgres("in a block and a pipeline", has_block=True, has_pipeline=True, autocommit=True),
     on_postgres("repeatable read", isolation=psycopg.IsolationLevel.REPEATABLE_READ),
     on_postgres("serializable", isolation=psycopg.IsolationLevel.SERIALIZABLE),
+    on_mariadb("idle"),
+    on_mariadb("read before", _LOOK),
+    on_mariadb("written before", "INSERT INTO orders (id) VALUES (0)"),
+    on_mariadb("by hand", "BEGIN", autocommit=True),
+    on_mariadb("in a savepoint", "SAVEPOINT tickwork"),
+    on_mariadb(
+        "in a savepoint, written before", NEW_ORDER, "SAVEPOINT tickwork", "DELETE FROM orders"
+    ),
+    on_mariadb("read committed", f"{_AT} READ COMMITTED"),
+    on_mariadb("serializable", f"{_AT} SERIALIZABLE"),
+    on_mariadb("several at once", client_flag=CLIENT.MULTI_STATEMENTS | CLIENT.FOUND_ROWS),
 ]
 """Modes in which what is done stays open until the caller ends it."""
 
@@ -228,6 +283,8 @@ AT_ONCE: Final = [
         autocommit=True,
         options="-c default_transaction_isolation=serializable",
     ),
+    on_mariadb("autocommit", autocommit=True),
+    on_mariadb("autocommit, serializable", f"{_AT} SERIALIZABLE", autocommit=True),
 ]
 """Modes in which each statement is committed by itself."""
 

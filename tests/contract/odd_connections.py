@@ -6,8 +6,13 @@ from contextlib import closing, contextmanager
 from typing import Any, NoReturn
 
 import psycopg
+import pymysql
+import pymysql.cursors
 from psycopg.adapt import Buffer, Dumper, Loader
+from pymysql.converters import conversions
 
+from tickwork.stores.mysql.connection import settings_of
+from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 
@@ -76,3 +81,30 @@ def make_odd(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any])
     connection.adapters.register_loader(0, OddLoader)
     for kind in (str, int, bytes, list, dict, type(None)):
         connection.adapters.register_dumper(kind, OddDumper)
+
+
+# ---------------------------------------------------------------- MariaDB
+
+
+class OddCursor(pymysql.cursors.DictCursor):  # type: ignore[misc]  # PyMySQL has no types
+    """Whoever asks the connection for a cursor gets this one."""
+
+    def fetchall(self) -> list[Any]:
+        return [ODD]
+
+
+@contextmanager
+def odd_mariadb(store: MysqlStore, **said: Any) -> Iterator[Any]:
+    """A connection in Latin-1, with converters for every type, in the oddest of modes."""
+    where = settings_of(store.url)
+    facts: dict[str, Any] = {
+        **{name: where[name] for name in ("host", "port", "user", "password", "database")},
+        "ssl_disabled": True,
+        "charset": "latin1",
+        "use_unicode": False,
+        "cursorclass": OddCursor,
+        "conv": {**conversions, **dict.fromkeys(range(256), lambda *_: ODD)},
+        "sql_mode": "ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH",
+    }
+    with closing(pymysql.connect(**facts | said)) as connection:
+        yield connection

@@ -2,10 +2,13 @@
 
 import io
 import re
-from contextlib import redirect_stdout
+import sqlite3
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from tickwork import Tickwork
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,7 +35,46 @@ def test_a_block_runs_and_prints_what_it_says(code):
         assert printed.getvalue().splitlines() == said
 
 
+def test_queries_in_pages_run(tmp_path):
+    with Tickwork(f"sqlite:///{tmp_path}/jobs.db") as app:
+        app.install()
+    queries = [found for page in PAGES for found in _blocks(page, "sql")]
+
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        for query in queries:
+            connection.execute(query)
+
+    assert queries
+
+
+def test_what_pages_show_of_examples_is_in_them():
+    examples = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "examples").iterdir() if path.is_file()
+    )
+    page = ROOT / "docs" / "guide" / "deployment.md"
+
+    shown = [
+        line
+        for kind in ("ini", "console")
+        for text in _blocks(page, kind)
+        for line in text.splitlines()
+    ]
+    assert len(shown) > 5
+    assert [line for line in shown if line.strip() and line not in examples] == []
+
+
+def _blocks(page: Path, kind: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
 def test_pages_link_to_files_that_exist():
     for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readme_shows_the_five_lines_as_they_are():
+    lines = (ROOT / "examples" / "five_lines.py").read_text(encoding="utf-8")
+
+    assert f"```py\n{lines}```" in (ROOT / "README.md").read_text(encoding="utf-8")

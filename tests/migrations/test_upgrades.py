@@ -22,6 +22,8 @@ from contract.builders import (
     all_runs,
     tick,
 )
+from contract.stores.conftest import ON_DISK
+from servers import mariadb
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.outcome import Failed
 from tickwork.errors import SchemaOutdated, SchemaTooNew
@@ -29,19 +31,25 @@ from tickwork.stores import Store, open_store
 from tickwork.stores._sql import migrate
 from tickwork.stores._sql.migrate import Migration, check_version
 from tickwork.stores.contract import LogLine
+from tickwork.stores.mysql import schema as mysql_schema
+from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres import schema as postgres_schema
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite import store as sqlite_store
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
-MODULES: dict[str, Any] = {"sqlite": sqlite_store, "postgres": postgres_schema}
+MODULES: dict[str, Any] = {
+    "sqlite": sqlite_store,
+    "postgres": postgres_schema,
+    "mariadb": mysql_schema,
+}
 NOW = migrate.SCHEMA_VERSION
 NEXT = NOW + 1
 STEP = Migration(NEXT, ["ALTER TABLE tickwork_job ADD COLUMN colour TEXT"])
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
+@pytest.fixture(params=ON_DISK)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -52,7 +60,7 @@ def empty(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
     if kind == "sqlite":
         url = f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db"
     else:
-        url = request.getfixturevalue("postgres_url")
+        url = request.getfixturevalue(f"{kind}_url")
     opened = open_store(url)
     yield opened
     opened.close()
@@ -124,6 +132,10 @@ def shape_of(store: Store) -> list[Any]:
     if isinstance(store, SqliteStore):
         with closing(sqlite3.connect(store.path)) as connection:
             return sorted(connection.execute("SELECT type, name, sql FROM sqlite_master"), key=str)
+    if isinstance(store, MysqlStore):
+        with mariadb.connect(store.url) as server:
+            tables = server.execute("SHOW TABLES").fetchall()
+            return [server.execute(f"SHOW CREATE TABLE {name}").fetchall() for (name,) in tables]
     assert isinstance(store, PostgresStore)
     with psycopg.connect(store.url) as connection:
         return [
@@ -174,7 +186,11 @@ class TestSteps:
 
         if isinstance(empty, SqliteStore):
             fresh: Store = SqliteStore(empty.path + "-fresh")
+        elif isinstance(empty, MysqlStore):
+            mariadb.drop_tables(empty.url)
+            fresh = open_store(empty.url)
         else:
+            assert isinstance(empty, PostgresStore)
             with psycopg.connect(empty.url, autocommit=True) as connection:
                 connection.execute("DROP SCHEMA public CASCADE")
                 connection.execute("CREATE SCHEMA public")

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 )
 
 from contract.builders import ANN, BOB, HOUR, MINUTE, NOON, SECOND, a_job, a_schedule
+from servers import mariadb
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import JobSpec, Misfire, Origin, Overlap, ScheduleRow, ScheduleSpec
 from tickwork._domain.limits import (
@@ -35,8 +36,10 @@ from tickwork._domain.limits import (
     Unique,
     UniqueKey,
     is_kept_between_attempts,
+    keys_needed,
     limit_of,
     one_at_a_time,
+    slots_in,
 )
 from tickwork._domain.outcome import (
     Canceled,
@@ -49,6 +52,7 @@ from tickwork._domain.outcome import (
     Snoozed,
     Succeeded,
 )
+from tickwork._domain.rates import is_rate, window_of
 from tickwork._domain.retry import NO_RETRY, Fixed
 from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.schedules.interval import Interval
@@ -57,6 +61,7 @@ from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
 from tickwork._domain.transitions import Transition, reap, settle
 from tickwork.stores import Store, open_store
 from tickwork.stores._sql.operations import claim as claim_operation
+from tickwork.stores._sql.operations import schedules as schedules_operation
 from tickwork.stores.contract import (
     Expired,
     Held,
@@ -79,7 +84,8 @@ ALL: Final = 1000
 
 JOB_KEY, QUEUE_KEY = "job:mail", "queue:slow"
 ACCOUNTS: Final = ("account:mail=1", "account:mail=2")
-LIMITS: Final = (JOB_KEY, QUEUE_KEY, "account:mail")
+RATE, RATES = "queue/minute:slow", ("account/1m30s:mail=1", "account/1m30s:mail=2")
+LIMITS: Final = (JOB_KEY, QUEUE_KEY, "account:mail", RATE, "account/1m30s:mail")
 PAIRS: Final = tuple((queue, job) for queue in ("default", "slow") for job in ("mail", "resize"))
 RULE: Final = Interval(length=MINUTE, anchor=NOON)
 
@@ -128,6 +134,12 @@ run_plans: Final = st.builds(
                     ACCOUNTS[1:],
                     (JOB_KEY, ACCOUNTS[0]),
                     (QUEUE_KEY, JOB_KEY),
+                    (RATE,),
+                    (RATE,),
+                    RATES[:1],
+                    RATES[1:],
+                    (RATE, JOB_KEY),
+                    (QUEUE_KEY, *RATES[:1]),
                 ]
             ),
             "overlap_key": st.sampled_from([None, None, None, "held:x", "waiting:y"]),
@@ -167,7 +179,9 @@ ALWAYS: Final[Deeds] = {
         9,
         {
             "length": st.sampled_from([SECOND, SECOND * 30, MINUTE, MINUTE * 3, MINUTE * 5, HOUR]),
-            "upkeep": st.sampled_from([("stage",), ("stage", "reap"), ("sweep",), ()]),
+            "upkeep": st.sampled_from(
+                [("stage",), ("stage", "reap"), ("sweep",), ("turns",), ("turns", "stage"), ()]
+            ),
         },
     ),
     "enqueue": (
@@ -237,6 +251,7 @@ FIRE: Final[dict[str, st.SearchStrategy[Any]]] = {
     "jobs": st.sampled_from([None, tuple(JOBS), ("mail",), ("resize", "plain")]),
     "wait": st.sampled_from([timedelta(0), MINUTE, MINUTE, MINUTE * 4]),
     "retire_after": st.sampled_from([None, None, MINUTE * 5]),
+    "looks_short": st.booleans(),
 }
 TENDING: Final = ("pause", "pause for a while", "resume", "resume", "cancel", "stamp")
 
@@ -259,11 +274,12 @@ class StoresAgree(RuleBasedStateMachine):
         self.pruned: set[RunId] = set()
         self.doubted: list[list[NewRun]] = []
         self.told: dict[RunId, Run] = {}
+        self.starts: dict[str, list[datetime]] = {}  # by the key of a rate, since it was changed
         self.closed: set[str] = set()  # schedules whose skips are no longer counted together
 
     # ------------------------------------------------------------ what comes next
 
-    @initialize(slots=st.lists(st.integers(0, 2), min_size=3, max_size=3))
+    @initialize(slots=st.lists(st.integers(0, 2), min_size=len(LIMITS), max_size=len(LIMITS)))
     def begin(self, slots: list[int]) -> None:
         self.both(lambda store: store.set_limits(dict(zip(LIMITS, slots, strict=True))))
 
@@ -403,15 +419,18 @@ class StoresAgree(RuleBasedStateMachine):
             return  # which of those that crashed comes first is free
         if is_tangled or len(crashed) > 1:
             limit = ALL
-        wanted = Wanted(limit, queues, jobs, is_ahead)
+        wanted = Wanted(limit, queues, jobs)
         tag = f"tag {self.a_number()}"
 
         def claim_all(store: Store) -> list[Claim]:
             """Until there is no more, or enough: how much comes at once is free."""
             found: list[Claim] = []
             while len(found) < limit:
+                left = limit - len(found)
                 more = store.claim(
-                    wanted._replace(limit=limit - len(found)),
+                    wanted._replace(limit=0, ahead=left)
+                    if is_ahead
+                    else wanted._replace(limit=left),
                     worker=worker,
                     tag=tag,
                     now=self.now,
@@ -446,9 +465,21 @@ class StoresAgree(RuleBasedStateMachine):
         slots_by_limit = {row.name: row.in_force for row in self.sql.list_limits()}
         for claim in claims:
             taken = self.sql.count_taken(claim.limit_keys)
-            for key in claim.limit_keys:
+            self.check_rates(claim, slots_by_limit)
+            for key in slots_in(claim.limit_keys):
                 slots = 1 if is_kept_between_attempts(key) else slots_by_limit.get(limit_of(key), 0)
                 assert slots == 0 or taken[key] <= slots, (key, taken, slots)
+
+    def check_rates(self, claim: Claim, slots_by_limit: dict[str, int]) -> None:
+        """Nor was there a start too many in the time that has just passed."""
+        for key in keys_needed(claim.limit_keys, expires_at=claim.expires_at, now=self.now):
+            if not is_rate(key):
+                continue
+            starts = self.starts.setdefault(key, [])
+            starts.append(self.now)
+            recent = [at for at in starts if self.now - at < window_of(key)]
+            slots = slots_by_limit.get(limit_of(key), 0)
+            assert slots == 0 or len(recent) <= slots, (key, recent, slots)
 
     def extend(self, claim: Claim, length: timedelta, has_started: bool) -> None:
         held = [Held(claim.run_id, claim.token, self.now if has_started else None)]
@@ -548,6 +579,9 @@ class StoresAgree(RuleBasedStateMachine):
     def sweep(self) -> None:
         self.both(lambda store: store.sweep(now=self.now, limit=ALL))
 
+    def turns(self) -> None:
+        self.both(lambda store: store.take_turns(now=self.now, limit=ALL))
+
     def prune(self, age: timedelta, with_definitions: bool) -> None:
         before = {run.id for run in every_run(self.memory)}
         tenants = {run.tenant for run in every_run(self.memory)}
@@ -582,6 +616,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     def change_limit(self, name: str, slots: int | None, by_code: bool) -> None:
         before = {row.name: row.slots for row in self.memory.list_limits()}
+        self.starts = {key: at for key, at in self.starts.items() if limit_of(key) != name}
         if by_code and slots is not None:
             # Said once more, it is no change: whether anybody is let out then is free.
             other = slots + 1 if before.get(name) == slots else slots
@@ -662,7 +697,12 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(act)
 
     def fire(
-        self, jobs: tuple[str, ...] | None, wait: timedelta, retire_after: timedelta | None
+        self,
+        *,
+        jobs: tuple[str, ...] | None,
+        wait: timedelta,
+        retire_after: timedelta | None,
+        looks_short: bool,
     ) -> None:
         self.clock.advance(wait)
         seen_after = None if retire_after is None else self.now - retire_after
@@ -681,7 +721,8 @@ class StoresAgree(RuleBasedStateMachine):
                 seen_after=seen_after,
             )
 
-        self.runs += [run.id for run in self.both(act).runs]
+        with looking(short=looks_short):
+            self.runs += [run.id for run in self.both(act).runs]
 
     # ------------------------------------------------------------ what must be so
 
@@ -702,7 +743,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     def keys(self) -> list[str]:
         own = [one_at_a_time(row.id) for row in self.memory.list_schedules()]
-        return [JOB_KEY, QUEUE_KEY, *ACCOUNTS, *own]
+        return [JOB_KEY, QUEUE_KEY, *ACCOUNTS, RATE, *own]
 
     @invariant()
     def slots_belong_to_those_who_may_have_them(self) -> None:
@@ -718,7 +759,16 @@ class StoresAgree(RuleBasedStateMachine):
                 assert len(held_by) <= 1, (key, held_by)
         for run in runs.values():
             if run.status is RunStatus.RUNNING:
-                assert all(run.id in holders[key] for key in run.limit_keys), run
+                assert all(run.id in holders[key] for key in slots_in(run.limit_keys)), run
+
+    @invariant()
+    def whoever_waits_for_a_rate_has_a_turn(self) -> None:
+        blocked = [run for run in self.in_phases(Phase.BLOCKED) if is_rate(run.blocked_on or "")]
+        turns = self.both(lambda store: [store.find_turn(run.id) for run in blocked])
+        slots_by_limit = {row.name: row.in_force for row in self.sql.list_limits()}
+        for run, turn in zip(blocked, turns, strict=True):
+            # Where nothing is limited any more, the next look lets them out.
+            assert turn is not None or not slots_by_limit[limit_of(run.blocked_on or "")], run
 
     @invariant()
     def runs_only_move_on(self) -> None:
@@ -777,14 +827,14 @@ def story_of(store: Store, run_id: RunId) -> Story | None:
 
 @contextmanager
 def looking(*, short: bool) -> Iterator[None]:
-    """Let claims look at the head of their index only, and then go by queue and job."""
-    before = claim_operation.LOOK, claim_operation.LOOK_MIN
-    if short:
-        claim_operation.LOOK, claim_operation.LOOK_MIN = 1, 1  # type: ignore[misc]
-    try:
+    """Let claims and ticks look at the head of their index only, and then go by queue and job."""
+    with pytest.MonkeyPatch.context() as patch:
+        for operation in (claim_operation, schedules_operation) if short else ():
+            patch.setattr(operation, "LOOK", 1)
+            patch.setattr(operation, "LOOK_MIN", 1)
+        # A tick asks for all there is: its look would be as long.
+        patch.setattr(schedules_operation, "LOOK", 0 if short else schedules_operation.LOOK)
         yield
-    finally:
-        claim_operation.LOOK, claim_operation.LOOK_MIN = before  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------- the stores
@@ -809,8 +859,8 @@ def empty_postgres(url: str) -> None:
                 connection.execute(f"DELETE FROM {name}".encode())
 
 
-EMPTY: Final = {"sqlite": empty_sqlite, "postgres": empty_postgres}
-EXAMPLES: Final = {"sqlite": 60, "postgres": 25}
+EMPTY: Final = {"sqlite": empty_sqlite, "postgres": empty_postgres, "mariadb": mariadb.empty}
+EXAMPLES: Final = {"sqlite": 60, "postgres": 25, "mariadb": 8}
 """What takes less than half a minute."""
 
 KINDS: Final = [

@@ -35,6 +35,7 @@ from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.tick import keys_wanted, plan_tick
 from tickwork._domain.transitions import Transition, reap, settle
 from tickwork.stores import Store, open_store
+from tickwork.stores._sql.rows import micros
 from tickwork.stores.contract import Expired, Held, Wanted
 
 SLOTS_BY_LIMIT: Final = {
@@ -43,6 +44,8 @@ SLOTS_BY_LIMIT: Final = {
     "queue:mail": 24,
     "job:both": 12,
     "account:both": 2,
+    "job/second:call": 300,
+    "account/500ms:call": 40,
 }
 CHANGING: Final = "job:resize"
 UNIQUE_KEYS: Final = 40
@@ -89,6 +92,10 @@ def numbered_run(number: int, *, now: datetime) -> NewRun:
         job, queue, keys = "mail", "mail", ("queue:mail",)
     elif kind == 4:
         job, queue, keys = "both", "mail", ("job:both", "queue:mail", f"account:both={value % 12}")
+    elif kind == 5:
+        job, keys = "call", ("job/second:call",)
+    elif kind == 6:
+        job, keys = "call", (f"account/500ms:call={value % 5}", "job/second:call", "queue:mail")
     if is_slow(number):
         job, queue, keys = "slow", "default", ()
     delay = MILLISECOND * (value % 2500) if value % 4 == 0 else MILLISECOND * 0
@@ -263,6 +270,7 @@ class StoreWorker:
                     started,
                     moment.stamp_of(claim.lease_until),
                     " ".join(claim.limit_keys),
+                    micros(moment.now),
                 )
                 for claim in claims
             )
@@ -278,7 +286,7 @@ class StoreWorker:
         if dice < 0.2:
             return Wanted(BATCH, jobs=("plain", "slow", "charge", "ticked"))
         if dice < 0.3:
-            return Wanted(BATCH, is_ahead=True)
+            return Wanted(0, ahead=BATCH)
         return Wanted(self.random.randint(1, BATCH))
 
     def work(self, claims: list[Claim], tag: str) -> None:
@@ -348,7 +356,7 @@ class StoreWorker:
     # ------------------------------------------------------------ besides
 
     def look_after(self) -> None:
-        """Stage, tick, reap and sweep, each process at times of its own."""
+        """Stage, tick, reap, sweep and take turns, each process at times of its own."""
         if time.monotonic() < self.upkeep_at:
             return
         self.upkeep_at = time.monotonic() + self.random.uniform(0.1, 0.3)
@@ -375,6 +383,7 @@ class StoreWorker:
         taken_back = self.store.reap(now=now, limit=100, verdict=verdict)
         self.log.write(*(("reaped", *_attempt(step), _word(step)) for step in taken_back))
         self.store.sweep(now=now, limit=100)
+        self.store.take_turns(now=self.store.database_time(), limit=100)
 
     def add_uniques(self) -> None:
         """Add runs whose unique keys others want, too."""

@@ -35,6 +35,8 @@ from contract.builders import (
     the_run,
     tick,
 )
+from scenarios.conftest import KINDS
+from servers import mariadb
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Misfire, Overlap
 from tickwork._domain.limits import UniqueKey, one_at_a_time
@@ -408,6 +410,12 @@ def dump(url: str) -> Dump:
                 name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
                 for (name,) in found.fetchall()
             }
+    if url.startswith("mysql:"):
+        with mariadb.connect(url) as connection:
+            return {
+                name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
+                for name in mariadb.tables_of(connection)
+            }
     with psycopg.connect(url) as server:
         tables = server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         return {
@@ -441,7 +449,7 @@ class Databases:
             self._server.drop_database(name)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
+@pytest.fixture(params=KINDS)
 def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
     made = Databases(request, request.param)
     yield made

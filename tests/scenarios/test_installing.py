@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from scenarios.conftest import SERVERS
 from tickwork.stores import open_store
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
 
@@ -43,8 +44,12 @@ def test_sqlite_is_installed_once(tmp_path):
     check_installed(url)
 
 
-@pytest.mark.servers("postgres")
-def test_postgresql_is_installed_once(postgres_url):
-    install_by_ten_processes(postgres_url)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.servers(kind)) for kind in SERVERS]
+)
+def test_a_server_is_installed_once(kind, request):
+    url = request.getfixturevalue(f"{kind}_url")
 
-    check_installed(postgres_url)
+    install_by_ten_processes(url)
+
+    check_installed(url)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -26,6 +26,7 @@ from contract.builders import (
     the_run,
     tick,
 )
+from servers.mariadb import MariaDBServer
 from servers.postgres import PostgresServer
 from servers.private import HOST
 from servers.proxy import TcpProxy
@@ -35,17 +36,57 @@ from tickwork._domain.outcome import Failed, Outcome, Snoozed, Succeeded
 from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
-from tickwork.errors import StoreUnavailable
+from tickwork.errors import OutcomeUnknown, StoreUnavailable
+from tickwork.stores._sql.serving import ServerStore
 from tickwork.stores.contract import Canceling, Enqueued, Store, Wanted
-from tickwork.stores.postgres import connection
+from tickwork.stores.mysql import connection as mysql_connection
+from tickwork.stores.mysql.store import MysqlStore
+from tickwork.stores.postgres import connection as postgres_connection
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.testing import ManualClock
 
 T = TypeVar("T")
 
 KEY = "job:send_email"
-COMMIT = b"\x00COMMIT\x00"  # the statement, rather than READ COMMITTED
 PATIENCE_SECONDS = 60.0
+
+
+class Kind(NamedTuple):
+    """A kind of server, and how its COMMIT is seen on the wire."""
+
+    name: str
+    server: type[PostgresServer] | type[MariaDBServer]
+    store: type[PostgresStore] | type[MysqlStore]
+    commit: Callable[[bytes], bool]
+    committed: Callable[[bytes], bool]
+
+
+def is_last_ok(answer: bytes) -> bool:
+    """Whether this ends with a packet that says "done", and that no more will follow."""
+    last = answer[-11:]
+    return last[:3] == b"\x07\x00\x00" and last[4] == 0 and not last[7] & 0x08
+
+
+KINDS = [
+    pytest.param(kind, id=kind.name, marks=pytest.mark.servers(kind.name))
+    for kind in (
+        # The statement, rather than READ COMMITTED.
+        Kind(
+            "postgres",
+            PostgresServer,
+            PostgresStore,
+            lambda sent: b"\x00COMMIT\x00" in sent,
+            lambda answer: b"COMMIT\x00" in answer,
+        ),
+        Kind(
+            "mariadb",
+            MariaDBServer,
+            MysqlStore,
+            lambda sent: sent.endswith(b"COMMIT"),
+            is_last_ok,
+        ),
+    )
+]
 
 
 def insist(act: Callable[[bool], T]) -> T:
@@ -69,7 +110,7 @@ def insist(act: Callable[[bool], T]) -> T:
 class Stream:
     """Threads that add, claim and record while somebody harms the server."""
 
-    store: PostgresStore
+    store: ServerStore[Any]
     added: list[RunId] = field(default_factory=list)
     handled: Counter[RunId] = field(default_factory=Counter)
     lost: list[RunId] = field(default_factory=list)
@@ -93,7 +134,7 @@ class Stream:
             self.errors.append(error)
             raise
 
-    def counted(self) -> connection.PostgresConnection:
+    def counted(self) -> Any:
         self.connected += 1
         return self.connect()
 
@@ -145,14 +186,14 @@ class Stream:
         assert self.errors == []
 
 
-@pytest.mark.servers("postgres")
+@pytest.mark.parametrize("kind", KINDS)
 class TestAServerThatStops:
     """The store revives by itself; whoever repeats what failed has it once."""
 
     @pytest.mark.parametrize("way", ["fast", "immediate", "crash"])
-    def test_mid_stream(self, way):
-        with PostgresServer(fsync=False) as server:
-            store = PostgresStore(server.url(server.create_database()))
+    def test_mid_stream(self, kind, way):
+        with kind.server(fsync=False) as server:
+            store = kind.store(server.url(server.create_database()))
             store.install()
             stream = Stream(store)
             for _ in range(3):
@@ -175,9 +216,9 @@ class TestAServerThatStops:
             assert stream.handled == expected
             store.close()
 
-    def test_that_is_down_is_said_to_be(self):
-        with PostgresServer(fsync=False) as server:
-            store = PostgresStore(server.url(server.create_database()))
+    def test_that_is_down_is_said_to_be(self, kind):
+        with kind.server(fsync=False) as server:
+            store = kind.store(server.url(server.create_database()))
             store.install()
             server.stop()
 
@@ -193,55 +234,70 @@ class TestAServerThatStops:
 # ---------------------------------------------------------------- answers that get lost
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
 @pytest.fixture
-def proxy(postgres_server: PostgresServer) -> Iterator[TcpProxy]:
-    with TcpProxy(HOST, postgres_server.port) as made:
+def server(kind: Kind, request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(f"{kind.name}_server")
+
+
+@pytest.fixture
+def proxy(server: Any) -> Iterator[TcpProxy]:
+    with TcpProxy(HOST, server.port) as made:
         yield made
 
 
 @pytest.fixture
-def database(postgres_server: PostgresServer) -> Iterator[str]:
-    name = postgres_server.create_database()
+def database(server: Any) -> Iterator[str]:
+    name = server.create_database()
     yield name
-    postgres_server.drop_database(name)
+    server.drop_database(name)
 
 
 @pytest.fixture
-def store(postgres_server: PostgresServer, database: str, proxy: TcpProxy) -> Iterator[Store]:
-    made = PostgresStore(postgres_server.url(database, port=proxy.port))
+def store(kind: Kind, server: Any, database: str, proxy: TcpProxy) -> Iterator[Store]:
+    made = kind.store(server.url(database, port=proxy.port))
     made.install()
     yield made
     made.close()
 
 
-def losing(proxy: TcpProxy, act: Callable[[], object]) -> None:
-    """Do it, and lose the answer to its COMMIT."""
-    sprung = proxy.cut_after(COMMIT, answer=b"COMMIT\x00")
-    with pytest.raises(StoreUnavailable):
-        act()
-    assert sprung.wait(10)
+@pytest.fixture
+def losing(kind: Kind, proxy: TcpProxy) -> Callable[[Callable[[], object]], None]:
+    """Does something, and loses the answer to its COMMIT."""
+
+    def lose(act: Callable[[], object]) -> None:
+        sprung = proxy.cut_after(kind.commit, answer=kind.committed)
+        with pytest.raises(OutcomeUnknown):
+            act()
+        assert sprung.wait(10)
+
+    return lose
 
 
 class TestALostAnswer:
     """COMMIT was carried out, and nobody heard of it."""
 
-    def test_to_an_enqueue(self, store, proxy):
+    def test_to_an_enqueue(self, store, losing):
         for _ in range(5):
             batch = [a_run(), a_run(unique=UniqueKey(f"key {len(all_runs(store))}", None))]
             before = ids(all_runs(store))
 
-            losing(proxy, partial(store.enqueue, batch))
+            losing(partial(store.enqueue, batch))
             answers = store.enqueue(batch, is_repeat=True)
 
             assert answers == [Enqueued(run.id, is_new=False) for run in batch]
             assert ids(all_runs(store)) == [*before, *ids(batch)]
 
-    def test_to_a_claim(self, store, proxy):
+    def test_to_a_claim(self, store, losing):
         store.set_limits({KEY: 1})
         add(store, *(a_run(limit_keys=(KEY,)) for _ in range(2)), a_run())
 
         losing(
-            proxy,
             lambda: store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE),
         )
 
@@ -251,7 +307,7 @@ class TestALostAnswer:
         assert store.record([settled(claim) for claim in claims]) == []
         assert {run.token for run in all_runs(store)} == {0, 1}
 
-    def test_to_a_record(self, store, proxy):
+    def test_to_a_record(self, store, losing):
         store.set_limits({KEY: 2})
         add(store, *(a_run(attempts_max=3, limit_keys=(KEY,)) for _ in range(4)))
         add(store, *(a_run(attempts_max=3) for _ in range(3)))
@@ -265,7 +321,7 @@ class TestALostAnswer:
         ]
         steps = [settled(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
 
-        losing(proxy, lambda: store.record(steps))
+        losing(lambda: store.record(steps))
         before = [store.story(run.id) for run in all_runs(store)], store.list_jobs()
 
         assert store.record(steps, is_repeat=True) == []
@@ -273,19 +329,19 @@ class TestALostAnswer:
         assert store.list_jobs()[0].failures == 1
         assert store.count_runs().by_phase[Phase.READY] == 2, "those who waited are let out"
 
-    def test_to_a_tick(self, store, proxy):
+    def test_to_a_tick(self, store, losing):
         clock = ManualClock(NOON)
         added(store)
 
-        losing(proxy, lambda: tick(store, clock))
+        losing(lambda: tick(store, clock))
 
         assert tick(store, clock).runs == []
         assert len(all_runs(store)) == 1
 
-    def test_to_a_cancel(self, store, proxy):
+    def test_to_a_cancel(self, store, losing):
         add(store, run := a_run())
 
-        losing(proxy, lambda: store.cancel(run.id, now=NOON))
+        losing(lambda: store.cancel(run.id, now=NOON))
 
         assert store.cancel(run.id, now=NOON) is Canceling.FINISHED
         assert the_run(store, run).status is RunStatus.CANCELED
@@ -326,10 +382,11 @@ class TestALostConnection:
 class TestAStalledConnection:
     """A server that does not answer does not hold us for ever."""
 
-    def test_the_deadline_fires(self, postgres_server, database, proxy, monkeypatch):
-        monkeypatch.setattr(connection, "_ANSWER_GRACE", timedelta(seconds=0.5))
-        store = PostgresStore(
-            postgres_server.url(database, port=proxy.port), statement_timeout=timedelta(seconds=1)
+    def test_the_deadline_fires(self, kind, server, database, proxy, monkeypatch):
+        for module in (postgres_connection, mysql_connection):
+            monkeypatch.setattr(module, "_ANSWER_GRACE", timedelta(seconds=0.5))
+        store = kind.store(
+            server.url(database, port=proxy.port), statement_timeout=timedelta(seconds=1)
         )
         store.install()
         run = a_run()

@@ -35,7 +35,13 @@ from scenarios.store_worker import (
 )
 from tickwork._domain.identity import RunId, ScheduleId
 from tickwork._domain.job import Misfire, Overlap, ScheduleRow, ScheduleSpec
-from tickwork._domain.limits import is_kept_between_attempts, limit_of, one_at_a_time
+from tickwork._domain.limits import (
+    is_kept_between_attempts,
+    limit_of,
+    one_at_a_time,
+    slots_in,
+)
+from tickwork._domain.rates import is_rate, window_of
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores import Store, open_store
@@ -50,6 +56,8 @@ SECONDS_MAX = 105.0
 
 TESTS_FOLDER = Path(__file__).parent.parent
 FOREVER = 1 << 62
+MICROSECOND = timedelta(microseconds=1)
+RATES = ["account/500ms:call=0", "job/second:call"]
 
 
 # ---------------------------------------------------------------- the processes
@@ -224,6 +232,7 @@ class Attempt:
     word: str = ""  # what it was to be recorded as
     verdict: str = ""  # whether that landed
     killed: int = FOREVER
+    at: int = 0  # the time of the database for which it was asked
 
     @property
     def valid_until(self) -> int:
@@ -265,9 +274,10 @@ class Story:
 
     def take_in(self, serial: int, word: str, *rest: str) -> None:
         match word, rest:
-            case "start", (run, token, begun, start, lease, keys):
+            case "start", (run, token, begun, start, lease, keys, at):
                 attempt = Attempt(
-                    run, int(token), serial, int(begun), int(start), int(lease), keys.split()
+                    *(run, int(token), serial, int(begun), int(start), int(lease), keys.split()),
+                    at=int(at),
                 )
                 assert (run, attempt.token) not in self.attempts, f"claimed twice: {attempt}"
                 self.attempts[run, attempt.token] = attempt
@@ -311,6 +321,7 @@ def problems(story: Story, tables: Tables) -> list[str]:
         *_finished_wrongly(story, tables),
         *_overlapping(story),
         *_over_limits(story),
+        *_over_rates(story),
         *_not_unique(story),
         *_fired_wrongly(tables),
     ]
@@ -376,7 +387,7 @@ def _over_limits(story: Story) -> Iterator[str]:
     for attempt in story.attempts.values():
         # One that came to write down its start after its lease says nothing about others.
         if attempt.valid_until > attempt.start:
-            for key in attempt.keys:
+            for key in slots_in(attempt.keys):
                 by_key[key].append(attempt)
     for key, attempts in by_key.items():
         starts = sorted(attempt.start for attempt in attempts)
@@ -392,6 +403,20 @@ def _over_limits(story: Story) -> Iterator[str]:
             )
             if running > allowed:
                 yield f"{key}: {running} at once, and {allowed} are allowed ({attempt})"
+
+
+def _over_rates(story: Story) -> Iterator[str]:
+    """More starts than there may be, in any stretch of the window's length."""
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for attempt in story.attempts.values():
+        for key in filter(is_rate, attempt.keys):
+            by_key[key].append(attempt.at)
+    for key, starts in by_key.items():
+        starts.sort()
+        allowed, window = SLOTS_BY_LIMIT[limit_of(key)], window_of(key) // MICROSECOND
+        for first, after in zip(starts, starts[allowed:], strict=False):
+            if after - first < window:
+                yield f"{key}: {allowed + 1} starts within {after - first} us"
 
 
 def _slots_during(changes: Iterable[Change], name: str, begun: int, at: int) -> int:
@@ -461,10 +486,10 @@ def unfair(story: Story, crew: Crew) -> list[str]:
 
 # ---------------------------------------------------------------- the tests
 
-RUNS_BY_KIND = {"sqlite": 20_000, "postgres": 20_000}
+RUNS_BY_KIND = {"sqlite": 20_000, "postgres": 20_000, "mariadb": 3_000}
 """What two cores get done in less than half a minute; the long variant does more."""
 
-SERVERS = {"postgres"}
+SERVERS = {"postgres", "mariadb"}
 KINDS = [
     pytest.param(kind, marks=[pytest.mark.servers(kind)] if kind in SERVERS else [])
     for kind in RUNS_BY_KIND
@@ -504,6 +529,7 @@ class TestManyProcesses:
         assert len(tables.runs) >= runs
         assert any(attempt.verdict == "lost" for attempt in story.attempts.values())
         assert problems(story, tables) == []
+        assert {key for attempt in story.attempts.values() for key in attempt.keys} >= set(RATES)
         assert unfair(story, crew) == []
         assert story.slowest < SLOWEST_MAX_SECONDS
 
@@ -513,6 +539,7 @@ class TestManyProcesses:
 
 def a_start(run: str = "one", token: int = 1, at: int = 0, **said: Any) -> Attempt:
     facts: dict[str, Any] = {"serial": 1, "begun": at, "start": at, "lease": at + 100, "keys": []}
+    facts["at"] = at
     return Attempt(run, token, **facts | {"end": at + 10, "word": "completed"} | said)
 
 
@@ -624,6 +651,15 @@ class TestTheChecker:
         story = a_story(a_start(keys=[CHANGING]), second, changes=changes)
 
         found = problems(story, Tables([an_ended(), an_ended("two")]))
+
+        assert (found == []) is is_well
+
+    @pytest.mark.parametrize(("last_at", "is_well"), [(499_999, False), (500_000, True)])
+    def test_a_rate_is_exceeded(self, last_at, is_well):
+        times = [*range(40), last_at]
+        story = a_story(*(a_start(f"at {at}", at=at, keys=RATES[:1]) for at in times))
+
+        found = problems(story, Tables([an_ended(f"at {at}") for at in times]))
 
         assert (found == []) is is_well
 

@@ -177,6 +177,25 @@ class TestStopped:
         assert (found.crashes, found.attempt) == (0, 1)
         assert [attempt.outcome for attempt in run.attempts()] == ["interrupted"]
 
+    def test_a_signal_that_does_not_wake_the_main_thread_is_heard(self, sqlite_project):
+        # As one that comes just before that thread falls asleep: the system has delivered it, and
+        # Python calls its handler only when the main thread wakes up.
+        project = sqlite_project
+        project.write(
+            "shop",
+            """
+@app.job
+def tell():
+    mark("told")
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+""",
+        )
+        worker = project.work()
+        project.dispatch("tell")
+        project.marked("told")
+
+        assert worker.wait(30) == 0
+
     def test_the_second_signal_ends_it_at_once(self, project):
         project.write("shop", SLEEPERS)
         worker = project.work()

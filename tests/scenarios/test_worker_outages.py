@@ -6,6 +6,7 @@ import time
 import pytest
 
 from scenarios.project import Project, figure, now
+from servers.mariadb import MariaDBServer
 from servers.postgres import PostgresServer
 from tickwork import RunStatus
 
@@ -41,10 +42,19 @@ def check_all(project, worker, runs, back_at):
     assert worker.log.count("Traceback") == 0, worker.log
 
 
-@pytest.mark.servers("postgres")
-def test_a_server_that_is_stopped_for_ten_seconds(tmp_path):
+ON_SERVERS = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=kind.kind, marks=pytest.mark.servers(kind.kind))
+        for kind in (PostgresServer, MariaDBServer)
+    ],
+)
+
+
+@ON_SERVERS
+def test_a_server_that_is_stopped_for_ten_seconds(kind, tmp_path):
     with (
-        PostgresServer(fsync=False) as server,
+        kind(fsync=False) as server,
         Project(tmp_path, server.url(server.create_database())) as project,
     ):
         project.write("shop", STEADY)
@@ -83,10 +93,10 @@ def test_a_write_lock_that_somebody_holds_for_ten_seconds(sqlite_project):
     check_all(project, worker, runs, back_at)
 
 
-@pytest.mark.servers("postgres")
-def test_a_worker_that_is_stopped_while_the_database_is_away_ends_all_the_same(tmp_path):
+@ON_SERVERS
+def test_a_worker_that_is_stopped_while_the_database_is_away_ends_all_the_same(kind, tmp_path):
     with (
-        PostgresServer(fsync=False) as server,
+        kind(fsync=False) as server,
         Project(tmp_path, server.url(server.create_database())) as project,
     ):
         project.write("shop", STEADY)

@@ -138,11 +138,6 @@ def test_an_idle_worker_costs_next_to_nothing(projects):
         assert size < 60
 
 
-def has_begun(run):
-    while run.status is not RunStatus.RUNNING:
-        time.sleep(0.01)
-
-
 class TestEmbedded:
     @pytest.fixture
     def app(self, tmp_path):
@@ -166,15 +161,16 @@ class TestEmbedded:
             assert later.result(20) == 10
 
     def test_stop_returns_at_once(self, app):
-        is_free = threading.Event()
+        has_begun, is_free = threading.Event(), threading.Event()
 
         @app.job
         def waits():
+            has_begun.set()
             is_free.wait(20)
 
         app.start()
         run = waits.dispatch()
-        has_begun(run)
+        assert has_begun.wait(20)
 
         begun = time.monotonic()
         app.stop()
@@ -223,15 +219,16 @@ class TestEmbedded:
         assert [line.message for line in run.log()] == ["here"]
 
     def test_what_was_ended_by_its_drain_is_left_behind_and_counted(self, app):
-        is_free = threading.Event()
+        has_begun, is_free = threading.Event(), threading.Event()
 
         @app.job
         def stubborn():
+            has_begun.set()
             is_free.wait(20)
 
         app.start(drain=0.1)
         run = stubborn.dispatch()
-        has_begun(run)
+        assert has_begun.wait(20)
         app.stop()
 
         assert app.join() == 1

@@ -6,6 +6,7 @@ install    finds the programs of a server, or installs Debian's packages
 private    what every private server can do: start, stop, crash, restart
 postgres   PostgresServer
 mariadb    MariaDBServer
+pgbouncer  PgBouncer: a pooler in front of a PostgreSQL
 given      a server that TICKWORK_TEST_URL names instead
 proxy      TcpProxy: cuts, stalls, delays, and loses the answer to a commit
 """

@@ -1,11 +1,13 @@
 """Finds the programs of a database server, or installs Debian's packages when it may."""
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -54,6 +56,14 @@ def version_of(program: Path, *, pattern: str) -> tuple[int, ...] | None:
         return None
     match = re.search(pattern, answer.stdout)
     return tuple(map(int, match[1].split("."))) if match and answer.returncode == 0 else None
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait for whoever else installs: the tests may run in several processes."""
+    with (Path(tempfile.gettempdir()) / "tickwork-tests-install.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def may_install() -> bool:

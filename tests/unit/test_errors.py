@@ -44,6 +44,7 @@ EXAMPLES = [
     errors.SchemaTooNew(known=3, compatible_from=5),
     errors.RunError(RUN, "What."),
     errors.RunNotFound(RUN),
+    errors.AmbiguousRun("019c", candidates=[RUN]),
     errors.NotCommitted(RUN),
     errors.AlreadyClaimed(RUN, status="running"),
     errors.InvalidTransition(RUN, source="completed", target="canceled"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from tickwork._client.hops import Hops
 from tickwork._client.locks import TTL_DEFAULT, Lock
 from tickwork._define.options import Length
+from tickwork._domain.rates import Turn
 from tickwork._domain.run import Run
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.durations import as_duration
@@ -26,8 +27,10 @@ from tickwork.stores.contract import Attempt, LogLine, Pause, Pruned
 
 if TYPE_CHECKING:
     from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
+    from tickwork._client.explaining import Explanation
     from tickwork._client.jobs import Draft, Job, OpenDraft
     from tickwork._client.runs import RunHandle, Runs
+    from tickwork._domain.health import Check
     from tickwork.app import Tickwork
 
 P = ParamSpec("P")
@@ -71,6 +74,10 @@ class AsyncRun:
     async def log(self) -> list[LogLine]:
         """As :meth:`RunHandle.log`."""
         return await hop(self._hops, self._run.log)
+
+    async def turn(self) -> Turn | None:
+        """As :meth:`RunHandle.turn`."""
+        return await hop(self._hops, self._run.turn)
 
     async def at(self, when: When) -> "RunHandle":
         """As :meth:`RunHandle.at`."""
@@ -237,17 +244,43 @@ class AsyncApp:
         """As :meth:`Tickwork.pauses`."""
         return await hop(self._hops, self._app.pauses)
 
+    async def schema_version(self) -> int:
+        """As :meth:`Tickwork.schema_version`."""
+        return await hop(self._hops, self._app.schema_version)
+
+    async def cancel_orphans(self, days: float = 30) -> int:
+        """As :meth:`Tickwork.cancel_orphans`."""
+        return await hop(self._hops, self._app.cancel_orphans, days)
+
     async def install(self) -> int:
         """As :meth:`Tickwork.install`."""
         return await hop(self._hops, self._app.install)
 
-    async def prune(self, days: float = 30, *, batch: int = 1_000) -> Pruned:
+    async def prune(
+        self,
+        days: float = 30,
+        *,
+        batch: int = 1_000,
+        on_batch: Callable[[Pruned], object] | None = None,
+    ) -> Pruned:
         """As :meth:`Tickwork.prune`."""
-        return await hop(self._hops, self._app.prune, days, batch=batch)
+        return await hop(self._hops, self._app.prune, days, batch=batch, on_batch=on_batch)
+
+    async def explain(self, what: str, *, tenant: str = "") -> "Explanation":
+        """As :meth:`Tickwork.explain`."""
+        return await hop(self._hops, self._app.explain, what, tenant=tenant)
+
+    async def examine(self) -> "list[Check]":
+        """As :meth:`Tickwork.examine`."""
+        return await hop(self._hops, self._app.examine)
 
     async def status(self) -> dict[str, Any]:
         """As :meth:`Tickwork.status`."""
         return await hop(self._hops, self._app.status)
+
+    async def unlock(self, name: str) -> bool:
+        """As :meth:`Tickwork.unlock`."""
+        return await hop(self._hops, self._app.unlock, name)
 
     def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractAsyncContextManager[Lock]:
         """As :meth:`Tickwork.lock`: ``async with app.aio.lock("nightly"):``."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
 from tickwork._client.asynchronous import hop
@@ -56,7 +57,7 @@ async def _one(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> RunHandle:
-    enqueuer, now = await _look(door)
+    enqueuer, now = await _look(door, order.connection)
     run = enqueuer.made(definition, order, args, kwargs, now=now)
     return enqueuer.handles(await enqueuer.on_async(order.connection).enqueue([run]), order)[0]
 
@@ -64,11 +65,13 @@ async def _one(
 async def _many(
     door: Door, definition: Definition, order: Order, calls: Iterable[Mapping[str, Any]]
 ) -> list[RunHandle]:
-    enqueuer, now = await _look(door)
+    enqueuer, now = await _look(door, order.connection)
     runs = enqueuer.made_of(definition, order, calls, now=now)
     return enqueuer.handles(await enqueuer.on_async(order.connection).enqueue(runs), order)
 
 
-async def _look(door: Door) -> tuple[Enqueuer, datetime]:
+async def _look(door: Door, connection: object) -> tuple[Enqueuer, datetime]:
     # Now and then the database is asked what time it is, and a loop must not wait for that.
-    return await hop(door.hops, door.look) if door.has_to_ask else door.look()
+    if door.has_to_ask:
+        return await hop(door.hops, partial(door.look, connection))
+    return door.look(connection)

@@ -10,6 +10,7 @@ there, and leaves alone what another one has changed since.
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.rules import from_text
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
-from tickwork.errors import InvalidSchedule
+from tickwork.errors import ArgumentError, DefinitionError, InvalidSchedule
 from tickwork.stores.contract import NewSchedule
 
 SEEN_EVERY: Final = 3600.0
@@ -135,6 +136,22 @@ class Catalog:
         self._stamp()
         self._specs = {name: each.spec for name, each in said.items()}
         self._written = definitions
+
+    def unwritten(self) -> list[Said]:
+        """Schedules that this program defines and that no program has written down yet.
+
+        What cannot be is left out: whoever writes it down is told, and not whoever looks.
+        """
+        definitions = self._registry.definitions()
+        entries = {entry.name: entry for entry in self._registry.schedules()}
+        rows = self._store.get_schedules([("", name) for name in entries])
+        there = {row.spec.name for row in rows}
+        now, found = self._clock.now(), []
+        for name, entry in entries.items():
+            if name not in there:
+                with suppress(DefinitionError, ArgumentError):
+                    found.append(self._said(entry, definitions, None, now=now))
+        return found
 
     def _stamp(self) -> None:
         self._store.stamp_seen(jobs=self._jobs, schedules=self._schedules, now=self._clock.now())

@@ -50,6 +50,7 @@ class JobWordsByName(TypedDict, total=False):
     overlap: Overlap | str
     priority: int
     queue: str
+    rate: str | ByName | Sequence[str | ByName]
     retries: int | ByName
     skip: Hooks
     tags: Texts

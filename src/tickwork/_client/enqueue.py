@@ -10,7 +10,7 @@ from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
 from tickwork._domain.limits import Unique
-from tickwork._domain.run import NewRun
+from tickwork._domain.run import NO_ARGS, NewRun
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import later
 from tickwork._kernel.ids import new_id, new_ids
@@ -103,6 +103,8 @@ class Enqueuer:
     ) -> list[NewRun]:
         """The runs that are ordered."""
         given = list(calls)
+        if order is PLAIN_ORDER and given and not definition.spec.has_keys:
+            return _alike(definition, given, now=now)
         return [
             _new_run(definition, order, RunId(run_id), (), kwargs, now=now)
             for run_id, kwargs in zip(new_ids(now, len(given)), given, strict=True)
@@ -124,6 +126,22 @@ class Enqueuer:
         if order.connection is None:
             return self._inlet.add(runs)
         return self._store.using(order.connection).enqueue(runs)
+
+
+def _alike(
+    definition: Definition, given: Sequence[Mapping[str, Any]], *, now: datetime
+) -> list[NewRun]:
+    """Many runs of which only ids and arguments differ: all of them are made like the first."""
+    ids = new_ids(now, len(given))
+    args_of = definition.args_of
+    first = definition.spec.new_run(RunId(ids[0]), now=now, due_at=now, args=NO_ARGS)
+    place = NewRun._fields.index("args")
+    before, after = first[1:place], first[place + 1 :]
+    make = NewRun._make
+    return [
+        make((run_id, *before, args_of((), kwargs), *after))
+        for run_id, kwargs in zip(ids, given, strict=True)
+    ]
 
 
 def _new_run(

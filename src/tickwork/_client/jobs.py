@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from tickwork._client.enqueue import PLAIN_ORDER
 from tickwork._client.runs import RunHandle
@@ -24,19 +24,30 @@ R = TypeVar("R")
 
 # By what they do, so that type checkers need no driver to know them.
 class PlainConnection(Protocol):
-    """A connection as ``sqlite3`` and psycopg have it."""
+    """A connection as ``sqlite3``, psycopg and SQLAlchemy have it, or a session."""
 
     def commit(self) -> None:
         """Commit what is open."""
         ...
 
 
-class AsyncConnection(Protocol):
+class CommittingConnection(Protocol):
     """A connection whose verbs are awaited, such as psycopg's ``AsyncConnection``."""
 
     def commit(self) -> Coroutine[Any, Any, object]:
         """Commit what is open."""
         ...
+
+
+class ReloadingConnection(Protocol):
+    """asyncpg's connection, which leaves committing to its transactions."""
+
+    def reload_schema_state(self) -> Coroutine[Any, Any, object]:
+        """Forget what is known of types."""
+        ...
+
+
+AsyncConnection: TypeAlias = CommittingConnection | ReloadingConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +89,11 @@ class Draft(OrderWords, Generic[P]):
             PayloadError: They cannot be stored.
             WrongConnection: ``using`` was given one that leads elsewhere.
         """
-        return self._door.enqueuer.one(self._job(), self._order, args, kwargs)
+        return self._enqueuer.one(self._job(), self._order, args, kwargs)
 
     def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
         """Add a run for each of these sets of arguments, in one transaction."""
-        return self._door.enqueuer.many(self._job(), self._order, mappings(calls))
+        return self._enqueuer.many(self._job(), self._order, mappings(calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +126,13 @@ class OpenDraft(OrderWords):
 
     def dispatch(self, job: "str | Job[..., Any]", /, *args: Any, **kwargs: Any) -> RunHandle:
         """Add a run of this job: its name, the path of its handler, or itself."""
-        return self._door.enqueuer.one(self._named(job), self._order, args, kwargs)
+        return self._enqueuer.one(self._named(job), self._order, args, kwargs)
 
     def dispatch_many(
         self, job: "str | Job[..., Any]", /, calls: Iterable[Mapping[str, Any]]
     ) -> list[RunHandle]:
         """Add a run of this job for each of these sets of arguments, in one transaction."""
-        return self._door.enqueuer.many(self._named(job), self._order, mappings(calls))
+        return self._enqueuer.many(self._named(job), self._order, mappings(calls))
 
     def _named(self, job: object) -> Definition:
         return definition_of(self._door, job)

@@ -1,6 +1,6 @@
 """A run, for whoever dispatched it: look at it, move it, cancel it, wait for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait as wait_for
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +10,7 @@ from tickwork._client.hops import Hops
 from tickwork._client.waiting import Waits
 from tickwork._define.options import Length
 from tickwork._domain.identity import RunId
+from tickwork._domain.rates import Turn
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.clock import Clock
@@ -25,12 +26,15 @@ from tickwork.errors import (
     RunNotFound,
     WaitTimeout,
 )
-from tickwork.stores.contract import Attempt, Canceling, LogLine, RunFilter, Store
+from tickwork.stores.contract import Attempt, Canceling, LogLine, Page, RunFilter, Store
 
 if TYPE_CHECKING:
     from tickwork._client.asynchronous import AsyncRun
 
 EVERYTHING: Final = RunFilter()
+PAGE: Final = 500
+MANY_MAX: Final = 100_000
+"""Runs that are chosen at a time by what they have in common."""
 
 
 class Runs:
@@ -64,12 +68,26 @@ class Runs:
         """Runs, unfinished and finished, the newest first."""
         return self._store.list_runs(where, limit=limit).runs
 
+    def page(
+        self, where: RunFilter = EVERYTHING, *, cursor: str | None = None, limit: int = 100
+    ) -> Page:
+        """The same, one page at a time: ``cursor`` is that of the page before."""
+        return self._store.list_runs(where, cursor=cursor, limit=limit)
+
+    def several(self, run_ids: Sequence[RunId]) -> list[Run]:
+        """Runs by id, in no particular order; what is unknown is left out."""
+        return self._store.get_runs(run_ids)
+
     def story(self, run_id: RunId) -> tuple[list[Attempt], list[LogLine]]:
         """Its finished attempts and its log."""
         found = self._store.story(run_id)
         if found is None:
             raise RunNotFound(run_id)
         return found.attempts, found.log
+
+    def turn(self, run_id: RunId) -> Turn | None:
+        """Where it stands, when it waits for its turn under a rate."""
+        return self._store.find_turn(run_id)
 
     def cancel(self, run_id: RunId, *, reason: str = "") -> bool:
         """Cancel it, or ask its worker to; False when it had ended before."""
@@ -121,6 +139,50 @@ class Runs:
         )
         self._inlet.add([again])
         return self.handle(again.id)
+
+    # ------------------------------------------------------------ many
+
+    def matching(self, where: RunFilter, *, limit: int = MANY_MAX) -> list[RunId]:
+        """The ids of all runs that fit, the oldest first; of more than so many, the newest."""
+        found: list[RunId] = []
+        for run in self._each(where):
+            found.append(run.id)
+            if len(found) >= limit:
+                break
+        return found[::-1]
+
+    def retried(self, where: RunFilter) -> set[RunId]:
+        """The runs of this job, queue and tenant that were run again, by whatever they are now."""
+        again = RunFilter(tenant=where.tenant, job=where.job, queue=where.queue, is_retry=True)
+        return {run.retry_of for run in self._each(again) if run.retry_of is not None}
+
+    def retry_many(self, where: RunFilter) -> "list[RunHandle]":
+        """Run all that fit, and have finished, again. Whoever asks twice gets none twice.
+
+        >>> from tickwork import RunStatus, Tickwork
+        >>> from tickwork.stores.contract import RunFilter
+        >>> app = Tickwork("memory://")
+        >>> @app.job
+        ... def fails() -> None:
+        ...     raise ValueError("no")
+        >>> runs, made = [fails.dispatch() for _ in range(2)], app.run()
+        >>> failed = RunFilter(job="fails", statuses=frozenset({RunStatus.FAILED_PERMANENT}))
+        >>> len(app.runs.retry_many(failed)), len(app.runs.retry_many(failed))
+        (2, 0)
+        """
+        chosen = self.matching(where)
+        before = self.retried(where) if chosen else set[RunId]()
+        return [self.retry(run_id) for run_id in chosen if run_id not in before]
+
+    def _each(self, where: RunFilter) -> Iterator[Run]:
+        cursor: str | None = None
+        # It ends with the last page.
+        while True:
+            page = self._store.list_runs(where, cursor=cursor, limit=PAGE)
+            yield from page.runs
+            cursor = page.cursor
+            if cursor is None:
+                return
 
     # ------------------------------------------------------------ waiting
 
@@ -226,6 +288,13 @@ class RunHandle:
     def log(self) -> list[LogLine]:
         """What its handler logged."""
         return self._seen().story(self.id)[1]
+
+    def turn(self) -> Turn | None:
+        """Where it stands when a rate keeps it waiting, and when its turn comes; or None.
+
+        Not before that: whoever has a better priority comes first.
+        """
+        return self._seen().turn(self.id)
 
     def at(self, when: When) -> "RunHandle":
         """Change when it is due; a time in the past is due at once.

@@ -30,13 +30,17 @@ class Door(Protocol):
         """Adds runs. Whoever asks first waits until the database is open."""
         ...
 
+    def enqueuer_beside(self, connection: object) -> Enqueuer:
+        """The same for runs in a transaction of this connection, on which nobody may wait."""
+        ...
+
     @property
     def has_to_ask(self) -> bool:
         """Whether :meth:`look` would wait for the database."""
         ...
 
-    def look(self) -> tuple[Enqueuer, datetime]:
-        """Who adds runs, and what time it is for the database."""
+    def look(self, connection: object) -> tuple[Enqueuer, datetime]:
+        """Who adds runs beside this connection, and what time it is for the database."""
         ...
 
     def define(self, name: str) -> Definition:
@@ -108,6 +112,12 @@ class OrderWords:
     def args(self, **args: Any) -> Self:
         """With these arguments; those of dispatch() override them key by key."""
         return self._with(args={**self._order.args, **args})
+
+    @property
+    def _enqueuer(self) -> Enqueuer:
+        connection = self._order.connection
+        door = self._door
+        return door.enqueuer if connection is None else door.enqueuer_beside(connection)
 
     @property
     def _hops(self) -> Hops:

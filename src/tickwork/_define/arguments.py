@@ -84,6 +84,8 @@ class Parameters:
         Raises:
             ArgumentError: One is missing, or there is one that the handler does not take.
         """
+        if given.keys() == self.required:
+            return
         if not (self.takes_any or self.known.issuperset(given)):
             unknown = given.keys() - self.known
             raise self._wrong(job, f"it takes no argument {min(unknown)!r}.")
@@ -157,7 +159,9 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
 
 def encoded(given: Mapping[str, Any], *, size_max: int) -> str:
     """Arguments as they are stored."""
-    return encode(dict(given), size_max=size_max) if given else "{}"
+    if not given:
+        return "{}"
+    return encode(given if type(given) is dict else dict(given), size_max=size_max)
 
 
 def masked_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:

@@ -120,6 +120,15 @@ class RunContext:
         return self._claim.attempt
 
     @property
+    def token(self) -> int:
+        """The number of the claim under which it is made: it grows with every claim of the run.
+
+        Hand it to whatever you write to: a write with a lower token than the last one comes
+        from an attempt that was taken over.
+        """
+        return self._claim.token
+
+    @property
     def attempts_max(self) -> int:
         """How many attempts the run has."""
         return self._claim.attempts_max

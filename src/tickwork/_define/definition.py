@@ -69,7 +69,7 @@ class Definition:
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    is_simple: bool = False  # a plain function, and nothing around it
+    is_simple: bool = False  # a function, and nothing around it
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from tickwork._domain.job import EngineKind, JobSpec, Misfire, Overlap
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.names import checked_name
+from tickwork._domain.rates import as_window
 from tickwork._domain.retry import NO_RETRY, Exponential, Fixed, Jitter, RetryPolicy
 from tickwork._domain.run import CRASHES_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._kernel.durations import as_duration
@@ -150,10 +151,34 @@ class JobWords(ScheduleWords):
         """
         parts = _texts("per", per)
         if slots == 0 and type(slots) is int:
-            kept = tuple(limit for limit in self._options.limits if limit.per != parts)
+            kept = tuple(
+                limit
+                for limit in self._options.limits
+                if limit.per != parts or limit.window is not None
+            )
             return self._said("concurrency", limits=kept)
         limit = Limit(_whole("concurrency", slots), parts)
         return self._said("concurrency", limits=(*self._options.limits, limit))
+
+    def rate(
+        self,
+        count: int | str,
+        *,
+        per: Length | None = None,
+        by: str | Iterable[str] = "job",
+    ) -> Self:
+        """At most so many starts in any such time, across all workers: ``rate(100, per="minute")``.
+
+        ``per`` is ``"second"`` to ``"week"``, or a length of time. ``by`` says whose starts are
+        counted: the job's, the ``"queue"``'s, or those of each value of an argument. Calls add
+        up. ``rate("100/minute")`` says the same in one text.
+        """
+        if isinstance(count, str):
+            count, per = _rate_text(count, per)
+        if per is None:
+            raise InvalidOption("per", per, "it is missing.", fix='Say rate(100, per="minute").')
+        limit = Limit(_whole("rate", count), _texts("by", by), as_window(per))
+        return self._said("rate", limits=(*self._options.limits, limit))
 
     def lease(self, length: Length) -> Self:
         """How long a claim holds when its worker falls silent; heartbeats extend it."""
@@ -273,7 +298,7 @@ WORDS: Final = SCHEDULE_WORDS | {name for name in vars(JobWords) if not name.sta
 # Words that take any number of texts, and words that are said again and again.
 _SEVERAL: Final = frozenset({"tags", "aliases"})
 _REPEATED: Final = frozenset(
-    {"concurrency", "when", "skip", "on_before", "on_success", "on_error", "on_after"}
+    {"concurrency", "rate", "when", "skip", "on_before", "on_success", "on_error", "on_after"}
 )
 
 
@@ -351,6 +376,15 @@ def _whole(option: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidOption(option, value, "it is a whole number.")
     return value
+
+
+def _rate_text(said: str, per: Length | None) -> tuple[int, str]:
+    count, slash, within = said.partition("/")
+    if per is not None or not slash or not count.strip().isdecimal():
+        raise InvalidOption(
+            "rate", said, "as a text it is a whole number, a slash, and a time.", fix="100/minute"
+        )
+    return int(count), within.strip()
 
 
 def _check_key(key: object) -> None:

@@ -43,8 +43,8 @@ class Handler:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it can be called as it is, and answers at once."""
-        return self.kind is None and not (self.is_async or self.takes_run or self.is_verdict)
+        """Whether it can be called as it is."""
+        return self.kind is None and not (self.takes_run or self.is_verdict)
 
     def callable_for(self, construct: Construct) -> Callable[..., Any]:
         """What to call this time."""

@@ -84,7 +84,7 @@ def timing_at(document: Document, path: Path, value: object, symbols: Symbols) -
     with document.noting(path):
         match value:
             case str():
-                timing = _of_text(value.strip(), Chain(symbols))
+                timing = timing_of_text(value.strip(), Chain(symbols))
             case dict() if value.keys() & FREQUENCIES:
                 timing = _of_words(document, path, value, Chain(symbols))
             case dict():
@@ -111,23 +111,25 @@ def check_pattern(document: Document, path: Path, fields: Mapping[str, Any]) -> 
             said_by_dict(fields)
 
 
-def _of_text(text: str, chain: Chain) -> Timing:
+def timing_of_text(text: str, chain: Chain, *, label: str = "run = ") -> Timing:
+    """What a text alone says: a symbol, a cron expression, or a frequency."""
     if text in chain.symbols:
         return chain.symbol(text).said
     if text.startswith("@") or len(text.split()) > 1:
         return chain.cron(text).said
     if text in ALONE:
-        return _called(chain, text, True).said
+        return called(chain, text, True).said
     names = [*chain.symbols, *sorted(WORDS)]
     close = get_close_matches(text, names, n=1)
     if text in WORDS:
-        fix = f"{text!r} needs more than its name: run = {{ {text} = ... }}."
+        fix = f"{text!r} needs more than its name: "
+        fix += f"run = {{ {text} = ... }}." if label else f"{text}(...)."
     elif close:
         fix = f"Did you mean {close[0]!r}?"
     else:
         fix = f"Symbols are {', '.join(chain.symbols)}."
     raise InvalidSchedule(
-        f"run = {shown(text)} is no symbol, no frequency and no cron expression.", fix=fix
+        f"{label}{shown(text)} is no symbol, no frequency and no cron expression.", fix=fix
     )
 
 
@@ -165,7 +167,7 @@ def _of_words(
             continue
         if key in WORDS:
             with document.noting((*path, key)):
-                chain = _called(chain, key, value)
+                chain = called(chain, key, value)
         elif key in PATTERN_FIELDS:
             document.fault(
                 (*path, key),
@@ -180,17 +182,17 @@ def _of_words(
 def _of_bounds(document: Document, path: Path, table: Mapping[str, Any], chain: Chain) -> Chain:
     for key in [key for key in table if key in BOUNDS]:
         with document.noting((*path, key)):
-            chain = _called(chain, key, table[key])
+            chain = called(chain, key, table[key])
     return chain
 
 
-def _called(chain: Chain, word: str, value: Any) -> Chain:
+def called(chain: Chain, word: str, value: Any) -> Chain:
     """A word with its arguments: none, one, several by position, or by name."""
     if word == "every" and isinstance(value, str):
         return chain.every(seconds=parse_duration(value).total_seconds())
     if word in _WINDOWS and isinstance(value, list) and isinstance(next(iter(value), None), list):
         for each in value:
-            chain = _called(chain, word, tuple(each) if isinstance(each, list) else each)
+            chain = called(chain, word, tuple(each) if isinstance(each, list) else each)
         return chain
     call: Callable[..., Chain] = getattr(chain, word)
     args: tuple[Any, ...] = ()

@@ -13,6 +13,7 @@ from tickwork._domain.identity import RunId, ScheduleId
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.limits import Limit, Unique, unique_key
 from tickwork._domain.names import checked_name
+from tickwork._domain.rates import is_rate
 from tickwork._domain.retry import NO_RETRY, RetryPolicy
 from tickwork._domain.run import (
     CRASHES_MAX,
@@ -110,7 +111,9 @@ class JobSpec:
             raise InvalidOption("crashes_max", self.crashes_max, "the first crash is one.")
         names = [limit.name(job=self.name, queue=self.queue) for limit in self.limits]
         if len(set(names)) < len(names):
-            raise InvalidOption("concurrency", names, "the same limit is given twice.")
+            twice = next(name for name in names if names.count(name) > 1)
+            option = "rate" if is_rate(twice) else "concurrency"
+            raise InvalidOption(option, names, "the same limit is given twice.")
 
     @property
     def attempts_max(self) -> int:
@@ -123,6 +126,11 @@ class JobSpec:
             limit.name(job=self.name, queue=queue or self.queue): limit.slots
             for limit in self.limits
         }
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether arguments say more of a run than what it is called with."""
+        return bool(self.limits or self.unique)
 
     def new_run(
         self,
@@ -147,7 +155,7 @@ class JobSpec:
         expires = expires or self.expires
         limit_keys: tuple[str, ...] = ()
         unique = None
-        if self.limits or self.unique:
+        if self.has_keys:
             values = decode(args)
             limit_keys = tuple(
                 limit.key(job=self.name, queue=queue, tenant=tenant, args=values)

@@ -3,7 +3,8 @@
 A limit is a row with a name and a number of slots; a run holds one slot per key. Keys are
 text for people too (``account_id:send_email=42``), and no two different things share one:
 the part before the first ``:`` says per what, then comes the job or queue, and after the
-first ``=`` the value.
+first ``=`` the value. A rate is a limit on starts rather than on runs; its key says in which
+time (``account_id/minute:send_email=42``), and nobody holds a slot of it.
 """
 
 from collections import Counter
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from tickwork._domain.identity import RunId, ScheduleId
+from tickwork._domain.rates import is_rate, window_text
 from tickwork._kernel.codec import encode_canonical
 from tickwork._kernel.durations import later
 from tickwork.errors import InvalidOption
@@ -39,6 +41,7 @@ _WAITING: Final = "waiting:"
 class Limit:
     """At most ``slots`` runs at a time, per job, per queue, or per value of an argument.
 
+    With a ``window`` it is a rate: at most ``slots`` starts in any stretch of that length.
     Limits span tenants, unless ``per`` names the tenant:
 
     >>> Limit(3).key(job="send_email", queue="emails")
@@ -47,28 +50,33 @@ class Limit:
     'account_id:send_email=42'
     >>> Limit(1, per=("tenant", "queue")).key(job="send_email", queue="emails", tenant="acme")
     'tenant+queue:emails="acme"'
+    >>> Limit(100, window=timedelta(minutes=1)).key(job="send_email", queue="emails")
+    'job/minute:send_email'
     """
 
     slots: int
     per: tuple[str, ...] = ("job",)
+    window: timedelta | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.slots <= SLOTS_MAX:
-            raise InvalidOption(
-                "concurrency",
-                self.slots,
-                f"a limit has from 1 to {SLOTS_MAX:,} slots.",
-                fix="concurrency(0) on a job says that there is no limit.",
-            )
+            if self.window is None:
+                option, why = "concurrency", f"a limit has from 1 to {SLOTS_MAX:,} slots."
+                fix = "concurrency(0) on a job says that there is no limit."
+            else:
+                option, why = "rate", f"from 1 to {SLOTS_MAX:,} starts fit into it."
+                fix = "To let nothing start, pause the job: app.pause(job=...)."
+            raise InvalidOption(option, self.slots, why, fix=fix)
+        per = "per" if self.window is None else "by"
         if not self.per or len(set(self.per)) < len(self.per):
-            raise InvalidOption("per", self.per, "it names each part once, and at least one.")
+            raise InvalidOption(per, self.per, "it names each part once, and at least one.")
         for part in self.per:
             if not part.isidentifier():
                 raise InvalidOption(
-                    "per", part, "it is 'job', 'queue', 'tenant', or the name of a parameter."
+                    per, part, "it is 'job', 'queue', 'tenant', or the name of a parameter."
                 )
         if len("+".join(self.per)) > _PER_MAX:
-            raise InvalidOption("per", self.per, f"it has more than {_PER_MAX} characters.")
+            raise InvalidOption(per, self.per, f"it has more than {_PER_MAX} characters.")
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -77,7 +85,8 @@ class Limit:
 
     def name(self, *, job: str, queue: str) -> str:
         """The limit's own name: the row that says how many slots there are."""
-        return f"{'+'.join(self.per)}:{queue if 'queue' in self.per else job}"
+        within = "" if self.window is None else f"/{window_text(self.window)}"
+        return f"{'+'.join(self.per)}{within}:{queue if 'queue' in self.per else job}"
 
     def key(
         self, *, job: str, queue: str, tenant: str = "", args: Mapping[str, Any] | None = None
@@ -111,13 +120,34 @@ def gate_of(key: str) -> int:
 
 
 class Candidate(NamedTuple):
-    """A run that could be claimed now, and the keys of which it needs a slot each.
+    """A run that could be claimed now, and the keys of which it needs a slot, or a start, each.
 
-    A slot that it kept from an earlier attempt is not needed again.
+    See :func:`keys_needed`.
     """
 
     run_id: RunId
     keys: tuple[str, ...] = ()
+
+
+def keys_needed(
+    keys: Iterable[str],
+    *,
+    held: Collection[str] = (),
+    expires_at: datetime | None = None,
+    now: datetime,
+) -> tuple[str, ...]:
+    """Those of a run's keys that stand between it and a claim.
+
+    A slot that it kept from an earlier attempt is not needed again. One that has expired will
+    not start: it is claimed to be skipped, and uses up nobody's rate.
+    """
+    is_past = expires_at is not None and now > expires_at
+    return tuple(key for key in keys if key not in held and not (is_past and is_rate(key)))
+
+
+def slots_in(keys: Iterable[str]) -> tuple[str, ...]:
+    """Those of the keys of which a run holds a slot, rather than making a start."""
+    return tuple(key for key in keys if not is_rate(key))
 
 
 class Grants(NamedTuple):
@@ -136,20 +166,25 @@ def decide_grants(
     *,
     taken: Mapping[str, int],
     slots_by_limit: Mapping[str, int],
+    starts_by_rate: Mapping[str, int] | None = None,
     gates: Collection[int] | None = None,
     limit: int | None = None,
 ) -> Grants:
     """Decide, in claim order, who gets a slot; ``limit`` is how many runs at the most.
 
-    ``taken`` counts the slots of each key, read under the gates that are held. ``gates``
-    names those; None stands for all of them. A run that needs a gate which somebody else
-    holds stays as it is. One that finds a key full is blocked on that key. A limit without
-    a row, or with 0 slots, limits nothing.
+    ``taken`` counts the slots of each key, read under the gates that are held; of keys that
+    are rates, ``starts_by_rate`` says how many may start now. ``gates`` names those that are
+    held; None stands for all of them. A run that needs a gate which somebody else holds stays
+    as it is. One that finds a key full is blocked on that key. A limit without a row, or with
+    0 slots, limits nothing.
     """
     grants = Grants([], {}, [], {})
     used = Counter(taken)
 
     def room(key: str) -> int | None:
+        if is_rate(key):
+            starts = (starts_by_rate or {}).get(key)
+            return None if starts is None else starts - used[key]
         return room_of(key, taken=used, slots_by_limit=slots_by_limit)
 
     others: set[str] = set()
@@ -164,7 +199,7 @@ def decide_grants(
             grants.granted.append(run_id)
         else:
             grants.blocked_on[run_id] = full
-            others.update(keys)
+            others.update(slots_in(keys))  # what is left of a rate is opened at its next turn
     for key in sorted(others):
         if left := room(key):
             grants.room_by_key[key] = left

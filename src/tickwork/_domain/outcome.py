@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from tickwork._kernel.codec import SIZE_MAX, encode
 from tickwork._kernel.durations import as_duration
-from tickwork.errors import Discard, PayloadError, RetryLater, Snooze
+from tickwork.errors import Discard, InvalidDuration, PayloadError, RetryLater, Snooze
 
 ERROR_MAX: Final = 2_000
 """Characters of an error's text that are kept."""
@@ -161,16 +161,23 @@ def outcome_of_result(returned: object, *, size_max: int = SIZE_MAX) -> Succeede
 
 
 def outcome_of_exception(error: BaseException, *, traceback: str = "") -> Failed | Snoozed:
-    """What an exception out of a handler means. Its traceback comes as text."""
-    match error:
-        case Snooze():
-            return Snoozed(error.delay, bounded(error.reason, ERROR_MAX))
-        case RetryLater():
-            return _failed(error, traceback)._replace(retry=True, delay=error.delay)
-        case Discard():
-            return _failed(error, traceback)._replace(retry=False)
-        case _:
-            return _failed(error, traceback)
+    """What an exception out of a handler means. Its traceback comes as text.
+
+    A delay that is no length of time is a mistake of the handler's, and fails as such.
+    """
+    try:
+        match error:
+            case Snooze():
+                return Snoozed(as_duration(error.delay), bounded(error.reason, ERROR_MAX))
+            case RetryLater():
+                delay = None if error.delay is None else as_duration(error.delay)
+                return _failed(error, traceback)._replace(retry=True, delay=delay)
+            case Discard():
+                return _failed(error, traceback)._replace(retry=False)
+            case _:
+                return _failed(error, traceback)
+    except InvalidDuration as fault:
+        return _failed(fault, traceback)
 
 
 def bounded(text: str, length_max: int) -> str:

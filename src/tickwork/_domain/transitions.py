@@ -85,6 +85,11 @@ class Transition(NamedTuple):
                 return True
 
 
+def succeeded(claim: Claim, *, now: datetime, started_at: datetime | None) -> Transition:
+    """What :func:`settle` says of a success that has nothing to tell: most runs."""
+    return Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, started_at)
+
+
 def settle(
     claim: Claim,
     outcome: Outcome,
@@ -171,6 +176,12 @@ def reap(
     )
 
 
+def poisoned(claim: Claim, *, now: datetime) -> Transition:
+    """The step of a claim of a run that has crashed too often to be tried again."""
+    step = _given_back(claim, OutcomeKind.CRASHED, now, None, _died(claim.crashes))
+    return step._replace(to_status=RunStatus.FAILED_PERMANENT)
+
+
 def expiry(claim: Claim, *, now: datetime) -> Skipped | None:
     """The outcome of a claim that came too late to start; None when it may start."""
     return Skipped(EXPIRED) if _is_past(claim.expires_at, now) else None
@@ -222,8 +233,12 @@ def _settle_crash(claim: Claim, crashed: Crashed, *, now: datetime, crashes_max:
     return step._replace(
         to_status=RunStatus.FAILED_PERMANENT,
         due_at=None,
-        reason=f"Its worker died {crashes} times while it ran. {crashed.reason}",
+        reason=f"{_died(crashes)} {crashed.reason}",
     )
+
+
+def _died(crashes: int) -> str:
+    return f"Its worker died {crashes} times while it ran."
 
 
 def _given_back(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -50,12 +50,18 @@ class SystemClock:
         return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
+TRIES: Final = 3
+PROMPT: Final = 0.1
+"""Seconds that the first measurement may take, or it is made again, this often at most."""
+
+
 class StoreClock:
     """The time of a database, by its measured offset to this machine's monotonic clock.
 
     Workers whose wall clocks are an hour apart then agree all the same. It is measured at the
     first look and again every ``every`` seconds; when the database is away, the last
-    measurement holds.
+    measurement holds. An answer that was long under way says little: what was known before holds
+    as far as it agrees with it.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class StoreClock:
     ) -> None:
         self._measure = measure
         self._base = base
+        self._monotonic = base.monotonic
         self._every = every
         self._origin: tuple[datetime, float] | None = None
         self._is_forgotten = False
@@ -70,11 +77,12 @@ class StoreClock:
     def now(self) -> datetime:
         """This moment, as the database would say."""
         origin = self._origin
-        monotonic = self._base.monotonic()
-        if origin is None or self._is_forgotten or monotonic - origin[1] >= self._every:
-            origin = self._measure_anew()
-            monotonic = self._base.monotonic()
-        return origin[0] + timedelta(seconds=monotonic - origin[1])
+        if origin is not None and not self._is_forgotten:
+            since = self._monotonic() - origin[1]
+            if since < self._every:
+                return origin[0] + timedelta(0, since)
+        origin = self._measure_anew()
+        return origin[0] + timedelta(0, self._monotonic() - origin[1])
 
     @property
     def is_stale(self) -> bool:
@@ -104,7 +112,12 @@ class StoreClock:
 
     def _measure_anew(self) -> tuple[datetime, float]:
         self._is_forgotten = False
-        origin = self._origin = self._measured(self._origin)
+        is_first = self._origin is None
+        for _ in range(TRIES if is_first else 1):
+            sent = self._base.monotonic()
+            origin = self._origin = self._measured(self._origin)
+            if self._base.monotonic() - sent <= PROMPT:
+                break  # else what follows comes closer: the connection is there by now
         return origin
 
     def _measured(self, before: tuple[datetime, float] | None) -> tuple[datetime, float]:
@@ -115,5 +128,11 @@ class StoreClock:
             if before is None:
                 raise
             return before[0] + timedelta(seconds=sent - before[1]), sent
-        # The answer was true at some moment between the two; the middle errs least.
-        return told, (sent + self._base.monotonic()) / 2
+        # The answer was true at some moment between then and now: it may have waited for a network
+        # that stalled, or for us, who were frozen. Without anything else to go by, the middle errs
+        # least.
+        came = self._base.monotonic()
+        if before is None:
+            return told, (sent + came) / 2
+        expected = before[0] + timedelta(seconds=came - before[1])
+        return min(max(expected, told), told + timedelta(seconds=came - sent)), came

@@ -42,6 +42,40 @@ _encode_sorted = JSONEncoder(
 ).encode
 
 
+def _compiled(make: Callable[..., Any] | None) -> Callable[[object], str]:
+    """The encoder without its wrapper, which compiles one for every call.
+
+    Interpreters other than CPython have none to compile: there it is the wrapper.
+    """
+    if make is None:
+        return _encode_json
+    text = json.encoder.encode_basestring
+    chunks = make(None, _refuse, text, None, ":", ",", False, False, False)
+    join = "".join
+    return lambda payload: join(chunks(payload, 0))
+
+
+def _refuse(value: object) -> NoReturn:
+    raise TypeError(f"{type(value).__name__} was not made plain.")
+
+
+_encode_simple: Final = _compiled(getattr(json.encoder, "c_make_encoder", None))
+_AS_THEY_ARE: Final = frozenset({str, bool, type(None)})
+
+
+def _is_simple(payload: object) -> bool:
+    """Whether it is an object of plain texts and numbers: what most arguments are."""
+    if type(payload) is not dict or not payload:
+        return False
+    for key, value in payload.items():
+        kind = type(value)
+        if type(key) is not str or not (
+            kind in _AS_THEY_ARE or (kind is int and -_INT_MAX <= value <= _INT_MAX)
+        ):
+            return False
+    return len(payload) > 1 or not key.startswith("$")
+
+
 def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
     """Write a payload as JSON text.
 
@@ -54,6 +88,8 @@ def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
             is no string, an object of the user's own, something that contains itself.
         PayloadTooLarge: The text has more than ``size_max`` bytes.
     """
+    if _is_simple(payload):
+        return _checked(_encode_simple(payload), size_max)
     return _checked(_encode_json(_Plain(size_max).of(payload)), size_max)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from tickwork._domain.identity import WorkerId
-from tickwork._domain.lease import LEASE_DEFAULT
 from tickwork._domain.transitions import Transition
 from tickwork._domain.transitions import reap as decide
 from tickwork._kernel.clock import Clock
@@ -13,9 +12,6 @@ from tickwork._kernel.processes import ThisProcess, is_gone
 from tickwork.stores.contract import Expired, Store, WorkerRow
 
 REAP_MAX: Final = 500
-PATIENCE: Final = LEASE_DEFAULT.beat_every.total_seconds()
-"""Seconds for which nothing is taken back after the database, or we ourselves, were away."""
-
 FROZEN_AFTER: Final = 30.0
 """Seconds between two looks after which this process must have been frozen, or its machine."""
 
@@ -28,7 +24,8 @@ class Reaper:
     """Takes back what dead workers held.
 
     After the database was away, or this process was frozen, it waits for one heartbeat, so that
-    whoever was cut off too, and be it ourselves, can say that it still lives.
+    whoever was cut off too, and be it ourselves, can say that it still lives. ``patience`` is how
+    many seconds that are.
     """
 
     def __init__(
@@ -37,11 +34,13 @@ class Reaper:
         store: Store,
         clock: Clock,
         crashes_max: Callable[[str], int],
+        patience: Callable[[], float],
         me: ThisProcess,
     ) -> None:
         self._store = store
         self._clock = clock
         self._crashes_max = crashes_max
+        self._patience = patience
         self._me = me
         self._waits_until = 0.0
         self._looked_at: float | None = None
@@ -49,7 +48,7 @@ class Reaper:
 
     def was_away(self) -> None:
         """The database could not be reached: what others have done meanwhile is not known."""
-        self._waits_until = self._clock.monotonic() + PATIENCE
+        self._waits_until = self._clock.monotonic() + self._patience()
 
     def reap(self) -> list[Transition]:
         """Take back runs whose lease has ended."""

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from tickwork._client.adding import Inlet
 from tickwork._client.asked import AskedRuns
@@ -46,6 +47,10 @@ from tickwork.events.bus import EventBus
 from tickwork.settings import Settings
 from tickwork.stores import Store
 from tickwork.stores.contract import Ahead
+
+if TYPE_CHECKING:
+    from tickwork._client.explaining import Explainer
+    from tickwork._client.inspect import Inspection
 
 
 class Face(Protocol):
@@ -155,9 +160,41 @@ class Services:
             reporter=Reporter(bus=app.events, stats=self.stats),
         )
         self.reaper = Reaper(
-            store=store, clock=clock, crashes_max=self.known.crashes_max, me=ThisProcess.look()
+            store=store,
+            clock=clock,
+            crashes_max=self.known.crashes_max,
+            patience=self.known.pace_longest,
+            me=ThisProcess.look(),
         )
         self._app = app
+
+    @cached_property
+    def inspection(self) -> "Inspection":
+        """Read models, for whoever looks."""
+        # Who only dispatches, or works, need not load what looks.
+        from tickwork._client.inspect import Inspection  # noqa: PLC0415
+
+        return Inspection(
+            store=self.store,
+            clock=self.clock,
+            registry=self._app.registry,
+            catalog=self.catalog,
+            redact=self._app.settings.redact,
+            retire_after=self._app.settings.retire_after,
+        )
+
+    @cached_property
+    def explainer(self) -> "Explainer":
+        """Why something has not run, for whoever asks."""
+        from tickwork._client.explaining import Explainer  # noqa: PLC0415  # as above
+
+        return Explainer(
+            store=self.store,
+            clock=self.clock,
+            registry=self._app.registry,
+            inspection=self.inspection,
+            retire_after=self._app.settings.retire_after,
+        )
 
     def seconds_to_next(self, longest: float) -> float:
         """How long until something falls due."""
@@ -217,7 +254,7 @@ class Door:
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        services: Callable[[object], Services],
         registry: Registry,
         *,
         hops: Hops,
@@ -231,16 +268,20 @@ class Door:
     @property
     def enqueuer(self) -> Enqueuer:
         """Adds runs."""
-        return self._services().enqueuer
+        return self._services(None).enqueuer
+
+    def enqueuer_beside(self, connection: object) -> Enqueuer:
+        """The same for runs in a transaction of this connection."""
+        return self._services(connection).enqueuer
 
     @property
     def has_to_ask(self) -> bool:
         """Whether the next look would wait for the database."""
         return self._has_to_ask()
 
-    def look(self) -> tuple[Enqueuer, datetime]:
-        """Who adds runs, and what time it is for the database."""
-        services = self._services()
+    def look(self, connection: object) -> tuple[Enqueuer, datetime]:
+        """Who adds runs beside this connection, and what time it is for the database."""
+        services = self._services(connection)
         return services.enqueuer, services.clock.now()
 
     def define(self, name: str) -> Definition:

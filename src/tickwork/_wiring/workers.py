@@ -10,9 +10,11 @@ from tickwork._domain.identity import WorkerId
 from tickwork._kernel.clock import Clock, StoreClock
 from tickwork._kernel.ids import new_id
 from tickwork._kernel.processes import ThisProcess
+from tickwork._kernel.zonedata import marked
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
 from tickwork._upkeep.upkeep import Part, Upkeep
+from tickwork._wiring.version import VERSION
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.cancels import Cancels
 from tickwork._worker.crashes import CrashHooks
@@ -44,7 +46,6 @@ from tickwork.events.bus import EventBus
 from tickwork.stores.contract import LogLine, Store, WorkerRow
 
 SWEEP_MAX: Final = 500
-VERSION: Final = "0.1.0"
 
 
 def assembled(
@@ -74,7 +75,11 @@ def assembled(
     hands = Hands(clock=clock, attempts=attempts, held=held, writer=writer)
     maker = Maker(hands, engine=lambda: InlineEngine(clock=clock, construct=construct))
     threads = ThreadEngine(
-        slots=options.threads, make=maker.make, call=wake.call, done=writer.done.__len__
+        slots=options.threads,
+        make=maker.make,
+        call=wake.call,
+        done=writer.done.__len__,
+        is_quick=lambda: maker.means.all.is_quick,
     )
     loop_maker = AsyncMaker(
         hands,
@@ -85,8 +90,8 @@ def assembled(
         slots=options.coroutines, make=loop_maker.make, call=wake.call, done=writer.done.__len__
     )
     lanes = [
-        Lane(threads, partial(known.names, LaneName.THREADS), lambda: maker.mean.seconds),
-        Lane(loop, partial(known.names, LaneName.LOOP), lambda: loop_maker.mean.seconds),
+        Lane(threads, partial(known.names, LaneName.THREADS), maker.means),
+        Lane(loop, partial(known.names, LaneName.LOOP), loop_maker.means),
     ]
     if known.names(LaneName.PROCESSES):
         origin()  # should nobody find the application, it is said at the start
@@ -106,20 +111,16 @@ def assembled(
         ),
         children,
     )
-    lanes.append(
-        Lane(
-            processes,
-            partial(known.names, LaneName.PROCESSES),
-            lambda: process_maker.mean.seconds,
-        )
-    )
+    lanes.append(Lane(processes, partial(known.names, LaneName.PROCESSES), process_maker.means))
     reaper = Reaper(
         store=store,
         clock=clock,
         crashes_max=known.crashes_max,
+        patience=known.pace_longest,
         me=me,
     )
     started_at = clock.now()
+    stats.since = started_at if options.missed_max else None
 
     crash_hooks = CrashHooks(find=known.find, desk=desk, hooks=call_after_hooks)
 
@@ -163,13 +164,14 @@ def assembled(
                 jobs=known.names(),
                 slots=options.threads,
                 running=running,
-                version=VERSION,
+                version=marked(VERSION),
             )
         )
 
     def watch() -> bool:
         stats.is_stuck = hands.watch(options.timeout_grace) or stats.is_stuck
-        return stats.is_stuck
+        stats.is_behind = stats.is_behind or 0 < options.missed_max <= stats.missed
+        return stats.is_stuck or stats.is_behind
 
     parts = Parts(
         clock=clock,
@@ -189,6 +191,7 @@ def assembled(
                 wake=wake,
                 batch=options.batch,
                 ahead=options.ahead,
+                poll=options.poll,
                 unwritten_max=options.unwritten_max,
                 give_back=hands.give_back,
                 came_back=came_back,
@@ -213,6 +216,7 @@ def assembled(
         give_back=hands.give_back,
         leaving=hands.leave,
         watch=watch,
+        nudge=threads.nudge,
         listener=store.listen(),
         wake=wake,
         timer_wake=timer_wake,

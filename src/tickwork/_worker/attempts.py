@@ -21,7 +21,7 @@ from tickwork._domain.outcome import (
 from tickwork._domain.retry import NO_RETRY, NoRetry
 from tickwork._domain.run import CRASHES_MAX, NO_ARGS, Claim
 from tickwork._domain.status import RunStatus
-from tickwork._domain.transitions import Transition, expiry, settle
+from tickwork._domain.transitions import Transition, expiry, poisoned, settle, succeeded
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
 from tickwork.engines.invoke import ROLLED_BACK
@@ -30,6 +30,7 @@ from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
 
 _ROLLED_BACK: Final = "The transaction in which it was completed was rolled back."
+_STOPPED: Final = "Its handler was told to stop, and did."
 _UNKNOWN: Final = "The job is not known to this process any more."
 
 
@@ -66,6 +67,8 @@ class Attempts:
         if definition is None:
             return self._settled(claim, None, Failed(_UNKNOWN, retry=False))
         now = self._clock.now()
+        if claim.crashes >= definition.spec.crashes_max:
+            return poisoned(claim, now=now)  # whoever took it back did not know its job
         if claim.expires_at is not None:
             late = expiry(claim, now=now)
             if late is not None:
@@ -83,10 +86,17 @@ class Attempts:
 
     def end(self, begun: Begun, outcome: Outcome) -> Transition:
         """The step that an outcome means."""
-        if begun.ctx.is_completed:
+        ctx = begun.ctx
+        if ctx.is_completed:
             return self._completed(begun, outcome)
-        if begun.ctx.has_seen_cancel and isinstance(outcome, Succeeded):
-            outcome = Canceled("Its handler saw the request, and stopped.")
+        if outcome is SUCCEEDED and not ctx.has_seen_cancel:
+            # Most of them, and nothing to weigh.
+            return succeeded(begun.claim, now=self._clock.now(), started_at=begun.started_at)
+        if ctx.has_seen_cancel and isinstance(outcome, Succeeded):
+            # It was told to stop. That may be because its lease could not be extended, or its
+            # worker leaves: then it has not done its work, and goes back.
+            is_asked = self._desk.is_canceled(begun.claim)
+            outcome = Canceled(_STOPPED) if is_asked else Interrupted(_STOPPED)
         return self._step(begun, outcome)
 
     def _completed(self, begun: Begun, outcome: Outcome) -> Transition:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from tickwork._domain.identity import RunId
+from tickwork._domain.rates import is_rate
 from tickwork._domain.run import Run
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.clock import Clock
@@ -50,6 +51,14 @@ def _refusal(run: Run, pauses: Iterable[Pause], *, now: datetime) -> RunError:
                 why=f"The {pause.kind} {pause.name!r} is paused.",
                 fix=f"Let it go on: app.resume({pause.kind}={pause.name!r}).",
             )
+    if any(map(is_rate, run.limit_keys)):
+        return RunError(
+            run.id,
+            what,
+            why=f"A limit that it needs is full, or its turn has not come: "
+            f"{' or '.join(run.limit_keys)}.",
+            fix="Wait until one that holds the limit has finished, or for its turn.",
+        )
     return RunError(
         run.id,
         what,

@@ -48,6 +48,6 @@ class Cancels:
         token_by_run = {run.claim.run_id: run.claim.token for run in long}
         for found in self._store.get_runs(list(token_by_run)):
             if found.token != token_by_run[found.id]:
-                self._held.revoke(found.id)
+                self._held.revoke(found.id, token=token_by_run[found.id])
             elif found.cancel_requested_at is not None and not found.is_finished:
                 self._held.cancel(found.id)

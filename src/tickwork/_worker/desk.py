@@ -49,8 +49,9 @@ class StoreDesk:
         return run is not None and run.cancel_requested_at is not None
 
     def is_canceled(self, claim: Claim) -> bool:
-        """Whether it gets no other attempt: for whoever makes one at a time, the same."""
-        return self.shall_stop(claim)
+        """Whether somebody asked that this run be stopped: it gets no other attempt."""
+        run = self._store.get_run(claim.run_id)
+        return run is not None and run.cancel_requested_at is not None
 
 
 class HeldDesk(StoreDesk):

@@ -67,10 +67,12 @@ class Heartbeat:
                 _extended(runs, at=asked)
                 continue
             _extended(runs, at=asked)
-            for run_id in beat.lost:
+            lost = set(beat.lost)
+            for run_id, token, _ in held if lost else ():
                 # Someone else may already be running it. Stopping our attempt is all we can
                 # do; the token guard keeps whatever it still writes from landing.
-                self._held.revoke(run_id)
+                if run_id in lost:
+                    self._held.revoke(run_id, token=token)
             for run_id in beat.cancel_requested:
                 self._held.cancel(run_id)
 
@@ -80,7 +82,7 @@ class Heartbeat:
         for run in self._held.snapshot():
             lease = Lease(self._lease_of(run.claim.job))
             if lease.must_let_go(extended_at=run.extended_at, monotonic=monotonic):
-                self._held.revoke(run.claim.run_id)
+                self._held.revoke(run.claim.run_id, token=run.claim.token)
 
     def pace(self) -> float:
         """Seconds until the next beat."""
@@ -114,7 +116,7 @@ class Heartbeat:
         if run is None:
             return False
         if found is not None and found.token != run.claim.token:
-            self._held.revoke(run_id)
+            self._held.revoke(run_id, token=run.claim.token)
         return run.is_lost
 
     def is_due(self, run: HeldRun) -> bool:
@@ -137,7 +139,7 @@ class Heartbeat:
         held = Held(claim.run_id, claim.token, now)
         beat = self._store.extend_leases([held], until=now + self._lease_of(claim.job))
         for run_id in beat.lost:
-            self._held.revoke(run_id)
+            self._held.revoke(run_id, token=claim.token)
 
     def _by_lease(self) -> dict[timedelta, list[HeldRun]]:
         found: dict[timedelta, list[HeldRun]] = {}

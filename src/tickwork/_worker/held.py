@@ -92,10 +92,13 @@ class HeldRuns:
         with self._lock:
             return list(self._runs.values())
 
-    def revoke(self, run_id: RunId) -> None:
-        """Another worker has it, or may have: stop our attempt."""
+    def revoke(self, run_id: RunId, *, token: int) -> None:
+        """Another worker has it, or may have: stop our attempt.
+
+        Only the one under this token. We may have claimed the run anew since somebody looked.
+        """
         run = self._runs.get(run_id)
-        if run is not None and not run.is_lost:
+        if run is not None and run.claim.token == token and not run.is_lost:
             run.is_lost = True
             run.tell()
 

@@ -1,5 +1,6 @@
 """The jobs that this process can run: its own, and those that rows name by path or type."""
 
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum, auto
@@ -9,7 +10,6 @@ from tickwork._define.definition import Definition
 from tickwork._define.registry import Registry
 from tickwork._domain.job import EngineKind, JobSpec
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
-from tickwork._domain.run import CRASHES_MAX
 from tickwork._domain.status import Phase
 
 
@@ -112,10 +112,19 @@ class KnownJobs:
         """Seconds between two beats of the shortest lease that a run of ours may have."""
         return _pace(min([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
 
+    def pace_longest(self) -> float:
+        """The same of the longest."""
+        lengths = [spec.lease.length for spec in self._specs.values()]
+        return _pace(max(lengths, default=LEASE_DEFAULT.length))
+
     def crashes_max(self, name: str) -> int:
-        """How many crashes a run of this job may have."""
+        """How many crashes a run of this job may have.
+
+        Of a job that we do not know any number: whoever knows it gives it up, when it is claimed.
+        """
+        self._refresh()  # a pass takes back what others left before it looks for work
         spec = self._specs.get(name)
-        return CRASHES_MAX if spec is None else spec.crashes_max
+        return sys.maxsize if spec is None else spec.crashes_max
 
     def _refresh(self) -> None:
         defined = self._registry.definitions()

@@ -48,6 +48,13 @@ ProcessAttempt = Callable[
 SHARE: Final = 0.05
 """How much one attempt counts in the mean: twenty of them make it."""
 
+QUICK_MEAN: Final = 0.0002
+QUICK_LONGEST: Final = 0.05
+ALIKE: Final = 4
+ALIKE_EVERY: Final = 0.02
+FADING: Final = 0.999
+"""An attempt of ten seconds is forgotten after some five thousand quick ones."""
+
 STOPPED: Final = "The worker was stopped while it ran."
 
 _log: Final = logging.getLogger("tickwork.worker")
@@ -56,15 +63,57 @@ _log: Final = logging.getLogger("tickwork.worker")
 class Mean:
     """How long attempts take, lately. Written by many threads: a lost update is no harm."""
 
-    __slots__ = ("seconds",)
+    __slots__ = ("longest", "seconds")
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.longest = 0.0
 
     def add(self, seconds: float) -> None:
         """Take one attempt in."""
         before = self.seconds
+        if seconds > self.longest:
+            self.longest = seconds
+        else:
+            self.longest *= FADING
         self.seconds = seconds if not before else before + SHARE * (seconds - before)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether attempts take so little, all of them, that more than one at a time is no gain."""
+        return 0 < self.seconds < QUICK_MEAN and self.longest < QUICK_LONGEST
+
+
+class Means:
+    """How long attempts take: all of them, and those of each job."""
+
+    def __init__(self) -> None:
+        self.all = Mean()
+        self._by_job: dict[str, Mean] = {}
+        self._alike: frozenset[str] = frozenset()
+        self._looked_at = -ALIKE_EVERY
+
+    def add(self, job: str, seconds: float) -> None:
+        """Take one attempt in."""
+        self.all.add(seconds)
+        mean = self._by_job.get(job)
+        if mean is None:
+            mean = self._by_job[job] = Mean()
+        mean.add(seconds)
+
+    def alike(self, now: float) -> frozenset[str]:
+        """The jobs that take no longer than most attempts do, lately.
+
+        Whoever guesses from the mean how many runs can be made in a while must not be wrong
+        by the first job that takes its time, or one that nobody knows yet.
+        """
+        if now - self._looked_at >= ALIKE_EVERY:
+            self._looked_at = now
+            most = ALIKE * self.all.seconds
+            self._alike = frozenset(
+                job for job, mean in list(self._by_job.items()) if mean.seconds <= most
+            )
+        return self._alike
 
 
 class Hands:
@@ -82,6 +131,8 @@ class Hands:
         run = self._held.of(claim)
         if run is None or run.is_settled:
             return None  # it was given back before it began
+        if not run.is_told:
+            return run
         if run.is_lost:
             self._held.drop_all([claim])  # it was taken from us before it began
             return None
@@ -173,7 +224,7 @@ class Maker:
         self._hands = hands
         self._engine = engine
         self._local = threading.local()
-        self.mean = Mean()
+        self.means = Means()
 
     def make(self, claim: Claim) -> None:
         """Make one attempt; hand over its step."""
@@ -189,7 +240,7 @@ class Maker:
                 hands.end(begun, run, self._own_engine()(begun.definition, begun.ctx, timeout))
         except BaseException as fault:  # noqa: BLE001  # a claim must not be left behind
             hands.stumbled(claim, run, fault)
-        self.mean.add(time.perf_counter() - begun_at)
+        self.means.add(claim.job, time.perf_counter() - begun_at)
 
     def _own_engine(self) -> InlineAttempt:
         engine: InlineAttempt | None = getattr(self._local, "engine", None)
@@ -207,7 +258,7 @@ class AsyncMaker:
         self._hands = hands
         self._attempt = attempt
         self._stop = stop
-        self.mean = Mean()
+        self.means = Means()
 
     async def make(self, claim: Claim) -> None:
         """Make one attempt; hand over its step."""
@@ -228,7 +279,7 @@ class AsyncMaker:
             hands.stumbled(claim, run, fault)
         finally:
             run.stop = None
-        self.mean.add(time.perf_counter() - begun_at)
+        self.means.add(claim.job, time.perf_counter() - begun_at)
 
 
 class ProcessMaker:
@@ -237,7 +288,7 @@ class ProcessMaker:
     def __init__(self, hands: Hands, *, attempt: ProcessAttempt) -> None:
         self._hands = hands
         self._attempt = attempt
-        self.mean = Mean()
+        self.means = Means()
 
     def make(self, claim: Claim) -> None:
         """Have one attempt made; hand over its step."""
@@ -260,7 +311,7 @@ class ProcessMaker:
             hands.stumbled(claim, run, fault)
         finally:
             run.stop = None
-        self.mean.add(time.perf_counter() - begun_at)
+        self.means.add(claim.job, time.perf_counter() - begun_at)
 
 
 def _may_stop(run: HeldRun, stop: Callable[[], None]) -> None:

@@ -31,6 +31,7 @@ from tickwork.stores.contract import Ahead, Expired, Store, Wanted
 STAGE_MAX: Final = 5_000
 REAP_MAX: Final = 500
 SWEEP_MAX: Final = 500
+TURNS_MAX: Final = 500
 FLUSH_EVERY: Final = 0.05
 """Seconds after which finished attempts of a pass are written, though others are left."""
 
@@ -164,7 +165,7 @@ class OnePass:
         firing_at = self._next_firing_at()
         if is_stuck and firing_at is not None and firing_at <= now:
             firing_at = self._next_firing_at(after=now)
-        moments = [ahead.due_at, ahead.lease_until, firing_at]
+        moments = [ahead.due_at, ahead.lease_until, ahead.turn_at, firing_at]
         if ahead.is_ready:
             moments += [pause.until for pause in self._store.list_pauses()]
         is_due, next_at = ahead.is_ready, None
@@ -188,6 +189,8 @@ class OnePass:
             taken_back = self._store.reap(now=now, limit=REAP_MAX, verdict=self._verdict)
             self._reporter.recorded(taken_back, lost=(), at=now)
             moved += len(taken_back)
+        if ahead.turn_at is not None and ahead.turn_at <= now:
+            moved += self._store.take_turns(now=now, limit=TURNS_MAX)
         if ahead.is_blocked:
             moved += self._store.sweep(now=now, limit=SWEEP_MAX)
         return moved, ahead.is_ready or moved > 0

@@ -32,6 +32,7 @@ class WorkerOptions:
     # Outcomes that wait in memory before nothing is claimed any more. Each was a claim, so the
     # most that can be in memory is this, and what was claimed before.
     unwritten_max: int = 10_000
+    missed_max: int = 0  # late firings in a row after which it ends; 0: it goes on
 
     def __post_init__(self) -> None:
         for queue in self.queues:
@@ -44,6 +45,8 @@ class WorkerOptions:
             raise InvalidOption("batch", self.batch, f"it lies between 1 and {BATCH_MAX}.")
         if self.unwritten_max < self.batch:
             raise InvalidOption("unwritten_max", self.unwritten_max, "it is less than a batch.")
+        if self.missed_max < 0:
+            raise InvalidOption("missed_max", self.missed_max, "it cannot be negative.")
         for name in ("poll", "poll_idle", "timeout_grace"):
             if getattr(self, name) <= _NOTHING:
                 raise InvalidOption(name, getattr(self, name), "it is longer than nothing.")

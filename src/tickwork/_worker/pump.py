@@ -4,28 +4,57 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from tickwork._domain.identity import WorkerId
-from tickwork._domain.lease import LEASE_DEFAULT
+from tickwork._domain.lease import LEASE_DEFAULT, LEASE_MIN, Lease
 from tickwork._domain.outcome import Interrupted
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.known import KnownJobs
+from tickwork._worker.making import Means
 from tickwork._worker.wake import Backoff, Wake
 from tickwork._worker.writer import Writer
 from tickwork.engines.contract import Engine
-from tickwork.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from tickwork.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from tickwork.stores.contract import Store, Wanted
 
 AWAY_FIRST: Final = 0.05
 AWAY_LONGEST: Final = 2.0
 """Seconds between two looks for a database that is away."""
 
+IN_HAND: Final = 2
+"""How many batches may wait to start: one to work on while the other is fetched."""
+
+HOLD_SECONDS: Final = 0.002
+HOLD_MAX: Final = 48
+"""For how long runs with limits may wait in our hands, and how many: their places are taken."""
+
+RESTING: Final = 8
+"""For how many times the time that it took nobody asks again for what was not there."""
+
+LATE_FIRST: Final = Lease(LEASE_MIN).let_go_after.total_seconds()
+TOO_LATE: Final = Interrupted("Its claim took longer than its lease.")
 NOT_BEGUN: Final = Interrupted("The worker was stopped before it began.")
 
 _log: Final = logging.getLogger("tickwork.worker")
+
+
+class _Dry(NamedTuple):
+    """When there was nothing: after which news, and when it is time to ask again."""
+
+    news: int
+    not_before: float
+    until: float
+
+
+class Room(NamedTuple):
+    """How many can start at once, how many in a moment, and how many soon."""
+
+    free: int
+    hold: int
+    ahead: int
 
 
 class Lane:
@@ -35,49 +64,75 @@ class Lane:
     another.
     """
 
-    def __init__(
-        self, engine: Engine, jobs: Callable[[], tuple[str, ...]], mean: Callable[[], float]
-    ) -> None:
+    def __init__(self, engine: Engine, jobs: Callable[[], tuple[str, ...]], means: Means) -> None:
         self.engine = engine
         self.jobs = jobs
-        self._mean = mean  # seconds that one attempt takes, lately
+        self.means = means
         self._lock = Lock()
         self._coming = 0
+        self._dry: _Dry | None = None
+        self._ahead_at = 0.0  # when it is time to ask for runs that may wait
 
-    def take_now(self, limit: int) -> int:
-        """Reserve what can start at once, at most ``limit``; return how many that are."""
-        with self._lock:
-            return self._reserved(min(self.engine.slots - self._busy(), limit))
+    def take(self, seconds: float, *, batch: int, now: float) -> Room:
+        """Reserve what can start at once, and what can start within this time.
 
-    def take_ahead(self, seconds: float, limit: int) -> int:
-        """Reserve what can start within this time, at most ``limit``.
-
-        Nothing before it is known how long attempts take.
+        All together they are at most a batch, and what waits is at most two of them. Nothing is
+        taken to wait before it is known how long attempts take.
         """
-        engine, mean = self.engine, self._mean()
-        if mean <= 0:
-            return 0
-        soon = min(int(engine.slots * seconds / mean), limit)
+        engine, mean = self.engine, self.means.all.seconds
+        soon = at_hand = 0
+        if mean > 0:
+            at_hand = min(int(HOLD_SECONDS / mean), HOLD_MAX)
+            if now >= self._ahead_at:
+                soon = min(int(engine.slots * seconds / mean), IN_HAND * batch)
         with self._lock:
+            # A claim goes from coming to waiting to running while we look. Read in this order, it
+            # may be counted twice; in any other it may not be counted at all.
             coming = self._coming
-            return self._reserved(soon - coming - engine.waiting)
+            waiting = coming + engine.waiting
+            free = max(min(engine.slots - waiting - engine.running, batch), 0)
+            hold = max(min(at_hand - waiting - free, batch - free), 0)
+            ahead = max(min(soon - waiting - free - hold, batch - free - hold), 0)
+            self._coming += free + hold + ahead
+            return Room(free, hold, ahead)
 
     def give(self, reserved: int) -> None:
         """They have come, or will not."""
         with self._lock:
             self._coming -= reserved
 
-    def _busy(self) -> int:
-        # A claim goes from coming to waiting to running while we look. Read in this order, it
-        # may be counted twice; in any other it may not be counted at all.
-        coming = self._coming
-        waiting = self.engine.waiting
-        return coming + waiting + self.engine.running
+    def answered(self, count: int, room: Room, *, took: float, now: float) -> None:
+        """Learn from an answer whether there are runs that may wait: those with limits may not."""
+        if room.ahead and count <= room.free + room.hold:
+            self._ahead_at = now + RESTING * took
 
-    def _reserved(self, count: int) -> int:
-        count = max(count, 0)
-        self._coming += count
-        return count
+    def is_dry(self, news: int, *, now: float, is_crowded: bool) -> bool:
+        """Whether it is of no use to ask: there was nothing, and nobody has said a word since.
+
+        A word may be about anybody's runs. So that an engine without work takes no time from
+        one that has (``is_crowded``), it rests a while before it asks again.
+        """
+        dry = self._dry
+        if dry is None or now >= dry.until:
+            return False
+        return news == dry.news or (is_crowded and now < dry.not_before)
+
+    def ran_dry(self, news: int, *, asked: float, answered: float, poll: float) -> None:
+        """There is nothing. Though nobody may say so, there can be after ``poll`` seconds."""
+        if self._coming:
+            return  # another pump is claiming, and may have had in its hands what there was
+        rest = min(RESTING * (answered - asked), poll)
+        self._dry = _Dry(news, answered + rest, answered + poll)
+
+    def is_resting(self, news: int, *, now: float) -> bool:
+        """Whether there was a word that it may not look after yet."""
+        dry = self._dry
+        return dry is not None and news != dry.news and now < dry.not_before
+
+    def look_again(self, *, at_once: bool) -> None:
+        """There may be more; unless it has to be ``at_once``, ask after the rest."""
+        if self._dry is not None:
+            self._dry = None if at_once else self._dry._replace(until=self._dry.not_before)
 
 
 class Pump:
@@ -98,6 +153,7 @@ class Pump:
         wake: Wake,
         batch: int,
         ahead: timedelta,
+        poll: timedelta,
         unwritten_max: int,
         give_back: Callable[[Claim, Interrupted], None],
         came_back: Callable[[], None] = lambda: None,
@@ -114,18 +170,30 @@ class Pump:
         self._wake = wake
         self._batch = batch
         self._ahead = ahead.total_seconds()
+        self._poll = poll.total_seconds()
         self._unwritten_max = unwritten_max
         self._give_back = give_back
         self._came_back = came_back
         self._claims = 0
+        self._wrote: frozenset[str] = frozenset()  # the jobs of what was written last
+        self._is_short = True  # whether every lane got less than it asked for
         self._is_away = False
         self._backoff = Backoff(AWAY_FIRST, AWAY_LONGEST)
         self._lost_tags: list[str] = []  # claims whose answer never came
 
-    def step(self, *, may_claim: bool) -> bool:
-        """Write one batch and claim one; whether there may be more to do at once."""
+    def step(self, *, may_claim: bool, is_polling: bool = False) -> bool:
+        """Write one batch and claim one; whether there may be more to do at once.
+
+        ``is_polling`` says to look for work though nobody has told of any.
+        """
+        if is_polling:
+            self._look_again(at_once=True)
         try:
             wrote = self._writer.write()
+            self._wrote = wrote.jobs
+            self._is_short = True
+            if wrote.may_free:
+                self._look_again(at_once=False)  # somebody may have waited for just that
             claimed = self._recovered(may_claim=may_claim)
             # Whatever cannot be written must not pile up: each of them was a claim once.
             if may_claim and len(self._writer) < self._unwritten_max:
@@ -140,28 +208,42 @@ class Pump:
         if self._is_away:
             self._is_away = False
             self._came_back()
-        return bool(wrote or claimed)
+        # Who got less than it asked for is called when there is something to write, or more to
+        # take. Meanwhile it leaves the interpreter to those who start what it got.
+        return bool(wrote.steps or (claimed and not self._is_short))
+
+    @property
+    def is_holding_back(self) -> bool:
+        """Whether it has been told of work that it will look for in a moment."""
+        news, now = self._wake.news, self._clock.monotonic()
+        return any(lane.is_resting(news, now=now) for lane in self._lanes)
+
+    def _look_again(self, *, at_once: bool) -> None:
+        for lane in self._lanes:
+            lane.look_again(at_once=at_once or not self._is_crowded(lane))
 
     # ------------------------------------------------------------ claiming
 
     def _claim_for(self, lane: Lane) -> int:
         jobs = lane.jobs()
-        if not jobs:
+        news, asked = self._wake.news, self._clock.monotonic()
+        if not jobs or lane.is_dry(news, now=asked, is_crowded=self._is_crowded(lane)):
             return 0
-        free = lane.take_now(self._batch)
-        # Anything may start now, limited runs too.
-        claimed = self._claim(lane, Wanted(free, self._queues, jobs, is_starting=True))
-        if claimed < free:
-            return claimed  # there are no more
-        ahead = lane.take_ahead(self._ahead, self._batch - claimed)
-        return claimed + self._claim(lane, Wanted(ahead, self._queues, jobs, is_ahead=True))
-
-    def _claim(self, lane: Lane, wanted: Wanted) -> int:
-        if wanted.limit <= 0:
+        room = lane.take(self._ahead, batch=self._batch, now=asked)
+        if not any(room):
             return 0
+        wanted = Wanted(
+            room.free,
+            self._queues,
+            jobs,
+            room.ahead,
+            is_starting=True,
+            hold=room.hold,
+            may_wait=lane.means.alike(asked),
+        )
         self._claims += 1
         tag = f"{self._name}-{self._claims}"
-        asked = self._clock.monotonic()
+        claims: Sequence[Claim] = ()
         try:
             claims = self._store.claim(
                 wanted,
@@ -172,18 +254,46 @@ class Pump:
                 lease_by_job=self._lease_by_job,
             )
             self._take(lane, claims, asked)
-        except OutcomeUnknown:
-            self._lost_tags.append(tag)
+        except BaseException as fault:
+            # They may be ours without being in our hands: the answer was lost on the way to us, or
+            # we had no memory for it.
+            is_ours = isinstance(fault, OutcomeUnknown) or not isinstance(fault, StoreError)
+            if is_ours and not (claims and self._held.of(claims[0])):
+                self._lost_tags.append(tag)
             raise
         finally:
-            lane.give(wanted.limit)
+            lane.give(sum(room))
+        now = self._clock.monotonic()
+        lane.answered(len(claims), room, took=now - asked, now=now)
+        self._is_short = self._is_short and len(claims) < sum(room)
+        # A few may be all there is, or all that others do not hold at this moment.
+        if not claims:
+            lane.ran_dry(news, asked=asked, answered=now, poll=self._poll)
         return len(claims)
 
+    def _is_crowded(self, lane: Lane) -> bool:
+        """Whether it is others who have work at the moment."""
+        if self._wrote and self._wrote.isdisjoint(lane.jobs()):
+            return True
+        return any(other.engine.waiting for other in self._lanes if other is not lane)
+
     def _take(self, lane: Lane, claims: Sequence[Claim], asked: float) -> None:
-        if claims:
-            # Held before anything else: from here on somebody beats for them.
-            self._held.add(claims, extended_at=asked)
-            lane.engine.submit(claims)
+        if not claims:
+            return
+        # Held before anything else: from here on somebody beats for them.
+        self._held.add(claims, extended_at=asked)
+        waited = self._clock.monotonic() - asked
+        if waited >= LATE_FIRST:
+            late = [claim for claim in claims if self._is_late(claim, waited)]
+            for claim in late:
+                self._give_back(claim, TOO_LATE)
+            claims = [claim for claim in claims if claim not in late]
+        lane.engine.submit(claims)
+
+    def _is_late(self, claim: Claim, waited: float) -> bool:
+        """Whether its lease is as good as over, because the claim itself had to wait so long."""
+        lease = Lease(self._known.lease_of(claim.job))
+        return lease.must_let_go(extended_at=0.0, monotonic=waited)
 
     def _recovered(self, *, may_claim: bool) -> int:
         """Find claims whose answer was lost: they are ours, and nobody else's."""

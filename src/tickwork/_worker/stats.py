@@ -1,22 +1,34 @@
 """How a worker has done: for its last words, and for people who look."""
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Lock
+from typing import Final
 
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.transitions import Transition
 
+LATE: Final = timedelta(seconds=1)
+"""How late a firing may start before it counts as missed."""
+
 
 class Stats:
-    """Counts what was recorded. Written by several threads, a batch at a time."""
+    """Counts what was recorded. Written by several threads, a batch at a time.
+
+    ``missed`` is how many firings in a row have started late. What had fallen due before
+    ``since``, when nobody was there, does not count.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self.attempts: int = 0
         self.failures: int = 0
         self.lateness: timedelta = timedelta(0)
+        self.since: datetime | None = None
+        self.missed: int = 0
+        self.lateness_last: timedelta = timedelta(0)
         self.is_stuck = False
+        self.is_behind = False
 
     def add(self, steps: Iterable[Transition]) -> None:
         """Take in what was written."""
@@ -27,3 +39,14 @@ class Stats:
             self.attempts += len(made)
             self.failures += failures
             self.lateness = max([self.lateness, *late])
+            if self.since is not None:
+                self._count_missed(made, since=self.since)
+
+    def _count_missed(self, made: Iterable[Transition], *, since: datetime) -> None:
+        for step in made:
+            claim, started_at = step.claim, step.started_at
+            if claim.nominal_at is None or claim.nominal_at < since or claim.token > 1:
+                continue
+            assert started_at is not None, step
+            self.lateness_last = started_at - claim.due_at
+            self.missed = self.missed + 1 if self.lateness_last > LATE else 0

@@ -10,6 +10,8 @@ class Wake:
     def __init__(self) -> None:
         self._condition = Condition()
         self._count = 0
+        self._waiting = 0
+        self._news = 0
         self._is_stopped = False
 
     @property
@@ -21,11 +23,25 @@ class Wake:
         """What to hand to :meth:`wait`: signals after this moment end the wait."""
         return self._count
 
+    @property
+    def news(self) -> int:
+        """How often somebody said that there may be new work."""
+        return self._news
+
     def call(self) -> None:
-        """There is something to do."""
-        with self._condition:
-            self._count += 1
-            self._condition.notify_all()
+        """There is something to do with what is here."""
+        # Called after most attempts while everybody is busy, and then it costs nothing. Whoever
+        # starts to wait counts itself before it looks at the count, so one of us two sees the
+        # other; and of two calls at once, one may well be lost.
+        self._count += 1
+        if self._waiting:
+            with self._condition:
+                self._condition.notify()  # one is enough: it calls for more when it needs them
+
+    def tell(self) -> None:
+        """There may be new work in the database."""
+        self._news += 1  # one that is lost to another thread's is news all the same
+        self.call()
 
     def stop(self) -> None:
         """Everybody leaves, and nobody waits any more."""
@@ -37,9 +53,13 @@ class Wake:
     def wait(self, since: int, seconds: float) -> bool:
         """Wait for a signal after ``since``; False when the time was over first."""
         with self._condition:
-            return self._condition.wait_for(
-                lambda: self._count != since or self._is_stopped, max(seconds, 0)
-            )
+            self._waiting += 1
+            try:
+                return self._condition.wait_for(
+                    lambda: self._count != since or self._is_stopped, max(seconds, 0)
+                )
+            finally:
+                self._waiting -= 1
 
 
 class Backoff:

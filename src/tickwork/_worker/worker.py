@@ -31,8 +31,20 @@ LISTEN_FOR: Final = 0.5
 WRITE_EVERY: Final = 0.05
 """Seconds after which outcomes are written while other claims still wait for their turn."""
 
+TIMER_REST: Final = 0.01
+"""Seconds between two looks at what is due that somebody else asked for."""
+
+FELL_OVER_FOR: Final = 0.1
+"""Seconds after which a thread goes on that has fallen over."""
+
+HOLD_BACK: Final = 0.002
+"""Seconds between two looks whether it is time to look for work that one was told of."""
+
 REGISTER_EVERY: Final = 10.0
 BEATS_IN_A_PACE: Final = 4
+SIGNALS_EVERY: Final = 1.0
+"""Seconds after which whoever waits for the end looks for signals, should one have been missed."""
+
 INTERRUPT_SECONDS: Final = 2.0
 """How long coroutines and processes that are ended may take to hand over what they came to."""
 
@@ -62,6 +74,7 @@ class Parts:
     give_back: Callable[[Claim, Interrupted], None]
     leaving: Callable[[], None]
     watch: Callable[[], bool]
+    nudge: Callable[[], None]
     listener: Listener | None
     wake: Wake
     timer_wake: Wake
@@ -120,7 +133,10 @@ class Worker:
 
     def join(self) -> None:
         """Wait for :meth:`stop`, then for the drain; give back the rest, and leave."""
-        self._is_stopping.wait()
+        # Not for good: a signal that arrives just as this thread falls asleep is not seen by
+        # Python before the thread wakes up again.
+        while not self._is_stopping.wait(SIGNALS_EVERY):
+            pass
         with self._joining:
             if not self._is_over.is_set():
                 self._end()
@@ -157,27 +173,34 @@ class Worker:
     # ------------------------------------------------------------ threads
 
     def _spawn(self, work: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=work, name=f"tickwork-{name}", daemon=True)
+        thread = threading.Thread(
+            target=keep_going, args=(work, self._is_over), name=f"tickwork-{name}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
     def _pumping(self, pump: Pump) -> None:
         parts, options = self._parts, self._parts.options
         idle = Backoff(options.poll.total_seconds(), options.poll_idle.total_seconds())
+        is_polling = True
         # It ends when everything is drained and written, or it took too long.
         while not self._is_over.is_set():
             since = parts.wake.seen()
             try:
-                is_busy = pump.step(may_claim=not self.is_stopping)
+                is_busy = pump.step(may_claim=not self.is_stopping, is_polling=is_polling)
             except Exception:  # noqa: BLE001  # whatever it is, leases must not wait for it
                 _log.exception("A pump stumbled, and goes on.")
                 is_busy = False
             if self._is_drained.is_set() and not parts.writer.pending:
                 return
-            if is_busy or parts.wake.wait(since, self._idle_seconds(idle)):
+            is_called = is_busy or parts.wake.wait(since, self._idle_seconds(pump, idle))
+            is_polling = not is_called
+            if is_called:
                 idle.reset()
 
-    def _idle_seconds(self, idle: Backoff) -> float:
+    def _idle_seconds(self, pump: Pump, idle: Backoff) -> float:
+        if pump.is_holding_back:
+            return HOLD_BACK
         if self.is_stopping or any(engine.waiting for engine in self._parts.engines):
             # Whoever finishes one and takes the next does not call us.
             return WRITE_EVERY
@@ -186,12 +209,14 @@ class Worker:
     def _timing(self) -> None:
         parts = self._parts
         backoff = Backoff(0.05, 2.0)
+        is_called = False
         # It ends when the worker is stopped.
         while not self.is_stopping:
             since = parts.timer_wake.seen()
             try:
-                if parts.timer.step():
-                    parts.wake.call()
+                # Whoever calls may have added something that is due earlier, or anything else.
+                if (not is_called or parts.timer.is_due()) and parts.timer.step():
+                    parts.wake.tell()
                 seconds = parts.timer.seconds_left(TIMER_LONGEST)
                 backoff.reset()
             except (StoreUnavailable, StoreBusy) as fault:
@@ -200,7 +225,10 @@ class Worker:
             except Exception:  # noqa: BLE001  # one bad tick must not be the last
                 _log.exception("A tick stumbled; the next one comes.")
                 seconds = backoff.seconds()
-            parts.timer_wake.wait(since, seconds)
+            is_called = parts.timer_wake.wait(since, seconds)
+            if is_called:
+                # A busy database calls all the time: those calls are answered together.
+                self._is_stopping.wait(min(seconds, TIMER_REST))
 
     def _beating(self) -> None:
         parts = self._parts
@@ -223,7 +251,7 @@ class Worker:
         while not self._is_drained.wait(UPKEEP_EVERY):
             try:
                 if parts.upkeep():
-                    parts.wake.call()
+                    parts.wake.tell()
                 is_away = False
             except (StoreUnavailable, StoreBusy) as fault:
                 if not is_away:
@@ -237,6 +265,7 @@ class Worker:
         # It ends when everything is drained.
         while not self._is_drained.wait(WATCH_EVERY):
             self._carefully(lambda: self.stop() if self._parts.watch() else None)
+            self._parts.nudge()
 
     def _listening(self) -> None:
         parts = self._parts
@@ -246,7 +275,7 @@ class Worker:
         while not self.is_stopping:
             try:
                 if listener.wait(LISTEN_FOR):
-                    parts.wake.call()
+                    parts.wake.tell()
                     parts.timer_wake.call()
             except Exception:  # noqa: BLE001  # without it, polling goes on
                 _log.exception("The listener stumbled, and goes on.")
@@ -305,3 +334,20 @@ class Worker:
             self._parts.give_back(claim, outcome)
         if claims:
             self._parts.wake.call()
+
+
+def keep_going(work: Callable[[], None], is_over: threading.Event) -> None:
+    """Have a thread's work go on, whatever it raised, until it ends by itself or all is over.
+
+    Each has dealt with what can go wrong. But where there is no memory left, even that goes wrong,
+    and a worker without one of its threads would look alive.
+    """
+    while not is_over.is_set():
+        try:
+            work()
+        except BaseException:  # noqa: BLE001  # see above
+            with suppress(BaseException):
+                _log.exception("A thread of the worker fell over, and goes on.")
+            is_over.wait(FELL_OVER_FOR)
+        else:
+            return

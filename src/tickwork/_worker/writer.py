@@ -33,6 +33,17 @@ class Refused(NamedTuple):
     step: Transition
 
 
+class Wrote(NamedTuple):
+    """What became of a batch: how many steps it had, and whether others may have waited for it."""
+
+    steps: int
+    may_free: bool = False
+    jobs: frozenset[str] = frozenset()
+
+
+NOTHING: Final = Wrote(0)
+
+
 class Writer:
     """Writes finished transitions. What cannot be written waits, and is not lost.
 
@@ -74,8 +85,8 @@ class Writer:
         if run.has_the_word():
             self.done.append(step)
 
-    def write(self) -> int:
-        """Write one batch; return how many steps it had.
+    def write(self) -> Wrote:
+        """Write one batch.
 
         Raises:
             StoreUnavailable: The database is away. Everything is kept for the next try.
@@ -84,7 +95,7 @@ class Writer:
         self._retry_refused()
         steps, is_repeat = self._taken()
         if not steps:
-            return 0
+            return NOTHING
         try:
             self.keep_log()
             looked = look_after(self._store, steps)
@@ -100,11 +111,12 @@ class Writer:
             raise
         except Exception as fault:  # noqa: BLE001  # one bad step must not hold the others
             self._part(steps, fault)
-            return len(steps)
+            return Wrote(len(steps))
         self._held.drop_all([step.claim for step in steps])
         written = [*looked.landed, *looked.unwritten] if looked.landed else looked.unwritten
         self._reporter.recorded(written, lost=lost, at=self._clock.now())
-        return len(steps)
+        jobs = frozenset([step.claim.job for step in steps])
+        return Wrote(len(steps), any(map(_may_free, steps)), jobs)
 
     def keep_log(self) -> None:
         """Write what handlers have logged.
@@ -165,3 +177,13 @@ class Writer:
     def _is_lost(self, run_id: RunId) -> bool:
         run = self._held.get(run_id)
         return run is not None and run.is_lost
+
+
+def _may_free(step: Transition) -> bool:
+    """Whether it can make a run ready: another that waited for it, or itself."""
+    claim = step.claim
+    return (
+        bool(claim.limit_keys)
+        or claim.schedule is not None
+        or step.outcome is not OutcomeKind.SUCCEEDED
+    )

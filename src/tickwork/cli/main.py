@@ -1,205 +1,140 @@
-"""The command ``tickwork``."""
+"""The command ``tickwork``: which commands there are, and where each of them is."""
 
-import json
 import logging
-import os
-import sys
-import threading
-import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from datetime import timedelta
-from functools import partial
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, Final
 
 import click
 
-from tickwork._kernel.durations import human_duration, parse_duration
-from tickwork._kernel.signals import stopping_on_signals
-from tickwork._worker.options import WorkerOptions
 from tickwork.app import Tickwork
-from tickwork.cli.loading import load_app
-from tickwork.errors import TickworkError
+from tickwork.cli.commands import Call
 
-EXIT_FAILED: Final = 1
-EXIT_STUCK: Final = 70
-"""The worker ended because a thread ignored its timeout: a supervisor starts it again."""
-WORK_LOCK: Final = "tickwork work"
-COLLECT_LOCK: Final = "tickwork collect"
-SUPERVISOR_VARIABLE: Final = "TICKWORK_SUPERVISOR"
-PARENT_EVERY: Final = 0.5
-
-
-class Length(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
-    """A length of time: ``90s``, ``5m``, or a number of seconds."""
-
-    name = "length"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """Read it, or say what is wrong with it."""
-        if isinstance(value, timedelta):
-            return value
-        try:
-            return timedelta(seconds=float(value))
-        except ValueError:
-            pass
-        try:
-            return parse_duration(value)
-        except TickworkError as fault:
-            self.fail(fault.what, param, ctx)
+HOMES: Final[Mapping[str, str]] = {
+    "init": "beginning",
+    "install": "beginning",
+    "upgrade": "beginning",
+    "settings": "beginning",
+    "work": "working",
+    "collect": "working",
+    "unlock": "working",
+    "status": "looking",
+    "runs": "looking",
+    "inspect": "looking",
+    "next": "timing",
+    "preview": "timing",
+    "simulate": "timing",
+    "show": "timing",
+    "dispatch": "acting",
+    "retry": "acting",
+    "cancel": "acting",
+    "pause": "acting",
+    "resume": "acting",
+    "prune": "acting",
+    "explain": "asking",
+    "doctor": "asking",
+}
+"""The module of each command, in the order in which they are listed."""
 
 
-@click.group()
-@click.option("-a", "--app", "path", help="The application: module:attribute, or TICKWORK_APP.")
-@click.option("-v", "--verbose", is_flag=True, help="Log what happens, not only what goes wrong.")
-@click.pass_context
-def cli(ctx: click.Context, path: str | None, verbose: bool) -> None:  # noqa: FBT001  # a flag
-    """Jobs, schedules and runs on the database you have."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    ctx.obj = lambda: load_app(path)
-    ctx.meta["tickwork.path"] = path
+SECTIONS: Final[Mapping[str, str]] = {
+    "beginning": "To begin",
+    "working": "To work",
+    "looking": "To look",
+    "timing": "To see what comes",
+    "acting": "To act",
+    "asking": "To ask why",
+}
 
 
-@cli.command()
-@click.option("-q", "--queue", "queues", multiple=True, help="Only this queue; may be repeated.")
-@click.option("--threads", default=10, show_default=True, help="Functions at the same time.")
-@click.option("--coroutines", default=100, show_default=True, help="Coroutines at the same time.")
-@click.option("--processes", default=1, show_default=True, help="Worker processes, supervised.")
-@click.option("--children", default=2, show_default=True, help="Jobs with a process of their own.")
-@click.option("--drain", type=Length(), default="30s", show_default=True, help="Time to end.")
-@click.option("--exclusive", is_flag=True, help="Refuse to work beside another such worker.")
-@click.pass_context
-def work(  # noqa: PLR0917  # click passes them by name
-    ctx: click.Context,
-    queues: tuple[str, ...],
-    threads: int,
-    coroutines: int,
-    processes: int,
-    children: int,
-    drain: timedelta,
-    exclusive: bool,  # noqa: FBT001  # a flag
-) -> None:
-    """Run what is due, until told to stop."""
-    if processes > 1:
-        from tickwork.cli.supervising import supervise  # noqa: PLC0415  # few need it
+class Commands(click.Group):
+    """Commands that are loaded when they are called: a worker need not load the others."""
 
-        app = _app(ctx)
-        with _refusals(), app.lock(WORK_LOCK) if exclusive else nullcontext():
-            sys.exit(supervise(app, sys.argv[1:], processes=processes, drain=drain))
-    app = _app(ctx)
-    with _refusals():
-        options = WorkerOptions(
-            queues=queues, threads=threads, coroutines=coroutines, processes=children, drain=drain
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's
+        """All of them, in the order of a day's work."""
+        return list(HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
+        """The command of this name."""
+        home = HOMES.get(cmd_name)
+        if home is None:
+            return None
+        module = import_module(f"tickwork.cli.{home}")
+        found = getattr(module, f"{cmd_name}_command")
+        assert isinstance(found, click.Command), cmd_name
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, by what they are for."""
+        longest = max(map(len, HOMES))
+        room = formatter.width - 6 - longest
+        for home, title in SECTIONS.items():
+            with formatter.section(title):
+                rows = [
+                    (name.ljust(longest), command.get_short_help_str(room))
+                    for name, found in HOMES.items()
+                    if found == home and (command := self.get_command(ctx, name)) is not None
+                ]
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a suggestion for what was mistyped."""
+        if args and args[0] not in HOMES and not args[0].startswith("-"):
+            close = get_close_matches(args[0], HOMES, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else "`tickwork --help` lists them."
+            ctx.fail(f"There is no command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def command_for(app: Tickwork | None = None) -> click.Group:
+    """The command, for any application, or for this one: to mount in a program's own."""
+
+    @click.pass_context
+    def cli(ctx: click.Context, verbose: bool, path: str | None = None) -> None:  # noqa: FBT001  # a flag
+        if app is None or verbose:
+            logging.basicConfig(
+                level=logging.INFO if verbose else logging.WARNING,
+                format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+            )
+        ctx.obj = Call(path=path, app=app)
+
+    params: list[click.Parameter] = [
+        click.Option(
+            ["-v", "--verbose"], is_flag=True, help="Log what happens, not only what goes wrong."
         )
-        with app.lock(WORK_LOCK) if exclusive else nullcontext():
-            _work(app, options)
-
-
-def _work(app: Tickwork, options: WorkerOptions) -> None:
-    begun = time.monotonic()
-    told = _Told(app.stop)
-    with stopping_on_signals(told.stop):
-        app.start(options)
-        told.started()
-        left_behind = app.join()
-    stats = app.stats
-    click.echo(
-        f"Worked for {human_duration(timedelta(seconds=time.monotonic() - begun))}: "
-        f"{stats.attempts} attempts, {stats.failures} failed, "
-        f"started at most {human_duration(stats.lateness)} late.",
-        err=True,
+    ]
+    if app is None:
+        params.insert(
+            0,
+            click.Option(
+                ["-a", "--app", "path"],
+                metavar="MODULE:NAME",
+                help="The application; otherwise TICKWORK_APP, or what tickwork.toml says.",
+            ),
+        )
+    group = Commands(
+        "tickwork",
+        callback=cli,
+        params=params,
+        context_settings=CONTEXT,
+        help="Jobs, schedules and runs on the database you have.",
+        epilog="Begin with `tickwork init` in an empty folder, then `tickwork work`. "
+        "Each command has examples: `tickwork COMMAND --help`.",
     )
-    code = EXIT_STUCK if stats.is_stuck else 0
-    if left_behind:
-        # They would keep this process from ending, or fall over what ends around them.
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    if app is None:
+        group = click.version_option(package_name="tickwork")(group)
+    return group
 
 
-class _Told:
-    """A stop that may come before there is anything to stop."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._is_told = False
-        # Taken out: what a handler starts is no child of our supervisor.
-        supervisor = os.environ.pop(SUPERVISOR_VARIABLE, None)
-        if supervisor is not None:
-            parent = partial(self._watch, int(supervisor))
-            threading.Thread(target=parent, name="tickwork-parent", daemon=True).start()
-
-    def stop(self) -> None:
-        self._is_told = True
-        self._stop()
-
-    def started(self) -> None:
-        if self._is_told:
-            self._stop()
-
-    def _watch(self, supervisor: int) -> None:
-        """A worker ends with its supervisor: nobody else would end it."""
-        while os.getppid() == supervisor:
-            time.sleep(PARENT_EVERY)
-        self.stop()
+cli: Final = command_for()
 
 
-@cli.command()
-@click.option("--for", "length", type=Length(), default="0", help="Stay that long.")
-@click.option("--exclusive", is_flag=True, help="Refuse to work beside another such worker.")
-@click.pass_context
-def collect(ctx: click.Context, length: timedelta, exclusive: bool) -> None:  # noqa: FBT001
-    """Run what is due now, and leave: for a crontab."""
-    app, stop = _app(ctx), threading.Event()
-    with (
-        _refusals(),
-        stopping_on_signals(stop.set),
-        app.lock(COLLECT_LOCK) if exclusive else nullcontext(),
-    ):
-        failures = app.collect(length, stop=stop)
-    if failures:
-        click.echo(f"{failures} attempts failed.", err=True)
-        sys.exit(EXIT_FAILED)
-
-
-@cli.command()
-@click.option("--json", "is_json", is_flag=True, help="For programs.")
-@click.pass_context
-def status(ctx: click.Context, is_json: bool) -> None:  # noqa: FBT001  # a flag
-    """Show what there is: runs, schedules, workers."""
-    app = _app(ctx)
-    with _refusals():
-        found = app.status()
-    if is_json:
-        click.echo(json.dumps(found, default=str, indent=2))
-        return
-    for name, value in found.items():
-        click.echo(f"{name}: {json.dumps(value, default=str)}")
-
-
-def _app(ctx: click.Context) -> Tickwork:
-    load: Callable[[], Tickwork] = ctx.obj
-    return load()
-
-
-class _refusals:  # noqa: N801  # reads as a sentence
-    """Errors of tickwork are told in words, without a traceback."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, TickworkError):
-            raise click.ClickException(str(error)) from error
-
-
-def main() -> None:
+def main(**extra: Any) -> None:
     """Run the command."""
-    cli(prog_name="tickwork")
+    cli(prog_name="tickwork", **extra)

@@ -55,8 +55,11 @@ class Child:
 
 
 def supervise(app: Tickwork, arguments: list[str], *, processes: int, drain: timedelta) -> int:
-    """Keep so many workers running until told to stop; return the exit code."""
-    command = [sys.executable, "-m", "tickwork", *_for_one(arguments)]
+    """Keep so many workers running until told to stop; return the exit code.
+
+    ``arguments`` are those of the command that each of them is.
+    """
+    command = [sys.executable, "-m", "tickwork", *arguments]
     children = [Child(command) for _ in range(processes)]
     stop = _Stop()
     for child in children:
@@ -118,17 +121,3 @@ def _release(app: Tickwork, pid: int) -> None:
         app.release_dead(pid)
     except Exception:  # noqa: BLE001  # the database may be away; leases end by themselves
         _log.warning("What worker %d held could not be released.", pid, exc_info=True)
-
-
-def _for_one(arguments: list[str]) -> list[str]:
-    """The same command for a single process. What is exclusive is so for all of them."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument == "--processes":
-            skip = True
-        elif not argument.startswith("--processes=") and argument != "--exclusive":
-            kept.append(argument)
-    return kept

@@ -17,7 +17,12 @@ from tickwork._define.definition import Definition
 from tickwork._define.resolve import Construct
 from tickwork._domain.outcome import Canceled, Failed, Outcome, outcome_of_exception
 from tickwork._domain.run import Claim
-from tickwork.engines.invoke import after_hooks, attempt, drive_attempt_async
+from tickwork.engines.invoke import (
+    after_hooks,
+    attempt,
+    drive_attempt_async,
+    simple_attempt_async,
+)
 from tickwork.errors import AttemptTimeout
 
 STOP_SECONDS: Final = 2.0
@@ -182,6 +187,12 @@ async def attempt_on_loop(
     construct: Construct,
 ) -> Outcome:
     """Make one attempt on this loop; ``ended_by`` says what it means that it was cancelled."""
+    if timeout is None and definition.is_simple:
+        # Nothing around it, so there is nobody to be told of its end.
+        try:
+            return await simple_attempt_async(definition, ctx)
+        except asyncio.CancelledError as raised:
+            return ended_by(raised)
     steps = attempt(definition, ctx, construct=construct)
     seconds = None if timeout is None else timeout.total_seconds()
     try:

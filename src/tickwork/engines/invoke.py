@@ -102,12 +102,7 @@ def simple_attempt(
     """The same as :func:`attempt` for a plain function with nothing around it: most runs."""
     token = CURRENT.set(ctx)
     try:
-        handler, args = definition.handler, ctx.args
-        parameters = handler.parameters
-        parameters.check(definition.name, args)
-        if parameters.context is not None:
-            args = {**args, parameters.context: ctx}
-        result = handler.call(**args)
+        result = definition.handler.call(**_arguments(definition, ctx))
         if result is None:
             return SUCCEEDED
         if inspect.isawaitable(result):
@@ -118,6 +113,33 @@ def simple_attempt(
         return _masked(_failed(raised), definition, ctx)
     finally:
         CURRENT.reset(token)
+    return _masked(_outcome_of(result, definition), definition, ctx)
+
+
+def _arguments(definition: Definition, ctx: RunContext) -> Mapping[str, Any]:
+    parameters, args = definition.handler.parameters, ctx.args
+    parameters.check(definition.name, args)
+    return args if parameters.context is None else {**args, parameters.context: ctx}
+
+
+async def simple_attempt_async(definition: Definition, ctx: RunContext) -> Outcome:
+    """The same on a loop, for a coroutine function."""
+    token = CURRENT.set(ctx)
+    try:
+        result = definition.handler.call(**_arguments(definition, ctx))
+        if inspect.isawaitable(result):
+            result = await result
+        if result is None:
+            return SUCCEEDED
+    except GeneratorExit:
+        raise  # this coroutine itself is being closed
+    except BaseException as raised:  # a handler may raise anything
+        if _is_ending(raised):
+            raise
+        return _masked(_failed(raised), definition, ctx)
+    finally:
+        with suppress(ValueError):  # a task that was closed ends in another context
+            CURRENT.reset(token)
     return _masked(_outcome_of(result, definition), definition, ctx)
 
 

@@ -15,7 +15,9 @@ class ThreadEngine:
     """Threads that take claims from one shared deque, so that nothing sticks behind a slow one.
 
     ``make`` makes one attempt and hands over what came of it. ``call`` is told when the deque
-    has run dry, or enough has been done to be worth a write.
+    has run dry, or enough has been done to be worth a write. While ``is_quick``, one thread
+    makes them all: several would pass the interpreter's lock around, and take it from whoever
+    fetches the next. Should that one get stuck, :meth:`nudge` has the others help.
     """
 
     def __init__(
@@ -26,12 +28,15 @@ class ThreadEngine:
         call: Callable[[], None],
         done: Callable[[], int],
         write_at: int = 250,
+        is_quick: Callable[[], bool] = lambda: False,
     ) -> None:
         self._slots = slots
         self._make = make
         self._call = call
         self._done = done
         self._write_at = write_at
+        self._is_quick = is_quick
+        self._first: Claim | None = None  # what was next when somebody looked
         self._ready: deque[Claim] = deque()
         self._condition = threading.Condition()
         self._idle = 0
@@ -61,13 +66,29 @@ class ThreadEngine:
     def submit(self, claims: Sequence[Claim]) -> None:
         """Take these: they start in this order, as soon as there is room."""
         self._ready.extend(claims)
+        if not self._is_quick():
+            self._wake(len(self._ready))
+        elif not self.running:
+            self._wake(1)
+
+    def nudge(self) -> None:
+        """See that claims which wait are not stuck behind a slow one."""
+        try:
+            first = self._ready[0]
+        except IndexError:
+            return
+        if first is self._first:
+            self._wake(len(self._ready))
+        self._first = first
+
+    def _wake(self, wanted: int) -> None:
         with self._condition:
-            wanted = min(len(self._ready), self._slots) - self._idle
-            for _ in range(max(min(wanted, self._slots - self._alive), 0)):
+            missing = min(wanted, self._slots) - self._idle
+            for _ in range(max(min(missing, self._slots - self._alive), 0)):
                 if not self._add_thread():
                     break
             if self._idle:
-                self._condition.notify(min(self._idle, len(self._ready)))
+                self._condition.notify(min(self._idle, wanted))
 
     def take_back(self) -> list[Claim]:
         """Give back what has not started."""

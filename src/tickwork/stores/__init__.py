@@ -1,22 +1,23 @@
 """Where rows live. ``open_store(url)`` gives the store that a URL names."""
 
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, unwrap
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tickwork.errors import InvalidStoreUrl
 from tickwork.stores.contract import Store
 
-__all__ = ["Store", "is_async_connection", "open_store"]
+__all__ = ["Store", "is_async_connection", "open_store", "would_wait_for"]
 
 
 def open_store(url: str, **options: Any) -> Store:
     """Open the store that a URL names; nothing is connected to before the first use.
 
     ``sqlite:///relative.db`` and ``sqlite:////absolute.db`` name a file, ``sqlite://`` a store
-    in memory for this process, ``postgresql://user@host/database`` a server, ``memory://`` the
-    plain-Python reference for tests. Options of a store may stand in the URL or be given
-    here: ``sqlite:///jobs.db?synchronous=NORMAL``.
+    in memory for this process, ``postgresql://user@host/database`` and
+    ``mysql://user@host/database`` (or ``mariadb://``) a server, ``memory://`` the plain-Python
+    reference for tests. Options of a store may stand in the URL or be given here:
+    ``sqlite:///jobs.db?synchronous=NORMAL``.
 
     Raises:
         InvalidStoreUrl: the URL names no store.
@@ -45,7 +46,11 @@ def open_store(url: str, **options: Any) -> Store:
         from tickwork.stores.postgres.store import PostgresStore  # noqa: PLC0415
 
         return PostgresStore(url, **options)
-    known = "sqlite, postgresql and memory"
+    if scheme in {"mysql", "mariadb"}:
+        from tickwork.stores.mysql.store import MysqlStore  # noqa: PLC0415
+
+        return MysqlStore(url, **options)
+    known = "sqlite, postgresql, mysql, mariadb and memory"
     raise InvalidStoreUrl(
         url, f"{scheme!r} is not among {known}." if scheme else "it has no scheme."
     )
@@ -55,7 +60,22 @@ def is_async_connection(connection: object) -> bool:
     """Whether what is asked of this connection has to be awaited.
 
     Then :meth:`Store.using_async` is the door for it, and :meth:`Store.using` for any other.
-    It goes by what the connection does, so that no driver is loaded to find out.
+    It goes by what the connection does, so that no driver is loaded to find out. A pool hands out
+    proxies, whose verbs are wrapped.
     """
-    kind = type(connection)
-    return any(iscoroutinefunction(getattr(kind, verb, None)) for verb in ("execute", "commit"))
+    verbs = [getattr(type(connection), verb, None) for verb in ("execute", "commit")]
+    return any(iscoroutinefunction(unwrap(verb)) for verb in verbs if callable(verb))
+
+
+def would_wait_for(connection: object, store: Store) -> bool:
+    """Whether to create the tables is to wait for the transaction that is open on a connection.
+
+    SQLite has one write lock, and whoever began to write has it. Connections of ``sqlite3`` and
+    aiosqlite and sessions of SQLAlchemy can be asked whether a transaction is open.
+    """
+    said = getattr(connection, "in_transaction", False)
+    if not (said() if callable(said) else said):
+        return False
+    from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415  # as above
+
+    return isinstance(store, SqliteStore) and not store.has_tables()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.rates import Turn
 from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import TickPlan
@@ -31,17 +32,21 @@ class Enqueued(NamedTuple):
 class Wanted(NamedTuple):
     """What a worker may take: its queues (None: all), the jobs it knows, and how many.
 
-    ``is_ahead`` asks for runs that may wait in the worker's hands before they start: those
-    with limit keys, and those that were claimed before, are left where they are. Whatever
-    became of them then may be their own doing. ``is_starting`` says that all of them start
-    at once, so that a worker that dies with them is known to have been running them.
+    ``is_starting`` says that those ``limit`` start at once, so that a worker that dies with them
+    is known to have been running them. ``ahead`` is how many more may be taken to wait in the
+    worker's hands: of those, runs with limit keys, and runs that were claimed before, are left
+    where they are. Whatever became of them then may be their own doing. ``hold`` are more that
+    wait, but for a moment only: those may have limit keys. ``may_wait`` are the jobs whose runs
+    may be among them.
     """
 
     limit: int
     queues: tuple[str, ...] | None = None
     jobs: tuple[str, ...] | None = None  # None: whatever there is
-    is_ahead: bool = False
+    ahead: int = 0
     is_starting: bool = False
+    hold: int = 0
+    may_wait: frozenset[str] | None = None  # None: all
 
 
 class Held(NamedTuple):
@@ -70,6 +75,7 @@ class Ahead(NamedTuple):
     lease_until: datetime | None  # when the first lease ends
     is_blocked: bool  # whether a run waits for a limit
     is_ready: bool  # whether a run waits for a worker, be it one that nobody may take
+    turn_at: datetime | None = None  # when the turn of the next comes that waits for a rate
 
 
 class Canceling(StrEnum):
@@ -135,8 +141,8 @@ class RunStore(Protocol):
         """Claim ready runs by (priority, due_at, id), under their limits.
 
         Never more than ``limit``; nothing of a paused queue or job; at most one run that
-        has crashed before. A run that finds a limit full is blocked on it. ``tag`` marks
-        the rows, so that a claim whose answer was lost can be found again.
+        has crashed before. A run that finds a limit full, or a rate used up, is blocked on
+        it. ``tag`` marks the rows, so that a claim whose answer was lost can be found again.
         """
         ...
 
@@ -209,6 +215,13 @@ class RunStore(Protocol):
 
     def sweep(self, *, now: datetime, limit: int) -> int:
         """Let out blocked runs whose limit has room; return how many."""
+        ...
+
+    def take_turns(self, *, now: datetime, limit: int) -> int:
+        """Let out blocked runs whose turn under a rate has come; return how many.
+
+        At most ``limit`` keys are looked at. One that another holds is left to it.
+        """
         ...
 
     def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
@@ -392,7 +405,11 @@ class Pause(NamedTuple):
 
 
 class LimitRow(NamedTuple):
-    """A limit: what code says, and what an operator says instead (None: nothing)."""
+    """A limit: what code says, and what an operator says instead (None: nothing).
+
+    Slots are how many may run at a time; of a rate (``job/minute:send``), how many may start in
+    its time.
+    """
 
     name: str
     slots: int
@@ -430,7 +447,7 @@ class WorkerRow:
     jobs: tuple[str, ...]
     slots: int = 0
     running: int = 0
-    version: str = ""
+    version: str = ""  # of the program, and of the time zones that it reads
 
 
 class ControlStore(Protocol):
@@ -500,6 +517,7 @@ class RunFilter:
     tag: str | None = None
     since: datetime | None = None  # created at or after
     before: datetime | None = None  # created before
+    is_retry: bool | None = None  # made by running a finished one again
 
 
 class Page(NamedTuple):
@@ -559,6 +577,36 @@ class Pruned(NamedTuple):
     schedules: int
 
 
+class TableHealth(NamedTuple):
+    """One table, as far as the database has counted: estimates, and cheap to have."""
+
+    name: str
+    rows: int
+    dead_rows: int  # of no use to anybody, and not cleaned up yet
+    bytes: int  # with its indexes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How the database itself is: what grows when nobody cleans up.
+
+    ``oldest_transaction_at`` is when the oldest transaction that is open began: nothing that
+    was deleted since can be cleaned up. ``free_bytes`` are in the file and used by nothing,
+    ``log_bytes`` in a log that waits to be brought over. What a database cannot tell is None.
+    """
+
+    bytes: int
+    free_bytes: int | None = None
+    log_bytes: int | None = None
+    oldest_transaction_at: datetime | None = None
+    tables: tuple[TableHealth, ...] = ()
+
+    @property
+    def dead_rows(self) -> int:
+        """In all tables together."""
+        return sum(table.dead_rows for table in self.tables)
+
+
 class ReadStore(Protocol):
     """For people: nothing here is on the path of a run."""
 
@@ -601,8 +649,16 @@ class ReadStore(Protocol):
         """Who holds the slots of a key."""
         ...
 
+    def find_turn(self, run_id: RunId) -> Turn | None:
+        """Where a run stands that waits for its turn under a rate; None when it does not."""
+        ...
+
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
         """What happened to each job."""
+        ...
+
+    def health(self) -> Health:
+        """How large the tables are, what of it is dead, and who keeps it from being cleaned up."""
         ...
 
     def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:

@@ -69,7 +69,7 @@ class TestOutcomes:
         first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
         bench.submit(first, second)
 
-        bench.held.revoke(second.run_id)
+        bench.held.revoke(second.run_id, token=second.token)
 
         bench.until(lambda: bench.held.of(second) is None)
         assert ids(step.claim for step in bench.steps(1)) == ids([first])

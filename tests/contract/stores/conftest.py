@@ -3,16 +3,21 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
+from pymysql.constants import SERVER_STATUS
 
 from contract.builders import BOB, NOON, Hands
-from contract.odd_connections import odd_postgres, odd_sqlite
+from contract.odd_connections import odd_mariadb, odd_postgres, odd_sqlite
+from servers import mariadb
+from servers.pgbouncer import PgBouncer
 from tickwork._kernel.clock import Clock
 from tickwork.stores.contract import Store
 from tickwork.stores.memory import MemoryStore
+from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
@@ -48,6 +53,15 @@ def open_postgres(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Stor
 
 
 @contextmanager
+def open_pooled_postgres(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+    """The same store, behind a pooler that lends another connection for each transaction."""
+    store: PostgresStore = request.getfixturevalue("installed_postgres")
+    yield request.getfixturevalue("pooled_postgres")
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {', '.join(EMPTIED)}".encode())
+
+
+@contextmanager
 def open_borrowed_sqlite(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
     """Everything in one transaction of a caller whose connection is as odd as can be."""
     with open_sqlite(request, clock) as store, odd_sqlite(store) as connection:
@@ -64,6 +78,41 @@ def open_borrowed_postgres(request: pytest.FixtureRequest, clock: Clock) -> Iter
     yield store.using(connection)
     assert connection.info.transaction_status is not TransactionStatus.INERROR
     connection.rollback()
+
+
+@contextmanager
+def open_mariadb(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+    store: MysqlStore = request.getfixturevalue("installed_mariadb")
+    yield store
+    mariadb.empty(store.url)
+
+
+@contextmanager
+def open_borrowed_mariadb(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+    """The same on MariaDB."""
+    store: MysqlStore = request.getfixturevalue("installed_mariadb")
+    connection = request.getfixturevalue("odd_mariadb_connection")
+    connection.begin()
+    yield store.using(connection)
+    assert connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
+    connection.rollback()
+
+
+@pytest.fixture(scope="session")
+def odd_mariadb_connection(installed_mariadb: MysqlStore) -> Iterator[Any]:
+    with odd_mariadb(installed_mariadb) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def installed_mariadb(mariadb_databases: Any) -> Iterator[MysqlStore]:
+    """A store on MariaDB that the suite shares, emptied after each test."""
+    database = mariadb_databases.create_database()
+    store = MysqlStore(mariadb_databases.url(database))
+    store.install()
+    yield store
+    store.close()
+    mariadb_databases.drop_database(database)
 
 
 @pytest.fixture(scope="session")
@@ -85,12 +134,22 @@ def installed_postgres(postgres_databases: Any) -> Iterator[PostgresStore]:
     postgres_databases.drop_database(database)
 
 
+@pytest.fixture(scope="session")
+def pooled_postgres(
+    installed_postgres: PostgresStore, pgbouncer_server: PgBouncer
+) -> Iterator[PostgresStore]:
+    database = urlsplit(installed_postgres.url).path.strip("/")
+    store = PostgresStore(pgbouncer_server.url(database))
+    yield store
+    store.close()
+
+
 # All tables but those that an installation fills.
 EMPTIED = [
     f"tickwork_{name}"
     for name in (
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
-        *("pause", "worker", "lock"),
+        *("pause", "worker", "lock", "rate", "start"),
     )
 ]
 
@@ -99,18 +158,26 @@ STORES: dict[str, Opener] = {
     "memory": open_memory,
     "sqlite": open_sqlite,
     "postgres": open_postgres,
+    "mariadb": open_mariadb,
     "sqlite borrowed": open_borrowed_sqlite,
     "postgres borrowed": open_borrowed_postgres,
+    "postgres pgbouncer": open_pooled_postgres,
+    "mariadb borrowed": open_borrowed_mariadb,
 }
 SERVERS = frozenset({"postgres", "mariadb"})
 """Stores that need a private server of that name: their tests get its marker."""
 
+ON_DISK = [
+    "sqlite",
+    *(pytest.param(kind, marks=pytest.mark.servers(kind)) for kind in ("postgres", "mariadb")),
+]
+"""Stores of which there are rows to look at."""
+
 
 def _parameters() -> list[object]:
+    needed = SERVERS | {"pgbouncer"}
     return [
-        pytest.param(
-            name, marks=[pytest.mark.servers(kind) for kind in SERVERS & set(name.split())]
-        )
+        pytest.param(name, marks=[pytest.mark.servers(kind) for kind in needed & set(name.split())])
         for name in STORES
     ]
 

@@ -2,18 +2,22 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import psycopg
 import pytest
 
 from contract.builders import MINUTE, NOON, a_job, a_run, a_schedule, add, all_runs, ids
-from contract.stores.conftest import open_sqlite
+from contract.stores.conftest import ON_DISK, open_sqlite
+from servers import mariadb
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
+from tickwork.stores import open_store
 from tickwork.stores.contract import RunFilter, Store
+from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
@@ -35,6 +39,8 @@ def by_hand(store: Store) -> Callable[[str], None]:
             connection.close()
 
         return edit
+    if isinstance(store, MysqlStore):
+        return partial(edit_mariadb, store.url)
     assert isinstance(store, PostgresStore)
     url = store.url
 
@@ -48,15 +54,21 @@ def by_hand(store: Store) -> Callable[[str], None]:
     return edit_server
 
 
+def edit_mariadb(url: str, text: str) -> None:
+    with mariadb.connect(url) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION check_constraint_checks = OFF")
+        cursor.execute(text)
+
+
 # The reference keeps values, not rows: there is nothing to edit.
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
+@pytest.fixture(params=ON_DISK)
 def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]:
     if request.param == "sqlite":
         with open_sqlite(request, clock) as opened:
             yield opened
     else:
         # A database of its own: its constraints do not come back.
-        server = PostgresStore(request.getfixturevalue("postgres_url"))
+        server = open_store(request.getfixturevalue(f"{request.param}_url"))
         server.install()
         yield server
         server.close()

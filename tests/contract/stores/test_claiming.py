@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import pytest
 
 from contract.builders import (
@@ -305,16 +307,29 @@ class TestStarting:
 class TestAhead:
     """Runs that may have to wait in a worker's hands are those that harm nobody there."""
 
+    def test_what_a_second_look_finds_again_is_taken_once(self, store, worker):
+        # The first finds its limit full, so that it is looked again for one that can start.
+        store.set_limits({"job:limited": 1})
+        limited = [a_run(limit_keys=("job:limited",), due_at=NOON - HOUR) for _ in range(2)]
+        add(store, *limited)
+        worker.claim_one()
+        add(store, *(plain := [a_run(due_at=NOON - MINUTE + SECOND * n) for n in range(3)]))
+
+        claims = worker.claim(1, ahead=2)
+
+        assert ids(claims) == ids(plain)
+        assert [the_run(store, run).token for run in plain] == [1, 1, 1]
+
     def test_a_plain_run_may_be_claimed_ahead(self, store, worker):
         add(store, run := a_run())
 
-        assert ids(worker.claim(is_ahead=True)) == [run.id]
+        assert ids(worker.claim(0, ahead=10)) == [run.id]
 
     def test_one_with_a_limit_is_left_alone(self, store, worker):
         store.set_limits({"job:send_email": 5})
         add(store, run := a_run(limit_keys=("job:send_email",)))
 
-        assert worker.claim(is_ahead=True) == []
+        assert worker.claim(0, ahead=10) == []
         assert the_run(store, run).phase is Phase.READY
 
     def test_one_that_would_be_blocked_is_left_alone_too(self, store, worker):
@@ -322,14 +337,14 @@ class TestAhead:
         add(store, *(a_run(limit_keys=("job:send_email",)) for _ in range(2)))
         worker.claim(1)
 
-        worker.claim(is_ahead=True)
+        worker.claim(0, ahead=10)
 
         assert store.count_runs().by_phase[Phase.BLOCKED] == 0
 
     def test_one_that_has_crashed_is_left_alone(self, store, clock, worker):
         crashed(store, clock, run := a_run())
 
-        assert worker.claim(is_ahead=True) == []
+        assert worker.claim(0, ahead=10) == []
         assert the_run(store, run).phase is Phase.READY
 
     def test_one_that_was_claimed_before_is_left_alone(self, store, clock, worker):
@@ -337,11 +352,94 @@ class TestAhead:
         claim = worker.claim_one()
         store.record([settled(claim, Interrupted(), now=clock.now())])
 
-        assert worker.claim(is_ahead=True) == []
+        assert worker.claim(0, ahead=10) == []
         assert the_run(store, run).phase is Phase.READY
 
     def test_what_stands_behind_them_is_found(self, store, worker):
         add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(50)))
         add(store, plain := a_run(priority=50))
 
-        assert ids(worker.claim(1, is_ahead=True)) == [plain.id]
+        assert ids(worker.claim(0, ahead=1)) == [plain.id]
+
+    def test_some_start_and_others_wait(self, store, clock, worker):
+        add(store, *(runs := [a_run() for _ in range(5)]))
+
+        claims = worker.claim(2, ahead=2, is_starting=True)
+
+        assert ids(claims) == ids(runs[:4])
+        started = [the_run(store, run).started_at for run in runs]
+        assert started == [clock.now(), clock.now(), None, None, None]
+
+    def test_what_must_not_wait_may_start(self, store, worker):
+        store.set_limits({"job:send_email": 5})
+        add(store, *(runs := [a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(3)]))
+        add(store, *(plain := [a_run(priority=90) for _ in range(3)]))
+
+        assert ids(worker.claim(1, ahead=2)) == ids([runs[0], *plain[:2]])
+        assert {the_run(store, run).phase for run in runs[1:]} == {Phase.READY}
+
+    def test_those_in_front_that_must_not_wait_do_not_hide_the_others(self, store, worker):
+        add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(50)))
+        add(store, first := a_run(priority=0), behind := a_run(priority=90))
+
+        assert ids(worker.claim(1, ahead=10)) == ids([first, behind])
+
+    def test_what_starts_in_the_place_of_a_blocked_one_is_not_claimed_ahead_too(
+        self, store, worker
+    ):
+        # It was seen as one that may wait, before there was a place for it to start.
+        store.set_limits({"job:send_email": 1})
+        add(store, *(a_run(limit_keys=("job:send_email",), priority=1) for _ in range(2)))
+        add(store, *(a_run() for _ in range(4)))
+
+        claims = worker.claim(2, ahead=2)
+
+        assert len(set(ids(claims))) == len(claims)
+        assert {claim.token for claim in claims} == {1}
+        assert all(the_run(store, claim).token == 1 for claim in claims)
+
+    def test_nobody_waits_while_there_is_room_to_start(self, store, worker):
+        store.set_limits({"job:send_email": 1})
+        add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(3)]))
+
+        assert ids(worker.claim(2, ahead=2)) == ids(runs[:1])
+
+    def test_leases_of_jobs_hold_for_both(self, store, clock, worker):
+        add(store, a_run(), a_run())
+
+        claims = worker.claim(1, ahead=1, lease_by_job={"send_email": timedelta(hours=1)})
+
+        assert {claim.lease_until for claim in claims} == {clock.now() + timedelta(hours=1)}
+
+    def test_for_a_moment_even_one_with_a_limit_may_wait(self, store, clock, worker):
+        store.set_limits({"job:send_email": 5})
+        add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(5)]))
+
+        claims = worker.claim(2, hold=2, is_starting=True)
+
+        assert ids(claims) == ids(runs[:4])
+        started = [the_run(store, run).started_at for run in runs]
+        assert started == [clock.now(), clock.now(), None, None, None]
+
+    def test_its_place_in_the_limit_is_taken(self, store, worker):
+        store.set_limits({"job:send_email": 3})
+        add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(5)]))
+
+        assert ids(worker.claim(1, hold=4)) == ids(runs[:3])
+        assert worker.claim(1) == []
+
+    def test_one_that_was_claimed_before_must_not_wait_at_all(self, store, clock, worker):
+        add(store, *(runs := [a_run(), a_run()]))
+        for claim in worker.claim():
+            store.record([settled(claim, Interrupted(), now=clock.now())])
+
+        assert ids(worker.claim(1, hold=1)) == ids(runs[:1])
+
+    @pytest.mark.parametrize("how", ["ahead", "hold"])
+    def test_only_runs_of_jobs_that_may(self, store, worker, how):
+        add(store, *(slow := [a_run(job="slow", priority=1) for _ in range(3)]))
+        add(store, *(quick := [a_run(job="quick", priority=90) for _ in range(3)]))
+
+        claims = worker.claim(1, **{how: 5}, may_wait=frozenset({"quick"}))
+
+        assert ids(claims) == ids([slow[0], *quick])

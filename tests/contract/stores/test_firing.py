@@ -13,14 +13,16 @@ from contract.builders import (
     a_fired_run,
     a_job,
     a_run,
+    a_schedule,
     add,
     added,
     all_runs,
+    an_id,
     ids,
     the_run,
     tick,
 )
-from tickwork._domain.identity import firing_id
+from tickwork._domain.identity import ScheduleId, firing_id
 from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow
 from tickwork._domain.limits import Unique, UniqueKey, held_key
 from tickwork._domain.outcome import Failed, Interrupted, Skipped, Succeeded
@@ -37,7 +39,7 @@ from tickwork._domain.tick import (
     plan_tick,
 )
 from tickwork.errors import StoreBusy
-from tickwork.stores.contract import LogLine, Planner, Store
+from tickwork.stores.contract import LogLine, NewSchedule, Planner, Store
 from tickwork.testing import ManualClock
 
 MINUTELY = Interval(length=MINUTE, anchor=NOON)
@@ -249,6 +251,25 @@ class TestWhatIsDue:
         added(store, "seen")
 
         assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["seen"]
+
+    @pytest.mark.parametrize("head", ["unknown", "retired"])
+    def test_a_head_that_is_not_for_us_hides_nothing(self, store, clock, head):
+        """More of them than a tick looks at before it goes by job."""
+        job = {"unknown": "theirs", "retired": "ours"}[head]
+        new = [
+            NewSchedule(ScheduleId(an_id()), a_schedule(f"{head} {number}", job=job), minute(-9))
+            for number in range(70)
+        ]
+        store.add_schedules(new, now=minute(-10))
+        for name, due_at in (("b", minute(-1)), ("c", NOON), ("a", minute(-2))):
+            added(store, name, job="ours", next_due_at=due_at, origin=Origin.API)
+        asked = {"seen_after": minute(-5), "jobs": ["ours", "never heard of"]}
+
+        assert due_rows(store, clock, limit=2, **asked) == ["a", "b"]
+        assert due_rows(store, clock, limit=9, **asked) == ["a", "b", "c"]
+        assert store.next_firing_at(**asked) == minute(-2)
+        if head == "retired":
+            assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["a", "b"]
 
     def test_a_pause_holds_until_its_end_and_no_longer(self, store, clock):
         row = added(store)

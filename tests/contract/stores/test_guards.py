@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contract.builders import HOUR, NOON, a_run, add, settled
-from contract.stores.conftest import STORES
+from contract.stores.conftest import ON_DISK, STORES
 from tickwork._domain.outcome import Failed
 from tickwork._domain.run import Claim
 from tickwork.stores._sql import rows
@@ -20,7 +20,7 @@ from tickwork.stores._sql.store import SqlStore
 from tickwork.testing import ManualClock
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
+@pytest.fixture(params=ON_DISK)
 def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[SqlStore]:
     with STORES[request.param](request, clock) as opened:
         assert isinstance(opened, SqlStore)
@@ -76,6 +76,7 @@ class TestGuards:
         self.run(store, name, stale)
 
         assert store.story(run.id) == before
+        assert len(store.get_runs([run.id])) == 1  # in one table, not in both
 
     def test_of_one_who_holds_it(self, store, worker, name):
         add(store, run := a_run(attempts_max=3))

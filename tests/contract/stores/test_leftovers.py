@@ -16,7 +16,7 @@ from contract.builders import (
     settled,
     tick,
 )
-from contract.stores.conftest import STORES
+from contract.stores.conftest import ON_DISK, STORES
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.outcome import Canceled, Failed, Skipped, Succeeded
 from tickwork._domain.run import Claim, NewRun
@@ -28,7 +28,7 @@ from tickwork.testing import ManualClock
 KEY = "job:send_email"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))])
+@pytest.fixture(params=ON_DISK)
 def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]:
     with STORES[request.param](request, clock) as opened:
         yield opened

@@ -236,7 +236,7 @@ def _lock_run_then_gate(store: PostgresStore, run_id: Any) -> str:
         connection.execute(store.query("count_slots", keys=[]))
         return "done"
 
-    return store._patiently(act)
+    return store._patiently(lambda: store._once(act))
 
 
 def _await_waiter(store: PostgresStore) -> None:

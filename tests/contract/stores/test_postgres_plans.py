@@ -54,7 +54,16 @@ INSERT INTO tickwork_schedule (
 SELECT gen_random_uuid(), '', 'schedule' || n, 'job' || n %% 20, '', '', '{}', 'skip', 'one', 0, 0,
        'code', n, 1772452800000000 + n
 FROM generate_series(1, 10000) AS n;
+INSERT INTO tickwork_rate (key, number, idle_at, turn_at, opened)
+SELECT 'job/minute:job' || n, 100, 1772452800000000 + n,
+       CASE WHEN n %% 5 = 0 THEN 1772452800000000 + n END, 0
+FROM generate_series(1, 2000) AS n;
+INSERT INTO tickwork_start (key, number, at)
+SELECT 'job/minute:job' || n %% 200, 1 + n / 200, 1772452800000000 + n
+FROM generate_series(1, 20000) AS n;
+UPDATE tickwork_run SET expires_at = due_at + 1000 WHERE phase = 'blocked' AND priority = 1;
 """
+RATES = [f"job/minute:job{n}" for n in range(50)]
 
 ALL_OF_A_KIND = """
 INSERT INTO tickwork_run (
@@ -139,18 +148,37 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("delete_slots", {"many": many("job:job1=1")}, "Tid Scan on tickwork_slot"),
     ("block_runs", {"many": [("key", run_id) for run_id in some()]}, "tickwork_run_pkey"),
     ("let_out", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
-    ("keys_blocked", {"limit": 100}, "tickwork_run_blocked"),
+    ("keys_blocked", {"limit": 100, "after": ""}, "tickwork_run_blocked"),
     ("keys_blocked_by", {"name": "job:job1"}, "tickwork_run_blocked"),
     ("park_runs", {"many": [("queue1", "job1", 10)]}, "tickwork_run_pairs"),
     ("unpark_runs", {"many": [("queue1", "job1", 10)]}, "tickwork_run_parked"),
     ("lock_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
     ("try_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
+    ("look_ahead", {}, "tickwork_rate_turn"),
+    ("read_rates", {"wanted": [[key, 50, 10] for key in RATES]}, "tickwork_rate_pkey"),
+    ("read_rates", {"wanted": [[key, 50, 10] for key in RATES]}, "tickwork_start_pkey"),
+    ("forget_starts", {"many": [(key, 50) for key in RATES]}, "tickwork_start_pkey"),
+    ("due_turns", {"now": NOW, "limit": 10}, "tickwork_rate_turn"),
+    ("keys_waiting", {"keys": RATES}, "tickwork_run_"),
+    ("keys_without_turn", {"keys": RATES[:1]}, "tickwork_rate_"),
+    ("let_out_expired", {"many": [("job:job1=1", NOW, 9)]}, "tickwork_run_expiring"),
+    ("let_out_expired", {"many": [(key, NOW, 9) for key in RATES]}, "tickwork_run_expiring"),
+    ("place_of", {"id": an_id(), "cap": 100}, "tickwork_run_blocked"),
+    ("idle_rates", {"before": NOW, "limit": 10}, "tickwork_rate_idle"),
+    ("delete_rates", {"keys": RATES[:5], "before": NOW}, "tickwork_start_pkey"),
     (
         "due_schedules",
-        {"now": NOW, "jobs": ["job1"], "seen_after": 7, "limit": 100},
+        {"now": NOW, "jobs": ["job1"], "seen_after": 7, "limit": 100, "look": 400},
         "tickwork_schedule_due",
     ),
-    ("next_firing", {"jobs": ["job1"], "seen_after": 7}, "tickwork_schedule_due"),
+    ("count_due", {"now": NOW, "look": 400}, "tickwork_schedule_"),
+    (
+        "due_by_job",
+        {"now": NOW, "jobs": ["job1", "job2"], "seen_after": 7, "limit": 100},
+        "tickwork_schedule_job_due",
+    ),
+    ("next_firing", {"seen_after": 7}, "tickwork_schedule_due"),
+    ("next_firing_of", {"jobs": ["job1", "job2"], "seen_after": 7}, "tickwork_schedule_job_due"),
     ("scheduled_jobs", {}, "tickwork_schedule_job"),
     ("get_schedules", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
     ("lock_marks", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
@@ -167,6 +195,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+TABLES = ("run", "history", "slot", "unique", "schedule", "rate", "start")
 STATISTICS = ("never looked at", "looked at when empty", "when all was of a kind", "up to date")
 
 
@@ -177,7 +206,7 @@ def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[P
     store = PostgresStore(postgres_databases.url(database))
     store.install()
     with psycopg.connect(store.url, autocommit=True) as connection:
-        for table in ("run", "history", "slot", "unique", "schedule"):
+        for table in TABLES:
             connection.execute(
                 f"ALTER TABLE tickwork_{table} SET (autovacuum_enabled = false)".encode()
             )
@@ -218,10 +247,12 @@ class TestPlans:
         plan = plans(store, store.query(name, **values))
 
         assert index in plan, plan
-        for table in ("run", "history", "slot", "unique", "schedule"):
+        for table in TABLES:
             assert f"Seq Scan on tickwork_{table} " not in plan, plan
 
-    @pytest.mark.parametrize("name", ["pick_ready", "stage_runs", "expired_runs", "due_schedules"])
+    @pytest.mark.parametrize(
+        "name", ["pick_ready", "stage_runs", "expired_runs", "due_schedules", "due_turns"]
+    )
     def test_it_sorts_nothing(self, store, name):
         [values] = [values for other, values, _ in HOT if other == name]
 

@@ -1,3 +1,4 @@
+from dataclasses import asdict
 from datetime import datetime
 
 import pytest
@@ -30,6 +31,16 @@ def reaped(claim: Claim, now: datetime) -> Transition:
     return reap(claim, has_started=True, now=now, crashes_max=1)
 
 
+def said_of(value: object) -> str:
+    """What a filter says, in an order that does not change from one process to the next."""
+    if not isinstance(value, RunFilter):
+        return str(value)
+    said = {name: part for name, part in asdict(value).items() if part not in {None, frozenset()}}
+    if "statuses" in said:
+        said["statuses"] = sorted(said["statuses"])
+    return ", ".join(f"{name}={part}" for name, part in said.items())
+
+
 class TestOneRun:
     """A run is found by its id, unfinished or finished."""
 
@@ -51,6 +62,7 @@ class TestOneRun:
         assert store.get_run(text) is None
         assert ids(store.get_runs([text, run.id])) == [run.id]
         assert store.story(text) is None
+        assert store.find_turn(text) is None
         assert store.cancel(text, now=clock.now()) is Canceling.UNKNOWN
         assert store.reschedule(text, due_at=NOON, now=clock.now()) is Canceling.UNKNOWN
 
@@ -152,7 +164,7 @@ class TestLists:
             a_run(job="sweep"),
             a_fired_run("digest", tags=("paid", "big")),
             a_fired_run("digest", queue="emails"),
-            a_run(tags=("paid",)),
+            a_run(tags=("paid",), retry_of=NOBODY),
             a_run(tags=("paidout",), attempts_max=2),
         ]
         runs = [
@@ -166,6 +178,7 @@ class TestLists:
                 queue=run.queue,
                 tags=run.tags,
                 attempts_max=run.attempts_max,
+                retry_of=run.retry_of,
             )
             for number, run in enumerate(runs)
         ]
@@ -204,13 +217,17 @@ class TestLists:
             (RunFilter(statuses=frozenset({RunStatus.COMPLETED})), [0, 2, 4]),
             (RunFilter(statuses=frozenset({RunStatus.RUNNING, RunStatus.FAILED})), [1, 3, 5]),
             (RunFilter(statuses=frozenset({RunStatus.RUNNING, RunStatus.COMPLETED})), range(5)),
+            (RunFilter(statuses=frozenset({RunStatus.RUNNING})), [1, 3]),
+            (RunFilter(statuses=frozenset({RunStatus.RUNNING}), queue="emails"), [3]),
+            (RunFilter(is_retry=True), [4]),
+            (RunFilter(is_retry=False, statuses=frozenset({RunStatus.COMPLETED})), [0, 2]),
             (RunFilter(since=NOON + 4 * MINUTE), [4, 5]),
             (RunFilter(before=NOON + MINUTE), [0]),
             (RunFilter(since=NOON + MINUTE, before=NOON + 3 * MINUTE), [1, 2]),
             (RunFilter(schedule="digest", queue="emails", tenant=""), [3]),
             (RunFilter(tag="paid", statuses=frozenset({RunStatus.CANCELED})), []),
         ],
-        ids=str,
+        ids=said_of,
     )
     def test_some_of_them(self, store, runs, where, numbers):
         page = store.list_runs(where)

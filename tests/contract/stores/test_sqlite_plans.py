@@ -7,9 +7,10 @@ import sqlite3
 import pytest
 
 from contract.builders import HOUR, NOON, a_run
-from tickwork._domain.status import Phase
+from tickwork._domain.status import Phase, RunStatus
+from tickwork.stores._sql.filters import filtered
 from tickwork.stores._sql.rows import micros
-from tickwork.stores.contract import LimitRow
+from tickwork.stores.contract import LimitRow, RunFilter
 from tickwork.stores.sqlite.store import SqliteStore
 
 IDS = json.dumps(["019cb0d2-0000-7000-8000-000000000001"])
@@ -27,6 +28,7 @@ PLANS = {
             "tickwork_run_lease",
             "tickwork_run_blocked",
             "tickwork_run_ready",
+            "tickwork_rate_turn",
         ],
     ),
     "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
@@ -48,7 +50,7 @@ PLANS = {
     "find_claims": ({"worker": "w", "tag": "t"}, ["tickwork_run_lease"]),
     "count_slots": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
     "slots_and_limits": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
-    "keys_blocked": ({"limit": 10}, ["tickwork_run_blocked"]),
+    "keys_blocked": ({"limit": 10, "after": ""}, ["tickwork_run_blocked"]),
     "overlap_holders": ({"keys": '["k"]'}, ["tickwork_run_overlap"]),
     "key_holders": ({"keys": '["k"]', "now": NOW}, ["SEARCH tickwork_unique USING PRIMARY KEY"]),
     "free_keys": ({"ids": IDS, "now": NOW}, ["tickwork_unique_run"]),
@@ -61,11 +63,30 @@ PLANS = {
         ["tickwork_run_schedule"],
     ),
     "skip_marks": ({"names": '[["", "s"]]'}, ["tickwork_run_schedule", "(tenant=? AND name=?)"]),
+    "read_rates": (
+        {"wanted": '[["job/minute:x", 5, 3]]'},
+        ["SEARCH rate USING PRIMARY KEY", "SEARCH start USING PRIMARY KEY (key=? AND number>?"],
+    ),
+    "due_turns": ({"now": NOW, "limit": 10}, ["tickwork_rate_turn"]),
+    "keys_waiting": ({"keys": '["k"]'}, ["tickwork_run_"]),
+    "keys_without_turn": ({"keys": '["k"]'}, ["SEARCH tickwork_rate"]),
+    "place_of": ({"id": "i", "cap": 10}, ["tickwork_run_blocked (blocked_on=?"]),
+    "idle_rates": ({"before": NOW, "limit": 10}, ["tickwork_rate_idle"]),
+    "delete_rates": ({"before": NOW, "keys": '["k"]'}, ["SEARCH tickwork_start"]),
     "due_schedules": (
-        {"now": NOW, "jobs": None, "seen_after": NOW, "limit": 10},
+        {"now": NOW, "jobs": None, "seen_after": NOW, "limit": 10, "look": 40},
         ["tickwork_schedule_due"],
     ),
-    "next_firing": ({"jobs": None, "seen_after": NOW}, ["tickwork_schedule_due"]),
+    "count_due": ({"now": NOW, "look": 40}, ["INDEX tickwork_schedule_"]),
+    "due_by_job": (
+        {"now": NOW, "jobs": '["j"]', "seen_after": NOW, "limit": 10},
+        ["tickwork_schedule_job_due (job=? AND next_due_at<?"],
+    ),
+    "next_firing": ({"seen_after": NOW}, ["tickwork_schedule_due"]),
+    "next_firing_of": (
+        {"jobs": '["j"]', "seen_after": NOW},
+        ["tickwork_schedule_job_due (job=? AND next_due_at>?"],
+    ),
     "scheduled_jobs": ({}, ["SEARCH tickwork_schedule USING COVERING INDEX"]),
     "get_schedules": ({"names": '[["", "s"]]'}, ["(tenant=? AND name=?)"]),
     "count_logs": (
@@ -75,6 +96,13 @@ PLANS = {
     "prune_keys": ({"before": NOW, "limit": 10}, ["tickwork_unique_until"]),
     "old_runs": ({"before": NOW, "limit": 10}, ["tickwork_history_ended"]),
     "get_runs": ({"ids": IDS}, ["tickwork_run USING PRIMARY", "tickwork_history USING PRIMARY"]),
+    "find_run_ids": (
+        {"prefix": "019c", "limit": 5},
+        [
+            "tickwork_run USING PRIMARY KEY (id>? AND id<?)",
+            "tickwork_history USING PRIMARY KEY (id>? AND id<?)",
+        ],
+    ),
     "count_phases": (
         {"cap": 100},
         ["tickwork_run_waiting", "tickwork_run_parked", "tickwork_run_blocked"],
@@ -90,6 +118,8 @@ BATCHES = {
     "extend_leases": ["SEARCH tickwork_run USING PRIMARY KEY"],
     "insert_attempts": ["SEARCH tickwork_run USING PRIMARY KEY"],
     "let_out": ["tickwork_run_blocked"],
+    "let_out_expired": ["tickwork_run_expiring"],
+    "forget_starts": ["SEARCH tickwork_start USING PRIMARY KEY"],
     "park_runs": ["tickwork_run_pairs"],
     "unpark_runs": ["tickwork_run_parked"],
     "move_schedules": ["SEARCH tickwork_schedule USING PRIMARY KEY"],
@@ -142,7 +172,9 @@ def test_a_batch_uses_its_index(filled, name):
         assert any(words in plan for words in BATCHES[name]), plan
 
 
-@pytest.mark.parametrize("name", ["pick_ready", "due_runs", "due_schedules", "expired_runs"])
+@pytest.mark.parametrize(
+    "name", ["pick_ready", "due_runs", "due_schedules", "expired_runs", "due_turns"]
+)
 def test_the_order_is_served_by_the_index(filled, name):
     store, connection = filled
     values, _ = PLANS[name]
@@ -150,3 +182,17 @@ def test_the_order_is_served_by_the_index(filled, name):
     plan = plan_of(connection, store.query(name).parts[0], values)
 
     assert "USE TEMP B-TREE FOR ORDER BY" not in plan
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "words"),
+    [
+        ("list_live", RunFilter(statuses=frozenset({RunStatus.RUNNING})), "tickwork_run_lease"),
+        ("list_history", RunFilter(job="j1"), "tickwork_history_job (job=?)"),
+    ],
+)
+def test_lists_that_people_ask_for_use_an_index(filled, table, where, words):
+    store, connection = filled
+    statement = filtered(store.query, table, where, cursor=None, limit=20)
+
+    assert words in plan_of(connection, statement.parts[0], statement.params)

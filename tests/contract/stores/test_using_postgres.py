@@ -250,6 +250,15 @@ class TestIsolation:
             Enqueued(first.id, is_new=False)
         ]
 
+    def test_a_repeat_whose_first_try_cannot_be_seen(self, store, connection, worker):
+        """It would be added a second time: by now it is in history."""
+        add(store, run := a_run())
+        worker.run()
+
+        with pytest.raises(WrongConnection, match="for a repeat a connection whose"):
+            store.using(connection).enqueue([run], is_repeat=True)
+        assert status(connection) == TransactionStatus.INTRANS
+
     def test_a_run_is_added_all_the_same(self, store, connection, worker):
         add(store, first := a_run())
         store.using(connection).enqueue([second := a_run()])
@@ -489,9 +498,9 @@ class TestStatements:
         trips: list[list[bytes]] = []
         send = borrowed.BorrowedConnection._send
 
-        def counting(self: Any, batch: Any, pipeline: Any) -> Any:
-            trips.append([message.text.split()[0] for message in batch])
-            return send(self, batch, pipeline)
+        def counting(self: Any, connection: Any, messages: Any, pipeline: Any) -> Any:
+            trips.append([message.text.split()[0] for message in messages])
+            return send(self, connection, messages, pipeline)
 
         monkeypatch.setattr(borrowed.BorrowedConnection, "_send", counting)
         return trips

@@ -5,7 +5,11 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
+import aiosqlite
 import psycopg
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
 
 from tickwork import RunContext, RunStatus, Tickwork
 from tickwork._client.jobs import OpenDraft
@@ -108,6 +112,21 @@ def with_plain_connections(one: sqlite3.Connection, other: psycopg.Connection[An
     assert_type(app.schedule("s", send_too).using(one).dispatch("ann"), RunHandle)
     send.using(one).dispatch(7)  # expect: arg-type
     send.using("jobs.db")  # expect: call-overload
+
+
+def with_sessions(one: Connection, two: Session, three: scoped_session[Session]) -> None:
+    assert_type(send.using(one).dispatch("ann"), RunHandle)
+    assert_type(send.using(two).dispatch("ann"), RunHandle)
+    assert_type(send.using(three).dispatch_many([{"to": "ann"}]), list[RunHandle])
+
+
+async def with_async_sessions(
+    one: AsyncConnection, two: AsyncSession, three: aiosqlite.Connection
+) -> None:
+    assert_type(await send.using(one).dispatch("ann"), RunHandle)
+    assert_type(await send.using(two).dispatch("ann"), RunHandle)
+    assert_type(await send.using(three).dispatch("ann"), RunHandle)
+    send.using(two).dispatch("ann")  # expect: unused-coroutine
 
 
 async def with_async_connections(one: psycopg.AsyncConnection[Any]) -> None:

@@ -63,6 +63,23 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
         {"limits": (Limit(3), Limit(1, ("tenant", "account_id")))},
     ),
     ("concurrency", lambda job: job.concurrency(3).concurrency(0), [3, 0], {"limits": ()}),
+    (
+        "rate",
+        lambda job: job.rate(100, per="minute"),
+        "100/minute",
+        {"limits": (Limit(100, window=MINUTE),)},
+    ),
+    (
+        "rate",
+        lambda job: job.rate("100/minute", by="queue").rate(5, per=1, by=["tenant", "to"]),
+        [{"count": 100, "per": MINUTE, "by": "queue"}, {"count": "5/1s", "by": ["tenant", "to"]}],
+        {
+            "limits": (
+                Limit(100, ("queue",), MINUTE),
+                Limit(5, ("tenant", "to"), timedelta(seconds=1)),
+            )
+        },
+    ),
     ("lease", lambda job: job.lease(60.0), "1m", {"lease": Lease(MINUTE)}),
     ("timeout", lambda job: job.timeout(MINUTE), 60, {"timeout": MINUTE}),
     ("retries", lambda job: job.retries(5), 5, {"retry": Exponential(attempts_max=5)}),
@@ -189,6 +206,17 @@ class TestBadValues:
             ("concurrency", {"slots": 1, "per": ["a", 5]}, "a name, or a list of names"),
             ("concurrency", {"slots": 1, "per": "a b"}, "the name of a parameter"),
             ("concurrency", {"per": "queue"}, "'slots' is missing"),
+            ("rate", 100, 'it is missing.*per="minute"'),
+            ("rate", {"count": 0, "per": "minute"}, "pause the job"),
+            ("rate", {"count": True, "per": "minute"}, "it is a whole number"),
+            ("rate", {"count": 1.5, "per": "minute"}, "it is a whole number"),
+            ("rate", {"count": 1, "per": "queue"}, "by='queue'"),
+            ("rate", {"count": 1, "per": "minuet"}, "Did you mean 'minute'"),
+            ("rate", {"count": 1, "per": "minute", "by": "a b"}, "the name of a parameter"),
+            ("rate", {"count": "1/minute", "per": "hour"}, "a slash, and a time"),
+            ("rate", "100", "a slash, and a time"),
+            ("rate", "many/minute", "a slash, and a time"),
+            ("rate", (100, "minute"), "it is missing"),
             ("lease", 0, "lease"),
             ("retries", 0, "from 1 to"),
             ("retries", True, "it is a whole number"),
@@ -239,11 +267,17 @@ class TestBadValues:
             ("tags", [5]),
             ("aliases", ["a=b"]),
             ("concurrency", [1, 2]),
+            ("rate", ["1/minute", "2/60s"]),
         ],
     )
     def test_what_only_the_whole_can_tell_is_refused_with_the_spec(self, word, value):
         with pytest.raises(InvalidOption):
             options_by_name({word: value}).spec("digest", args="{}")
+
+    def test_no_limit_on_what_runs_is_no_word_about_what_starts(self):
+        words = SaidOptions().rate(3, per="minute").concurrency(5).concurrency(0)
+
+        assert words.options.limits == (Limit(3, window=MINUTE),)
 
     def test_an_unknown_word_suggests_the_close_one(self):
         with pytest.raises(InvalidOption, match="Did you mean 'priority'"):

@@ -71,10 +71,20 @@ class TestRaising:
             (RetryLater(), Failed("RetryLater", "", True)),
             (Discard("gone"), Failed("Discard: gone", "", retry=False)),
             (Snooze(60, "not yet"), Snoozed(timedelta(minutes=1), "not yet")),
+            (Snooze("1m"), Snoozed(timedelta(minutes=1))),
+            (RetryLater("30s"), Failed("RetryLater", "", True, timedelta(seconds=30))),
         ],
     )
     def test_it_means(self, error, outcome):
         assert outcome_of_exception(error) == outcome
+
+    @pytest.mark.parametrize("signal", [Snooze("soon"), RetryLater("soon")])
+    def test_a_delay_that_is_none_is_a_failure_that_says_so(self, signal):
+        outcome = outcome_of_exception(signal)
+
+        assert isinstance(outcome, Failed)
+        assert "'soon'" in outcome.error
+        assert outcome.retry is None
 
     def test_the_traceback_is_kept_within_bounds(self):
         outcome = outcome_of_exception(ValueError("x" * 5_000), traceback="y" * 50_000)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tickwork._kernel import codec
 from tickwork._kernel.codec import NESTING_MAX, decode, encode, encode_canonical
 from tickwork.errors import NotSerializable, PayloadTooLarge, PayloadUnreadable
 
@@ -241,3 +242,10 @@ class TestCanonicalForm:
     def test_only_equal_payloads_share_one(self, one, other):
         if encode_canonical(one) == encode_canonical(other):
             assert one == other
+
+
+@pytest.mark.parametrize(
+    "payload", [{"n": 1}, {"text": 'ä "quoted" \\ \n', "yes": True, "none": None, "big": -(2**62)}]
+)
+def test_plain_arguments_are_written_the_same_with_and_without_a_compiled_encoder(payload):
+    assert codec._encode_simple(payload) == codec._compiled(None)(payload) == encode(payload)

@@ -84,7 +84,7 @@ class TestWriting:
         store.complete(landed, now=clock.now())
         writer.done.extend([completing(landed, clock), completing(undone, clock)])
 
-        assert writer.write() == 2
+        assert writer.write().steps == 2
 
         assert the_run(store, landed).status is RunStatus.COMPLETED
         assert the_run(store, undone).status is RunStatus.FAILED
@@ -107,5 +107,5 @@ class TestWriting:
                 writer.write()
         assert len(writer) == 1
 
-        assert writer.write() == 1
+        assert writer.write().steps == 1
         assert told == [RunSucceeded]

@@ -1,11 +1,13 @@
 """The small parts of a worker, each on its own, without waiting for anything."""
 
 import os
+import queue
 import threading
 from datetime import timedelta
 
 import pytest
 
+from tickwork import Tickwork
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import StoreClock
@@ -17,8 +19,9 @@ from tickwork._worker.held import HeldRuns
 from tickwork._worker.options import worker_options
 from tickwork._worker.timer import Timer
 from tickwork._worker.wake import Backoff, Wake
+from tickwork._worker.worker import keep_going
 from tickwork.errors import InvalidOption, StoreUnavailable
-from tickwork.stores.contract import WorkerRow
+from tickwork.stores.contract import Ahead, WorkerRow
 from tickwork.testing import ManualClock
 from unit.builders import NOON, a_claim
 
@@ -38,20 +41,35 @@ class TestWake:
 
         assert not wake.wait(wake.seen(), 0)
 
-    def test_everybody_who_waits_is_woken(self):
-        wake, woken = Wake(), []
+    def test_each_call_wakes_one_of_those_who_wait(self):
+        wake = Wake()
+        woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
         since = wake.seen()
         threads = [
-            threading.Thread(target=lambda: woken.append(wake.wait(since, 30))) for _ in range(3)
+            threading.Thread(target=lambda: woken.put(wake.wait(since, 30))) for _ in range(3)
         ]
         for thread in threads:
             thread.start()
 
-        wake.call()
+        for _ in threads:
+            wake.call()
+            assert woken.get(timeout=30)
 
         for thread in threads:
             thread.join(30)
-        assert woken == [True] * 3
+
+    def test_when_it_is_stopped_everybody_leaves(self):
+        wake = Wake()
+        left: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        threads = [
+            threading.Thread(target=lambda: left.put(wake.wait(wake.seen(), 30))) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+
+        wake.stop()
+
+        assert [left.get(timeout=30) for _ in threads] == [True] * 3
 
     def test_nobody_waits_once_it_is_stopped(self):
         wake = Wake()
@@ -108,6 +126,14 @@ class TestHeld:
         held.drop_all([old])
         assert held.of(new) is not None
 
+    def test_the_loss_of_an_older_claim_stops_nothing(self, held):
+        held.add([a_claim(token=1)], extended_at=0.0)
+        held.add([claim := a_claim(token=2)], extended_at=0.0)
+
+        held.revoke(claim.run_id, token=1)  # a heartbeat of the first was answered late
+
+        assert not the(held, claim.run_id).is_lost
+
     def test_a_cancel_and_a_loss_stop_it_where_it_can_be_stopped(self, held):
         stopped = []
         for name in "ab":
@@ -117,8 +143,8 @@ class TestHeld:
 
         held.cancel(RunId("a"))
         held.cancel(RunId("a"))
-        held.revoke(RunId("b"))
-        held.revoke(RunId("unknown"))
+        held.revoke(RunId("b"), token=1)
+        held.revoke(RunId("unknown"), token=1)
 
         assert stopped == ["a", "b"]
         assert (the(held, RunId("a")).is_canceled, the(held, RunId("a")).is_lost) == (True, False)
@@ -181,15 +207,20 @@ class TestTimer:
     def clock(self):
         return ManualClock()
 
-    def a_timer(self, clock, *, firing=None, later=None, waiting=None, moves=0):
+    def a_timer(self, clock, *, firing=None, later=None, waiting=None, turn=None, moves=0):
         plan = TickPlan([], [], [object()] * moves, [], [])  # type: ignore[list-item]
+        self.turns = turns = []
 
         class Store:
             def stage(self, *, now, limit):
                 return 0
 
-            def next_due_at(self):
-                return waiting
+            def take_turns(self, *, now, limit):
+                turns.append(now)
+                return 0
+
+            def look_ahead(self):
+                return Ahead(waiting, None, is_blocked=False, is_ready=False, turn_at=turn)
 
         class Quiet:
             def fired(self, plan, *, at):
@@ -213,6 +244,23 @@ class TestTimer:
         assert self.a_timer(clock, firing=soon).seconds_left(1.0) == pytest.approx(0.3)
         assert self.a_timer(clock, waiting=soon).seconds_left(1.0) == pytest.approx(0.3)
         assert self.a_timer(clock, waiting=soon).seconds_left(0.1) == 0.1
+
+    def test_at_the_turn_of_a_run_that_waits_for_a_rate(self, clock):
+        timer = self.a_timer(clock, turn=clock.now() + timedelta(seconds=0.3))
+
+        timer.step()
+        assert timer.seconds_left(1.0) == pytest.approx(0.3)
+        clock.advance(seconds=0.2)
+        timer.step()
+        clock.advance(seconds=0.1)
+        timer.step()
+
+        assert self.turns == [clock.now()]
+
+    def test_turns_that_follow_each_other_fast_keep_nobody_busy(self, clock):
+        timer = self.a_timer(clock, turn=clock.now() - timedelta(seconds=1))
+
+        assert timer.seconds_left(1.0) == pytest.approx(0.01)
 
     def test_at_once_while_there_is_more_to_fire(self, clock):
         timer = self.a_timer(clock, firing=clock.now(), moves=1)
@@ -311,6 +359,12 @@ def a_row(name, me, **said):
     return WorkerRow(**facts | said)
 
 
+def _known(app):
+    known = app._services.known
+    known.names()
+    return known
+
+
 class TestReaper:
     @pytest.fixture
     def me(self):
@@ -321,7 +375,9 @@ class TestReaper:
         return ManualClock()
 
     def a_reaper(self, store, clock, me):
-        return Reaper(store=store, clock=clock, crashes_max=lambda _: 3, me=me)
+        return Reaper(
+            store=store, clock=clock, crashes_max=lambda _: 3, patience=lambda: 20.0, me=me
+        )
 
     def test_only_a_process_of_this_machine_that_is_gone_is_dead(self, clock, me):
         store = Workers(
@@ -360,6 +416,15 @@ class TestReaper:
         assert reaper.reap() == []
         clock.advance(seconds=1)
         assert reaper.reap() == ["taken"]
+
+    def test_a_heartbeat_is_that_of_the_longest_lease(self):
+        app = Tickwork("memory://")
+        app.schedule("short", lambda: None).lease(3)
+        assert _known(app).pace_longest() == 1
+
+        app.schedule("long", lambda: None).lease(30)
+
+        assert _known(app).pace_longest() == 10
 
     def test_after_it_was_frozen_it_waits_too(self, clock, me):
         reaper = self.a_reaper(Workers(), clock, me)
@@ -403,6 +468,54 @@ class TestStoreClock:
         clock.forget()
         assert clock.now() == first + timedelta(hours=1)
 
+    @pytest.mark.parametrize(("there", "back"), [(4, 0), (0, 4), (2, 2)])
+    def test_an_answer_that_was_long_under_way_moves_nothing(self, there, back):
+        base = ManualClock()
+        delays = [(0, 0), (there, back)]
+
+        def measure():
+            out, home = delays.pop(0)
+            base.advance(seconds=out)
+            told = base.now() + timedelta(hours=1)
+            base.advance(seconds=home)
+            return told
+
+        clock = StoreClock(measure, base=base)
+        clock.now()
+        clock.forget()
+
+        # Others go by it when they take a lease: two seconds off, and they would take it early.
+        assert clock.now() == base.now() + timedelta(hours=1)
+
+    def test_an_answer_that_does_not_fit_is_believed(self):
+        base, ahead = ManualClock(), [timedelta(hours=1)]
+
+        def measure():
+            told = base.now() + ahead[0]
+            base.advance(seconds=4)
+            return told
+
+        clock = StoreClock(measure, base=base)
+        clock.now()
+        ahead[0] = timedelta(hours=2)  # another server
+        clock.forget()
+
+        off_by = clock.now() - base.now() - timedelta(hours=2)
+        assert abs(off_by) <= timedelta(seconds=4)
+
+    def test_a_slow_first_answer_is_not_the_last(self):
+        base = ManualClock()
+        delays = [4.0, 0.0]
+
+        def measure():
+            base.advance(seconds=delays.pop(0))
+            return base.now()
+
+        clock = StoreClock(measure, base=base)
+
+        assert clock.now() == base.now()
+        assert not delays
+
     def test_whoever_has_the_time_measures_before_it_must_be(self):
         base, asked = ManualClock(), []
 
@@ -432,3 +545,29 @@ class TestOptions:
     def test_an_unknown_one_is_named(self):
         with pytest.raises(InvalidOption, match="a worker has no such option"):
             worker_options(thread=3)
+
+
+class TestKeepingGoing:
+    def test_a_thread_that_fell_over_goes_on(self):
+        is_over, done = threading.Event(), []
+
+        def work():
+            done.append(1)
+            if len(done) < 3:
+                raise MemoryError
+
+        keep_going(work, is_over)
+
+        assert len(done) == 3
+
+    def test_but_not_when_all_is_over(self):
+        is_over, done = threading.Event(), []
+
+        def work():
+            done.append(1)
+            is_over.set()
+            raise MemoryError
+
+        keep_going(work, is_over)
+
+        assert len(done) == 1

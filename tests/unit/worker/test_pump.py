@@ -7,8 +7,10 @@ import pytest
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._worker.held import HeldRuns
+from tickwork._worker.making import Means
 from tickwork._worker.pump import Lane, Pump
 from tickwork._worker.wake import Wake
+from tickwork._worker.writer import Wrote
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
 from tickwork.testing import ManualClock
 from unit.builders import a_claim
@@ -36,7 +38,7 @@ class Queue:
 
     def claim(self, wanted, *, worker, tag, now, lease, lease_by_job):
         self.wanted.append(wanted)
-        count = min(wanted.limit, self.ready)
+        count = min(wanted.limit + wanted.hold + wanted.ahead, self.ready)
         self.ready -= count
         claims = [a_claim(run_id=RunId(f"run-{self.made + n}"), job="job") for n in range(count)]
         self.made += count
@@ -54,17 +56,22 @@ class Queue:
 class Writer:
     def __init__(self):
         self.size = 0
+        self.may_free = False
+        self.jobs: frozenset[str] = frozenset()
 
     def __len__(self):
         return self.size
 
     def write(self):
-        return 0
+        return Wrote(len(self.jobs), self.may_free, self.jobs)
 
 
 class Known:
     def lease_by_job(self):
         return {}
+
+    def lease_of(self, job):
+        return timedelta(seconds=10)
 
 
 class NoWait(Wake):
@@ -86,6 +93,7 @@ def a_pump(queue, *lanes, **said):
         "wake": NoWait(),
         "batch": 500,
         "ahead": timedelta(milliseconds=100),
+        "poll": timedelta(milliseconds=200),
         "unwritten_max": 1000,
         "give_back": lambda claim, outcome: None,
     }
@@ -93,11 +101,44 @@ def a_pump(queue, *lanes, **said):
 
 
 def a_lane(engine, mean=0.0):
-    return Lane(engine, lambda: ("job",), lambda: mean)
+    means = Means()
+    if mean:
+        means.add("job", mean)
+    return Lane(engine, lambda: ("job",), means)
 
 
 def told(wanted):
-    return [(each.limit, each.is_starting, each.is_ahead) for each in wanted]
+    assert all(each.is_starting for each in wanted)
+    return [(each.limit, each.hold + each.ahead) for each in wanted]
+
+
+class SlowQueue(Queue):
+    """A claim that has to wait for others: they have the only write lock there is."""
+
+    def __init__(self, clock, seconds):
+        super().__init__(ready=2)
+        self._clock, self._seconds = clock, seconds
+
+    def claim(self, wanted, **said):
+        self._clock.advance(seconds=self._seconds)
+        return super().claim(wanted, **said)
+
+
+class TestLateClaims:
+    @pytest.mark.parametrize(("seconds", "begun", "returned"), [(7, 2, 0), (9, 0, 2)])
+    def test_what_was_claimed_for_longer_than_its_lease_goes_back(self, seconds, begun, returned):
+        # Its lease counts from before the wait: others may have taken it before it could begin.
+        given_back, engine, clock = [], Engine(), ManualClock()
+        pump = a_pump(
+            SlowQueue(clock, seconds),
+            a_lane(engine),
+            clock=clock,
+            give_back=lambda claim, outcome: given_back.append(claim),
+        )
+
+        pump.step(may_claim=True)
+
+        assert (len(engine.submitted), len(given_back)) == (begun, returned)
 
 
 class TestArithmetic:
@@ -106,7 +147,7 @@ class TestArithmetic:
 
         a_pump(queue, a_lane(engine)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(3, True, False)]
+        assert told(queue.wanted) == [(3, 0)]
 
     def test_nothing_ahead_before_it_is_known_how_long_attempts_take(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
@@ -121,28 +162,28 @@ class TestArithmetic:
         # Each slot makes ten in 100 ms.
         a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(40, False, True)]
+        assert told(queue.wanted) == [(0, 40)]
 
     def test_what_waits_already_counts(self):
         queue, engine = Queue(), Engine(slots=4, running=4, waiting=25)
 
         a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(15, False, True)]
+        assert told(queue.wanted) == [(0, 15)]
 
     def test_first_what_starts_then_what_waits(self):
         queue, engine = Queue(), Engine(slots=4, running=2)
 
         a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(2, True, False), (38, False, True)]
+        assert told(queue.wanted) == [(2, 38)]
 
     def test_never_more_than_a_batch(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
 
         a_pump(queue, a_lane(engine, mean=1e-6)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(500, False, True)]
+        assert told(queue.wanted) == [(0, 500)]
 
     def test_slow_jobs_are_not_claimed_ahead(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
@@ -151,21 +192,23 @@ class TestArithmetic:
 
         assert queue.wanted == []
 
-    def test_nothing_ahead_when_there_was_not_enough_for_now(self):
-        queue, engine = Queue(ready=1), Engine(slots=4)
+    def test_two_batches_wait_at_most(self):
+        queue, engine = Queue(), Engine(slots=4, running=4)
+        pump = a_pump(queue, a_lane(engine, mean=1e-6))
 
-        a_pump(queue, a_lane(engine, mean=0.001)).step(may_claim=True)
+        for _ in range(3):
+            pump.step(may_claim=True)
 
-        assert told(queue.wanted) == [(4, True, False)]
+        assert told(queue.wanted) == [(0, 500), (0, 500)]
 
     def test_two_pumps_do_not_claim_the_same_slots(self):
         engine = Engine(slots=4)
         lane = a_lane(engine)
 
-        assert lane.take_now(500) == 4
-        assert lane.take_now(500) == 0
+        assert lane.take(0.1, batch=500, now=0) == (4, 0, 0)
+        assert lane.take(0.1, batch=500, now=0) == (0, 0, 0)
         lane.give(4)
-        assert lane.take_now(3) == 3
+        assert lane.take(0.1, batch=3, now=0) == (3, 0, 0)
 
     def test_a_claim_that_starts_while_we_look_is_not_missed(self):
         class Moving(Engine):
@@ -188,7 +231,7 @@ class TestArithmetic:
             @waiting.setter
             def waiting(self, count): ...
 
-        assert a_lane(Moving(slots=1)).take_now(500) == 0
+        assert a_lane(Moving(slots=1)).take(0.1, batch=500, now=0) == (0, 0, 0)
 
     def test_nothing_while_too_much_is_unwritten(self):
         queue, writer = Queue(), Writer()
@@ -208,9 +251,196 @@ class TestArithmetic:
     def test_a_lane_without_jobs_asks_for_nothing(self):
         queue = Queue()
 
-        a_pump(queue, Lane(Engine(), tuple, lambda: 0.0)).step(may_claim=True)  # type: ignore[arg-type]
+        a_pump(queue, Lane(Engine(), tuple, Means())).step(may_claim=True)  # type: ignore[arg-type]
 
         assert queue.wanted == []
+
+
+class TestNothingThere:
+    """An engine without work takes no time from one that has."""
+
+    def asked(self, queue, pump, **said):
+        before = len(queue.wanted)
+        pump.step(may_claim=True, **said)
+        return len(queue.wanted) - before
+
+    def test_it_is_not_asked_for_again(self):
+        queue = Queue(ready=0)
+        pump = a_pump(queue, a_lane(Engine()))
+
+        assert [self.asked(queue, pump) for _ in range(3)] == [1, 0, 0]
+
+    def test_until_somebody_tells_of_work(self):
+        queue, wake = Queue(ready=0), NoWait()
+        pump = a_pump(queue, a_lane(Engine()), wake=wake)
+        self.asked(queue, pump)
+
+        wake.call()
+        assert self.asked(queue, pump) == 0
+        wake.tell()
+        assert self.asked(queue, pump) == 1
+
+    def test_until_what_was_written_may_have_freed_somebody(self):
+        queue, writer = Queue(ready=0), Writer()
+        pump = a_pump(queue, a_lane(Engine()), writer=writer)
+        self.asked(queue, pump)
+
+        writer.may_free = True
+        assert self.asked(queue, pump) == 1
+
+    def test_until_it_is_time_to_look_without_being_told(self):
+        queue, clock = Queue(ready=0), ManualClock()
+        pump = a_pump(queue, a_lane(Engine()), clock=clock)
+        self.asked(queue, pump)
+
+        clock.advance(timedelta(seconds=0.199))
+        assert self.asked(queue, pump) == 0
+        clock.advance(timedelta(seconds=0.001))
+        assert self.asked(queue, pump) == 1
+
+    def test_until_there_was_nothing_else_to_do(self):
+        queue = Queue(ready=0)
+        pump = a_pump(queue, a_lane(Engine()))
+        self.asked(queue, pump)
+
+        assert self.asked(queue, pump, is_polling=True) == 1
+
+    def test_a_few_are_not_nothing(self):
+        queue = Queue(ready=1)
+        pump = a_pump(queue, a_lane(Engine(slots=4)))
+
+        assert [self.asked(queue, pump) for _ in range(3)] == [1, 1, 0]
+
+    def test_nor_is_what_another_pump_is_claiming(self):
+        queue = Queue(ready=0)
+        lane = a_lane(Engine(slots=4))
+        lane.take(0.1, batch=2, now=0)  # another's
+        pump = a_pump(queue, lane)
+
+        assert [self.asked(queue, pump) for _ in range(3)] == [1, 1, 1]
+
+    def slowly(self, *others):
+        """A pump that was told of work just after ten milliseconds were spent on none."""
+        clock, wake = ManualClock(), NoWait()
+
+        class Slow(Queue):
+            def claim(self, *args, **kwargs):
+                clock.advance(timedelta(seconds=0.01))
+                return super().claim(*args, **kwargs)
+
+        queue = Slow(ready=0)
+        pump = a_pump(queue, a_lane(Engine()), *others, clock=clock, wake=wake)
+        assert self.asked(queue, pump) == 1
+        assert not pump.is_holding_back
+        wake.tell()
+        return queue, pump, clock
+
+    def test_beside_others_that_have_work_it_rests(self):
+        queue, pump, clock = self.slowly(a_lane(Engine(slots=1, running=1, waiting=1)))
+
+        assert self.asked(queue, pump) == 0
+        assert pump.is_holding_back
+        clock.advance(timedelta(seconds=0.08))
+        assert not pump.is_holding_back
+        assert self.asked(queue, pump) == 1
+
+    def test_alone_it_looks_at_once(self):
+        queue, pump, _ = self.slowly(a_lane(Engine(slots=1, running=1)))
+
+        assert self.asked(queue, pump) == 1
+
+    @pytest.mark.parametrize(("job", "asked"), [("job", 1), ("another's", 0)])
+    def test_who_has_just_finished_some_of_its_own_is_not_beside_others(self, job, asked):
+        queue, writer = Queue(ready=0), Writer()
+        writer.jobs, writer.may_free = frozenset({job}), True
+        clock = ManualClock()
+        pump = a_pump(queue, a_lane(Engine()), writer=writer, clock=clock)
+        pump._lanes[0].ran_dry(0, asked=-0.01, answered=0, poll=0.2)
+
+        assert self.asked(queue, pump) == asked
+
+
+class TestComingBack:
+    def test_at_once_when_there_may_be_more(self):
+        assert a_pump(Queue(ready=10), a_lane(Engine(slots=4))).step(may_claim=True)
+
+    def test_when_it_is_called_after_less_than_it_asked_for(self):
+        assert not a_pump(Queue(ready=3), a_lane(Engine(slots=4))).step(may_claim=True)
+
+
+class TestJobsThatMayWait:
+    def test_those_that_take_no_longer_than_most(self):
+        means = Means()
+        for _ in range(50):
+            means.add("quick", 0.001)
+            means.add("quite quick", 0.002)
+        means.add("slow", 2.0)
+        for _ in range(200):
+            means.add("quick", 0.001)
+
+        assert means.alike(1.0) == {"quick", "quite quick"}
+
+    def test_nobody_knows_one_that_was_never_made(self):
+        assert Means().alike(1.0) == frozenset()
+
+    def test_the_slow_ones_when_most_are(self):
+        means = Means()
+        for _ in range(100):
+            means.add("slow", 2.0)
+
+        assert means.alike(1.0) == {"slow"}
+
+    def test_it_is_not_looked_up_for_each_claim(self):
+        means = Means()
+        means.add("first", 0.001)
+        assert means.alike(1.0) == {"first"}
+
+        means.add("second", 0.001)
+        assert means.alike(1.01) == {"first"}
+        assert means.alike(1.02) == {"first", "second"}
+
+    def test_the_store_is_told(self):
+        queue = Queue()
+
+        a_pump(queue, a_lane(Engine(slots=4, running=4), mean=0.01)).step(may_claim=True)
+
+        assert [each.may_wait for each in queue.wanted] == [{"job"}]
+
+
+class TestRunsThatMustNotWait:
+    def test_for_a_moment_they_may(self):
+        queue, engine = Queue(), Engine(slots=4, running=4)
+
+        # In two milliseconds there is time for twenty.
+        a_pump(queue, a_lane(engine, mean=0.0001)).step(may_claim=True)
+
+        assert [(each.hold, each.ahead) for each in queue.wanted] == [(20, 480)]
+
+    def test_but_not_behind_slow_ones(self):
+        queue, engine = Queue(), Engine(slots=4, running=4)
+
+        a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
+
+        assert [(each.hold, each.ahead) for each in queue.wanted] == [(0, 40)]
+
+    def test_while_there_are_only_those_none_is_asked_for_to_wait(self):
+        clock, engine = ManualClock(), Engine(slots=4)
+
+        class Limited(Queue):
+            def claim(self, wanted, **said):
+                clock.advance(timedelta(seconds=0.01))
+                super().claim(wanted, **said)
+                return [a_claim(run_id=RunId(f"r{n}"), job="job") for n in range(wanted.limit)]
+
+        queue = Limited()
+        pump = a_pump(queue, a_lane(engine, mean=0.01), clock=clock)
+        for _ in range(2):
+            pump.step(may_claim=True)
+            engine.waiting = 0
+        clock.advance(timedelta(seconds=0.08))
+        pump.step(may_claim=True)
+
+        assert told(queue.wanted) == [(4, 36), (4, 0), (4, 36)]
 
 
 class TestLostAnswers:
@@ -227,6 +457,30 @@ class TestLostAnswers:
         assert [claim.run_id for claim in engine.submitted] == ["run-0", "run-1"]
         assert len(held) == 2
 
+    def test_claims_for_which_there_was_no_memory_are_found_again(self):
+        class NoMemory(HeldRuns):
+            faults = 1
+
+            def add(self, claims, *, extended_at):
+                if self.faults:
+                    self.faults -= 1
+                    raise MemoryError
+                super().add(claims, extended_at=extended_at)
+
+        class Kept(Queue):
+            def claim(self, wanted, *, tag, **said):
+                self.found[tag] = super().claim(wanted, tag=tag, **said)
+                return self.found[tag]
+
+        queue, engine, held = Kept(ready=2), Engine(slots=2), NoMemory()
+        pump = a_pump(queue, a_lane(engine), held=held)
+
+        with pytest.raises(MemoryError):
+            pump.step(may_claim=True)
+        pump.step(may_claim=True)
+
+        assert [claim.run_id for claim in engine.submitted] == ["run-0", "run-1"]
+
     def test_the_slots_are_free_again_meanwhile(self):
         queue, engine = Queue(), Engine(slots=2)
         lane = a_lane(engine)
@@ -234,7 +488,7 @@ class TestLostAnswers:
 
         a_pump(queue, lane).step(may_claim=True)
 
-        assert lane.take_now(500) == 2
+        assert lane.take(0.1, batch=500, now=0) == (2, 0, 0)
 
     def test_they_are_given_back_when_the_worker_stops(self):
         queue, engine = Queue(), Engine(slots=2)

@@ -41,12 +41,14 @@ class SqlAsyncRuns(ABC):
         )
 
 
-def kind_of(thing: object) -> str:
-    """What a thing is, for a message.
+def kind_of(thing: object, found: object = None) -> str:
+    """What a thing is, for a message; and what was found underneath.
 
-    >>> kind_of("jobs.db"), kind_of(NotImplemented)
-    ('str', 'NotImplementedType')
+    >>> kind_of("jobs.db"), kind_of(NotImplemented), kind_of("jobs.db", 1)
+    ('str', 'NotImplementedType', 'str over a int')
     """
+    if found is not None and found is not thing:
+        return f"{kind_of(thing)} over a {kind_of(found)}"
     kind = type(thing)
     return (
         kind.__qualname__

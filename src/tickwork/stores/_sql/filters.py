@@ -37,7 +37,11 @@ def filtered(
         add("created_at >= :since", since=micros(where.since))
     if where.before is not None:
         add("created_at < :before", before=micros(where.before))
-    if where.statuses:
+    if where.is_retry is not None:
+        add("retry_of IS NOT NULL" if where.is_retry else "retry_of IS NULL")
+    if where.statuses == {RunStatus.RUNNING}:
+        add("{is_running}")  # the same, by an index
+    elif where.statuses:
         names = [f"status_{place}" for place in range(len(where.statuses))]
         statuses = sorted(RunStatus(status).value for status in where.statuses)
         add(

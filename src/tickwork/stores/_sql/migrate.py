@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from tickwork.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 from tickwork.stores._sql.queries import TABLE_PREFIX, split_statements
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """What this code installs."""
 
 COMPATIBLE_FROM: Final = 1

@@ -1,7 +1,7 @@
 """Rows to domain values and back: the only Python that knows the columns and their order."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow, ScheduleSpec
 from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.rates import Rate, window_of
 from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import Move, Skip
@@ -115,7 +116,7 @@ def new_run_row(run: NewRun) -> Row:
         target,
         retry_of,
         trace,
-        micros(created_at),
+        due if created_at is due_at else micros(created_at),
     )
 
 
@@ -519,6 +520,28 @@ def pause_of(row: Row) -> Pause:
 
 def limits_of(rows: Iterable[Row]) -> list[LimitRow]:
     return [LimitRow(*row) for row in rows]
+
+
+def rates_by_key(rows: Iterable[Row], count_by_key: Mapping[str, int]) -> dict[str, Rate]:
+    """Rows of ``read_rates``, one for each start, to rates; a key without a row is new."""
+    rates = {key: Rate(count, window_of(key)) for key, count in count_by_key.items()}
+    past: dict[str, dict[int, datetime]] = {key: {} for key in rates}
+    for key, number, idle_at, turn_at, opened, start, at in rows:
+        if start is not None:
+            past[key][start] = moment(at)
+        rates[key] = rates[key]._replace(
+            number=number,
+            last_at=None if idle_at is None else moment(idle_at) - rates[key].window,
+            turn_at=moment_or_none(turn_at),
+            opened=opened,
+        )
+    return {key: rate._replace(past=past[key]) for key, rate in rates.items()}
+
+
+def rate_row(key: str, rate: Rate) -> Row:
+    """For ``save_rates``."""
+    idle_at = None if rate.last_at is None else micros(rate.last_at + rate.window)
+    return (key, rate.number, idle_at, micros_or_none(rate.turn_at), rate.opened)
 
 
 def job_of(row: Row) -> JobRow:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.rates import Turn
 from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.status import Phase
 from tickwork._domain.tick import TickPlan
@@ -17,6 +18,7 @@ from tickwork.stores._sql.operations import (
     enqueue,
     leases,
     limits,
+    rates,
     reads,
     record,
     schedules,
@@ -30,6 +32,7 @@ from tickwork.stores.contract import (
     Canceling,
     Counts,
     Enqueued,
+    Health,
     Held,
     JobRow,
     KeysOf,
@@ -56,6 +59,7 @@ class SqlStore(ABC):
     """Every verb of the contract is one operation, run by :meth:`_write` or :meth:`_read`."""
 
     query: Queries
+    _swept_up_to: str = ""
 
     @abstractmethod
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
@@ -147,7 +151,13 @@ class SqlStore(ABC):
         return self._write(lambda: control.reschedule(self.query, run_id, due_at=due_at, now=now))
 
     def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # of the contract
-        return self._write(lambda: limits.sweep(self.query, limit=limit))
+        after = self._swept_up_to
+        swept = self._write(lambda: limits.sweep(self.query, limit=limit, after=after))
+        count, self._swept_up_to = swept
+        return count
+
+    def take_turns(self, *, now: datetime, limit: int) -> int:
+        return self._write(lambda: rates.take_turns(self.query, now=now, limit=limit))
 
     def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
         pairs = list(pairs)
@@ -362,12 +372,21 @@ class SqlStore(ABC):
     def slot_holders(self, key: str, *, limit: int = 10) -> list[RunId]:
         return self._read(lambda: reads.slot_holders(self.query, key, limit=limit))
 
+    def find_turn(self, run_id: RunId) -> Turn | None:
+        return self._read(lambda: rates.find_turn(self.query, run_id))
+
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
         return self._read(lambda: reads.list_jobs(self.query, tenant=tenant))
 
+    def health(self) -> Health:
+        return self._read(lambda: reads.health(self.query))
+
     def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
-        return self._write(
-            lambda: reads.prune(
-                self.query, before=before, limit=limit, with_definitions=with_definitions
+        found = reads.NOTHING_OLD
+        if with_definitions:
+            found = self._read(
+                lambda: reads.old_definitions(self.query, before=before, limit=limit)
             )
+        return self._write(
+            lambda: reads.prune(self.query, before=before, limit=limit, definitions=found)
         )

@@ -1,4 +1,4 @@
-"""How runs come in, and what they compete for: unique keys, overlap keys and slots."""
+"""How runs come in, and what they compete for: unique keys, overlap keys, slots and starts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,20 +6,31 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.limits import Candidate, decide_grants, is_kept_between_attempts
+from tickwork._domain.limits import (
+    Candidate,
+    Grants,
+    decide_grants,
+    is_kept_between_attempts,
+    keys_needed,
+    limit_of,
+    slots_in,
+)
+from tickwork._domain.rates import TURNS_MAX, Rate, is_rate, window_of
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.contract import Enqueued
 from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import Protected, Tables
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 _BLANK: Final = Run(
     id=RunId(""),
     job="",
     status=RunStatus.PENDING,
     phase=Phase.READY,
-    created_at=datetime(1970, 1, 1, tzinfo=UTC),
-    due_at=datetime(1970, 1, 1, tzinfo=UTC),
+    created_at=EPOCH,
+    due_at=EPOCH,
 )
 
 
@@ -114,6 +125,97 @@ def slots_by_limit(tables: Tables) -> dict[str, int]:
     return {limit.name: limit.in_force for limit in tables.limits.values()}
 
 
+def decided(
+    tables: Tables, runs: Sequence[Run], *, now: datetime, may_block: bool = True
+) -> Grants:
+    """Who of these may start, in this order; they have what they need for it then."""
+    candidates = []
+    for run in runs:
+        held = tables.slots.get(run.id, frozenset())
+        needed = keys_needed(run.limit_keys, held=held, expires_at=run.expires_at, now=now)
+        candidates.append(Candidate(run.id, needed))
+    rates = rates_of(tables, {key for _, keys in candidates for key in keys if is_rate(key)})
+    grants = decide_grants(
+        candidates,
+        taken=taken_by_key(tables),
+        slots_by_limit=slots_by_limit(tables),
+        starts_by_rate={
+            key: rate.room(now=now, most=len(runs))
+            for key, rate in rates.items()
+            if rate.starts_max
+        },
+    )
+    if not (grants.granted or may_block):
+        return grants
+    needed_by: dict[RunId, tuple[str, ...]] = dict(candidates)
+    for run_id in grants.granted:
+        if slots := slots_in(needed_by[run_id]):
+            tables.slots[run_id] = tables.slots.get(run_id, frozenset()) | set(slots)
+    starts = Counter(key for run_id in grants.granted for key in needed_by[run_id])
+    for key, rate in rates.items():
+        is_blocked = key in grants.blocked_on.values()
+        if rate.starts_max and (starts[key] or is_blocked):
+            keep_rate(tables, key, rate.started(starts[key], now=now, is_blocked=is_blocked))
+    return grants
+
+
+def rates_of(tables: Tables, keys: Iterable[str]) -> dict[str, Rate]:
+    """What is known of these keys, with the count that is in force now."""
+    slots = slots_by_limit(tables)
+    return {
+        key: tables.rates.get(key, Rate(0, window_of(key)))._replace(
+            starts_max=slots.get(limit_of(key), 0)
+        )
+        for key in sorted(keys)
+    }
+
+
+def keep_rate(tables: Tables, key: str, rate: Rate) -> None:
+    """Keep what is known of a key, and no more starts than are of use."""
+    kept = {number: at for number, at in rate.past.items() if number > rate.forgotten}
+    tables.rates[key] = rate._replace(past=kept)
+
+
+def take_turns(tables: Tables, *, now: datetime, limit: int) -> int:
+    """Let out those whose turn has come, of the keys that are due first."""
+    due = [(rate.turn_at, key) for key, rate in tables.rates.items() if rate.is_due(now=now)]
+    out = 0
+    for key, rate in rates_of(tables, [key for _, key in sorted(due)[:limit]]).items():
+        blocked = sorted((run for run in _blocked(tables, key)), key=claim_order)
+        expired = [run for run in blocked if run.expires_at is not None and now > run.expires_at]
+        room, after = rate.turned(now=now)
+        left = [run for run in blocked if run not in expired]
+        chosen = [*expired[:TURNS_MAX], *left[:room]]
+        _make_ready(tables, [run.id for run in chosen])
+        out += len(chosen)
+        keep_rate(tables, key, after if len(chosen) < len(blocked) else after.rested())
+    return out
+
+
+def set_missing_turns(tables: Tables, keys: Iterable[str]) -> None:
+    """See that somebody comes for those who wait: whoever blocked them may not have known how."""
+    for key in keys:
+        rate = tables.rates.get(key, Rate(0, window_of(key)))
+        if rate.turn_at is None:
+            tables.rates[key] = rate._replace(turn_at=EPOCH)
+
+
+def hurry_rates(tables: Tables, limit: str) -> None:
+    """Let the next turn of each key of this rate come at once."""
+    for key, rate in list(tables.rates.items()):
+        if limit_of(key) == limit and rate.turn_at is not None:
+            tables.rates[key] = rate._replace(turn_at=EPOCH)
+
+
+def _blocked(tables: Tables, key: str) -> list[Run]:
+    return [run for run in tables.runs.values() if run.blocked_on == key]
+
+
+def _make_ready(tables: Tables, run_ids: Iterable[RunId]) -> None:
+    for run_id in run_ids:
+        tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.READY, blocked_on=None)
+
+
 def free_slots(tables: Tables, run_id: RunId, *, is_final: bool) -> frozenset[str]:
     """Give up a run's slots, but not those it keeps between attempts; return the freed keys."""
     held = tables.slots.pop(run_id, frozenset())
@@ -125,17 +227,17 @@ def free_slots(tables: Tables, run_id: RunId, *, is_final: bool) -> frozenset[st
 
 def let_out(tables: Tables, keys: Iterable[str], *, limit: int | None = None) -> int:
     """Make blocked runs ready, by claim order, as many as there is room for in their keys."""
-    chosen = sorted(set(keys))
-    if not chosen:
+    chosen_keys = sorted(set(slots_in(keys)))
+    if not chosen_keys:
         return 0
     taken = taken_by_key(tables)
     slots = slots_by_limit(tables)
     out = 0
-    for key in chosen:
-        blocked = [run for run in tables.runs.values() if run.blocked_on == key]
-        candidates = [Candidate(run.id, (key,)) for run in sorted(blocked, key=claim_order)]
+    for key in chosen_keys:
+        blocked = sorted(_blocked(tables, key), key=claim_order)
+        candidates = [Candidate(run.id, (key,)) for run in blocked]
         granted = decide_grants(candidates, taken=taken, slots_by_limit=slots).granted
-        for run_id in granted if limit is None else granted[: limit - out]:
-            tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.READY, blocked_on=None)
-            out += 1
+        chosen = granted if limit is None else granted[: limit - out]
+        _make_ready(tables, chosen)
+        out += len(chosen)
     return out

@@ -6,18 +6,21 @@ from datetime import datetime
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import Origin
+from tickwork._domain.rates import Turn, is_rate
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase
 from tickwork.stores.contract import (
     Counts,
+    Health,
     JobRow,
     Page,
     PauseKind,
     Pruned,
     RunFilter,
     Story,
+    TableHealth,
 )
-from tickwork.stores.memory.keys import taken_by_key
+from tickwork.stores.memory.keys import claim_order, rates_of, taken_by_key
 from tickwork.stores.memory.tables import TableHolder, Tables
 
 
@@ -77,10 +80,31 @@ class MemoryReads(TableHolder):
         with self._reading() as tables:
             return sorted(run_id for run_id, keys in tables.slots.items() if key in keys)[:limit]
 
+    def find_turn(self, run_id: RunId) -> Turn | None:
+        """Where a run stands that waits for its turn; None when it does not wait for one."""
+        with self._reading() as tables:
+            run = tables.runs.get(run_id)
+            if run is None or run.blocked_on is None or not is_rate(run.blocked_on):
+                return None
+            key = run.blocked_on
+            [rate] = rates_of(tables, [key]).values()
+            blocked = (other for other in tables.runs.values() if other.blocked_on == key)
+            place = sum(claim_order(other) <= claim_order(run) for other in blocked)
+            at = rate.turn_of(place) if rate.starts_max else None
+            return None if at is None else Turn(key, rate.starts_max, place, at)
+
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
         """What happened to each job, by (tenant, name)."""
         with self._reading() as tables:
             return [row for _, row in sorted(tables.jobs.items()) if tenant in {None, row.tenant}]
+
+    def health(self) -> Health:
+        """Rows in memory: nothing else is known of them, and none of them is dead."""
+        with self._reading() as tables:
+            counts = [(name, len(getattr(tables, name))) for name in ("runs", "history")]
+            return Health(
+                bytes=0, tables=tuple(TableHealth(name, rows, 0, 0) for name, rows in counts)
+            )
 
     # ------------------------------------------------------------ pruning
 
@@ -104,6 +128,9 @@ def _prune_history(tables: Tables, *, before: datetime, limit: int) -> int:
     for key, held in list(tables.uniques.items()):
         if held.until is not None and held.until < before:
             del tables.uniques[key]  # its window has passed, and nobody took it over
+    for key, rate in list(tables.rates.items()):
+        if rate.is_idle(before=before):
+            del tables.rates[key]
     for _, run_id in ended[:limit]:
         del tables.history[run_id]
         tables.attempts.pop(run_id, None)
@@ -159,4 +186,5 @@ def _fits(run: Run, where: RunFilter) -> bool:
         and (where.tag is None or where.tag in run.tags)
         and (where.since is None or run.created_at >= where.since)
         and (where.before is None or run.created_at < where.before)
+        and where.is_retry in {None, run.retry_of is not None}
     )

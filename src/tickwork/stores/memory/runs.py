@@ -1,13 +1,14 @@
 """Runs in memory: in, claimed, extended, recorded, taken back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.lease import has_expired
-from tickwork._domain.limits import Candidate, decide_grants, is_released_by_claim
+from tickwork._domain.limits import is_released_by_claim
 from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.rates import is_rate
 from tickwork._domain.run import Claim, NewRun, Run, checked_claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
@@ -34,9 +35,10 @@ from tickwork.stores.memory.endings import (
 from tickwork.stores.memory.keys import (
     add_runs,
     claim_order,
+    decided,
     let_out,
-    slots_by_limit,
-    taken_by_key,
+    set_missing_turns,
+    take_turns,
 )
 from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import TableHolder, Tables
@@ -74,13 +76,19 @@ class MemoryRuns(TableHolder):
             # Ends, because runs that are not granted leave the ready ones, and those let
             # out in their place wait for a key that is full next: nothing frees it here.
             while not granted and (picked := _pick(tables, wanted, now=now)):
-                granted = _grant(tables, picked)
+                granted = _grant(tables, picked, now=now)
+            started_at = now if wanted.is_starting else None
+            start_by_run: dict[RunId, datetime | None] = {}
+            start_by_run.update(dict.fromkeys(granted[: wanted.limit], started_at))
+            start_by_run.update(dict.fromkeys(granted[wanted.limit :]))
+            if len(granted) >= wanted.limit:
+                chosen = _pick_ahead(tables, wanted, but=start_by_run, now=now)
+                start_by_run.update(dict.fromkeys(chosen))
             claims = []
-            for run_id in granted:
+            for run_id, starts in start_by_run.items():
                 length = (lease_by_job or {}).get(tables.runs[run_id].job, lease)
-                started_at = now if wanted.is_starting else None
                 claims.append(
-                    _take(tables, run_id, worker, tag, until=now + length, started_at=started_at)
+                    _take(tables, run_id, worker, tag, until=now + length, started_at=starts)
                 )
             return claims
 
@@ -92,17 +100,8 @@ class MemoryRuns(TableHolder):
             run = tables.runs.get(run_id)
             if run is None or run.status is RunStatus.RUNNING or _is_paused(tables, run, now=now):
                 return None
-            held = tables.slots.get(run_id, frozenset())
-            needed = tuple(key for key in run.limit_keys if key not in held)
-            grants = decide_grants(
-                [Candidate(run_id, needed)],
-                taken=taken_by_key(tables),
-                slots_by_limit=slots_by_limit(tables),
-            )
-            if not grants.granted:
+            if not decided(tables, [run], now=now, may_block=False).granted:
                 return None
-            if needed:
-                tables.slots[run_id] = held | set(needed)
             return _take(tables, run_id, worker, tag, until=now + lease, started_at=now)
 
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
@@ -234,7 +233,13 @@ class MemoryRuns(TableHolder):
         """Let out blocked runs whose limit has room."""
         with self._writing() as tables:
             keys = {run.blocked_on for run in tables.runs.values() if run.blocked_on is not None}
+            set_missing_turns(tables, filter(is_rate, keys))
             return let_out(tables, keys, limit=limit)
+
+    def take_turns(self, *, now: datetime, limit: int) -> int:
+        """Let out blocked runs whose turn under a rate has come."""
+        with self._writing() as tables:
+            return take_turns(tables, now=now, limit=limit)
 
     def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
         """Move ready runs of these pairs out of the way."""
@@ -274,12 +279,13 @@ class MemoryRuns(TableHolder):
         with self._reading() as tables:
             runs = list(tables.runs.values())
             if not runs:
-                return Ahead(None, None, is_blocked=False, is_ready=False)
+                return Ahead(None, None, False, False, tables.next_turn_at())
             return Ahead(
                 min((run.due_at for run in runs if run.phase is Phase.WAITING), default=None),
                 min((run.lease_until for run in runs if run.lease_until is not None), default=None),
                 any(run.phase is Phase.BLOCKED for run in runs),
                 any(run.phase is Phase.READY for run in runs),
+                tables.next_turn_at(),
             )
 
     # ------------------------------------------------------------ what handlers leave behind
@@ -354,18 +360,38 @@ def _is_wanted(tables: Tables, run: Run, wanted: Wanted, *, now: datetime) -> bo
         return False
     if wanted.jobs is not None and run.job not in wanted.jobs:
         return False
-    if wanted.is_ahead and (run.limit_keys or run.token):
-        return False
     return not _is_paused(tables, run, now=now)
+
+
+def _may_wait(run: Run, wanted: Wanted) -> bool:
+    return not run.token and (wanted.may_wait is None or run.job in wanted.may_wait)
+
+
+def _pick_ahead(
+    tables: Tables, wanted: Wanted, *, but: Container[RunId], now: datetime
+) -> list[RunId]:
+    """The first of those that may wait in a worker's hands."""
+    ready = sorted(_in_phase(tables, Phase.READY), key=claim_order)
+    chosen = [
+        run.id
+        for run in ready
+        if run.id not in but
+        and not run.limit_keys
+        and _may_wait(run, wanted)
+        and _is_wanted(tables, run, wanted, now=now)
+    ]
+    return chosen[: wanted.ahead]
 
 
 def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
     """The first ready runs that this worker may take; of those that crashed, only one."""
     picked: list[Run] = []
     for run in sorted(_in_phase(tables, Phase.READY), key=claim_order):
-        if len(picked) >= wanted.limit:
+        if len(picked) >= wanted.limit + wanted.hold:
             break
         if not _is_wanted(tables, run, wanted, now=now):
+            continue
+        if len(picked) >= wanted.limit and not _may_wait(run, wanted):
             continue
         if run.crashes and any(other.crashes for other in picked):
             continue
@@ -373,24 +399,11 @@ def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
     return picked
 
 
-def _grant(tables: Tables, picked: Sequence[Run]) -> list[RunId]:
+def _grant(tables: Tables, picked: Sequence[Run], *, now: datetime) -> list[RunId]:
     """Give slots to those who get all they need, and block the others."""
     if not any(run.limit_keys for run in picked):
         return [run.id for run in picked]
-    needed = {
-        run.id: tuple(
-            key for key in run.limit_keys if key not in tables.slots.get(run.id, frozenset())
-        )
-        for run in picked
-    }
-    grants = decide_grants(
-        (Candidate(run_id, keys) for run_id, keys in needed.items()),
-        taken=taken_by_key(tables),
-        slots_by_limit=slots_by_limit(tables),
-    )
-    for run_id in grants.granted:
-        if needed[run_id]:
-            tables.slots[run_id] = tables.slots.get(run_id, frozenset()) | set(needed[run_id])
+    grants = decided(tables, picked, now=now)
     for run_id, key in grants.blocked_on.items():
         tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.BLOCKED, blocked_on=key)
     let_out(tables, grants.room_by_key)

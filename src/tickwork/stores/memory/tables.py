@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow
+from tickwork._domain.rates import Rate
 from tickwork._domain.run import Run
 from tickwork.stores.contract import (
     Attempt,
@@ -91,6 +92,7 @@ class Tables:
     schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=Table)
     jobs: dict[tuple[str, str], JobRow] = field(default_factory=Table)
     limits: dict[str, LimitRow] = field(default_factory=Table)
+    rates: dict[str, Rate] = field(default_factory=Table)  # with the count of when it was written
     pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=Table)
     locks: dict[str, LockRow] = field(default_factory=Table)
     workers: dict[WorkerId, WorkerRow] = field(default_factory=Table)
@@ -131,6 +133,10 @@ class Tables:
             if run is not None and (run.last_nominal_at or run.nominal_at) == instant:
                 found[run_id], last = run, instant
         return list(found.values())
+
+    def next_turn_at(self) -> datetime | None:
+        """When the turn of the next comes that waits for a rate."""
+        return min((rate.turn_at for rate in self.rates.values() if rate.turn_at), default=None)
 
     def unfinished_of(self, tenant: str, schedule: str) -> list[Run]:
         """The unfinished runs of a schedule, by id."""

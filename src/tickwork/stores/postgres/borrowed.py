@@ -1,51 +1,47 @@
-"""A caller's own psycopg connection, plain or async, as the store needs one.
+"""A caller's own connection to PostgreSQL, plain or async, as the store needs one.
 
-Everything goes out in a pipeline: with it one verb takes few round trips, and it does not
-matter whether the caller is in one. Values go out as the texts that they are, and what comes
+With psycopg everything goes out in a pipeline: with it one verb takes few round trips, and it does
+not matter whether the caller is in one. Values go out as the texts that they are, and what comes
 back is read as it came over the wire, so that no row factory, loader or dumper of the caller's
 has a part in it. Nothing is prepared, and no setting is changed for longer than the verb.
 """
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.adapt import AdaptersMap, Dumper
-from psycopg.errors import UndefinedTable, UniqueViolation
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
-from tickwork.errors import StoreBusy, WrongConnection
-from tickwork.stores._sql.borrowed import TRIES, SqlAsyncRuns, kind_of
+from tickwork._domain.run import NewRun
+from tickwork.stores._sql.borrowed import SqlAsyncRuns, kind_of
+from tickwork.stores._sql.operations import enqueue
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Operation, Overtaken, Row, Rows, Statement
-from tickwork.stores.postgres.values import Message, messages
+from tickwork.stores._sql.sessions import is_async_session, is_session, underneath, underneath_async
+from tickwork.stores._sql.statement import Operation, Row, Rows
+from tickwork.stores.contract import Enqueued
+from tickwork.stores.postgres.exchange import (
+    SAVEPOINT,
+    TRANSACTION,
+    Answer,
+    Batch,
+    Exchange,
+    Frame,
+    exchange,
+    refused,
+    with_fresh_eyes,
+)
+from tickwork.stores.postgres.on_asyncpg import AsyncpgLink, is_asyncpg
+from tickwork.stores.postgres.values import Message
 
 T = TypeVar("T")
 
-TAKES: Final = "a psycopg.Connection or a psycopg.AsyncConnection to its database"
-
-Exchange: TypeAlias = Generator[list[Message], list[PGresult], T]
-"""Yields batches of messages, is sent the answers to each, and returns a domain value.
-
-As operations have no colour, neither has the transaction around them: whoever carries the
-messages has one. An error of a message is thrown in where its batch was yielded.
-"""
-
-_BEGIN: Final = Message(b"BEGIN")
-_COMMIT: Final = Message(b"COMMIT")
-_ROLLBACK: Final = Message(b"ROLLBACK")
-_SAVEPOINT: Final = Message(b"SAVEPOINT tickwork")
-_RELEASE: Final = Message(b"RELEASE SAVEPOINT tickwork")
-_ROLLBACK_TO: Final = Message(b"ROLLBACK TO SAVEPOINT tickwork")
 _SPEAK: Final = b"SELECT set_config('client_encoding', $1, true)"
-_WHERE: Final = Message(b"SELECT current_database(), current_setting('search_path')")
-
 _UTF8: Final = b"UTF8"
 _READER_BY_TYPE: Final[Mapping[int, Callable[[bytes], Any]]] = {
     16: b"t".__eq__,  # boolean
@@ -60,37 +56,49 @@ _PLACE: Final = re.compile(rb"\$(\d+)")
 class BorrowedConnection:
     """A caller's plain connection. What the caller has open on it is the caller's to end."""
 
-    def __init__(self, connection: object, *, url: str) -> None:
-        if not isinstance(connection, psycopg.Connection):
-            is_async = isinstance(connection, psycopg.AsyncConnection)
-            raise _refused(connection, url, door="using_async()" if is_async else "")
-        self._connection: psycopg.Connection[Any] = connection
+    def __init__(self, lent: object, *, url: str) -> None:
+        self._lent = lent
         self._url = url
+        self._connection()
 
     def run(self, begin: Callable[[], Operation[T]]) -> T:
         """Run an operation in the caller's transaction, as a whole or not at all."""
-        connection = self._connection
+        connection = self._connection()
         with connection.pipeline() as pipeline:
-            exchange = _exchange(begin, connection, url=self._url)
+            said = exchange(begin, _PsycopgLink(connection), url=self._url)
             try:
-                batch = next(exchange)
+                batch = next(said)
                 # It ends: there is a bounded number of tries, each of a bounded operation.
                 while True:
                     try:
-                        results = self._send(batch, pipeline)
+                        results = self._send(connection, batch.messages, pipeline)
                     except BaseException as error:  # noqa: BLE001  # it comes out again
-                        batch = exchange.throw(error)
+                        batch = said.throw(error)
                     else:
-                        batch = exchange.send(results)
+                        batch = said.send(_answers(batch, results))
             except StopIteration as end:
                 result: T = end.value
                 return result
 
-    def _send(self, batch: list[Message], pipeline: psycopg.Pipeline) -> list[PGresult]:
+    def _connection(self) -> psycopg.Connection[Any]:
+        """Asked for each time: a session has another one after each of its transactions."""
+        found = underneath(self._lent)
+        if isinstance(found, psycopg.Connection):
+            return found
+        is_async = isinstance(found, psycopg.AsyncConnection) or is_asyncpg(found)
+        door = "using_async()" if is_async or is_async_session(found) else ""
+        raise refused(kind_of(self._lent, found), self._url, door=door)
+
+    def _send(
+        self,
+        connection: psycopg.Connection[Any],
+        messages: list[Message],
+        pipeline: psycopg.Pipeline,
+    ) -> list[PGresult]:
         cursors = []
         try:
-            for message in batch:
-                cursor = psycopg.Cursor(self._connection, row_factory=tuple_row)
+            for message in messages:
+                cursor = psycopg.Cursor(connection, row_factory=tuple_row)
                 _speak_plainly(cursor.adapters)
                 cursor.execute(*_asked(message), prepare=False, binary=False)
                 cursors.append(cursor)
@@ -106,37 +114,51 @@ class BorrowedConnection:
 class AsyncBorrowedRuns(SqlAsyncRuns):
     """A caller's async connection: the same, with ``await`` where the wire is touched."""
 
-    def __init__(self, connection: object, *, url: str, query: Queries) -> None:
-        if not isinstance(connection, psycopg.AsyncConnection):
-            is_plain = isinstance(connection, psycopg.Connection)
-            raise _refused(connection, url, door="using()" if is_plain else "")
+    def __init__(self, lent: object, *, url: str, query: Queries) -> None:
         super().__init__(query)
-        self._connection: psycopg.AsyncConnection[Any] = connection
+        self._lent = lent
         self._url = url
+        if not is_async_session(lent):
+            self._check(lent)
+
+    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        """Add runs; a repeat only where it can be seen whether the first try has landed."""
+        if not is_repeat:
+            return await super().enqueue(runs)
+        return await self._write(
+            lambda: with_fresh_eyes(
+                enqueue.enqueue(self._query, runs, is_repeat=True), url=self._url
+            )
+        )
 
     async def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        connection = self._connection
+        connection = self._check(await underneath_async(self._lent))
+        if not isinstance(connection, psycopg.AsyncConnection):
+            link = AsyncpgLink(connection)
+            return await _carry(exchange(begin, link, url=self._url), link.send)
         async with connection.pipeline() as pipeline:
-            exchange = _exchange(begin, connection, url=self._url)
-            try:
-                batch = next(exchange)
-                # It ends: there is a bounded number of tries, each of a bounded operation.
-                while True:
-                    try:
-                        results = await self._send(batch, pipeline)
-                    except BaseException as error:  # noqa: BLE001  # it comes out again
-                        batch = exchange.throw(error)
-                    else:
-                        batch = exchange.send(results)
-            except StopIteration as end:
-                result: T = end.value
-                return result
 
-    async def _send(self, batch: list[Message], pipeline: psycopg.AsyncPipeline) -> list[PGresult]:
+            async def send(batch: Batch) -> list[Answer]:
+                return _answers(batch, await self._send(connection, batch.messages, pipeline))
+
+            return await _carry(exchange(begin, _PsycopgLink(connection), url=self._url), send)
+
+    def _check(self, found: object) -> Any:
+        if isinstance(found, psycopg.AsyncConnection) or is_asyncpg(found):
+            return found
+        is_plain = isinstance(found, psycopg.Connection) or is_session(found)
+        raise refused(kind_of(self._lent, found), self._url, door="using()" if is_plain else "")
+
+    async def _send(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        messages: list[Message],
+        pipeline: psycopg.AsyncPipeline,
+    ) -> list[PGresult]:
         cursors = []
         try:
-            for message in batch:
-                cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
+            for message in messages:
+                cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
                 _speak_plainly(cursor.adapters)
                 await cursor.execute(*_asked(message), prepare=False, binary=False)
                 cursors.append(cursor)
@@ -149,113 +171,53 @@ class AsyncBorrowedRuns(SqlAsyncRuns):
         return [_result(cursor) for cursor in cursors]
 
 
-# ---------------------------------------------------------------- without a colour
-
-
-def _exchange(
-    begin: Callable[[], Operation[T]],
-    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
-    *,
-    url: str,
-) -> Exchange[T]:
-    """An operation, begun anew while others get in its way, as a whole or not at all."""
-    frame = _frame(connection)
-    conflicts = 0
-    # It ends: conflicts are counted.
-    while True:
-        try:
-            return (yield from _attempt(begin(), frame, connection.pgconn))
-        except (Overtaken, UniqueViolation) as error:
-            # A key that was taken while we did not see it yet: we will, the next time.
-            conflicts += 1
-            if conflicts == TRIES:
-                if isinstance(error, Overtaken):
-                    raise StoreBusy(url, waited=timedelta(0)) from error
-                raise
-        except UndefinedTable as error:
-            raise (yield from _led_astray(url)) from error
-
-
-class _Frame(NamedTuple):
-    """What stands before and after an operation, and instead of the latter when it failed."""
-
-    opening: list[Message]
-    closing: list[Message]
-    undoing: list[Message]
-
-
-def _frame(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> _Frame:
-    """A savepoint in what is open, or a transaction where nothing is, or can be."""
-    pgconn = connection.pgconn
-    # Where nothing is open yet, psycopg begins a transaction with the first statement.
-    frame = _Frame([_SAVEPOINT], [_RELEASE], [_ROLLBACK_TO, _RELEASE])
-    if connection.autocommit and pgconn.transaction_status == pq.TransactionStatus.IDLE:
-        frame = _Frame([_BEGIN], [_COMMIT], [_ROLLBACK])
-    encoding = pgconn.parameter_status(b"client_encoding")
-    if encoding is None or encoding == _UTF8:
-        return frame
-    return frame._replace(
-        opening=[*frame.opening, Message(_SPEAK, [_UTF8])],
-        closing=[Message(_SPEAK, [encoding]), *frame.closing],
-    )
-
-
-def _attempt(operation: Operation[T], frame: _Frame, pgconn: PGconn) -> Exchange[T]:
-    batches = _batches(operation, frame)
-    batch = next(batches)  # what fails here has sent nothing yet
-    # In a transaction that has failed no savepoint can be made: one of that name is not ours.
-    may_undo = pgconn.transaction_status != pq.TransactionStatus.INERROR
+async def _carry(said: Exchange[T], send: Callable[[Batch], Awaitable[list[Answer]]]) -> T:
     try:
-        # It ends with the operation.
+        batch = next(said)
+        # It ends: there is a bounded number of tries, each of a bounded operation.
         while True:
-            batch = batches.send((yield batch))
+            try:
+                answers = await send(batch)
+            except BaseException as error:  # noqa: BLE001  # it comes out again
+                batch = said.throw(error)
+            else:
+                batch = said.send(answers)
     except StopIteration as end:
         result: T = end.value
         return result
-    except GeneratorExit:
-        raise
-    except BaseException:
-        # A COMMIT that was refused has left nothing to undo.
-        if may_undo and pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            with suppress(psycopg.Error):
-                yield frame.undoing
-        raise
 
 
-def _batches(operation: Operation[T], frame: _Frame) -> Exchange[T]:
-    """What an operation says, in its frame: with each question all that was said before it."""
-    unsent = [*frame.opening]
-    try:
-        statement = next(operation)
-        # An operation ends: it yields a bounded number of statements.
-        while True:
-            sent = messages(statement)
-            unsent += sent
-            rows: Rows = ()
-            if statement.is_asked:
-                results = yield unsent
-                unsent = []
-                rows = _answer(statement, results[-len(sent) :])
-            statement = operation.send(rows)
-    except StopIteration as end:
-        result: T = end.value
-    yield [*unsent, *frame.closing]
-    return result
+class _PsycopgLink:
+    """What psycopg knows of a connection by itself."""
 
+    def __init__(
+        self, connection: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]"
+    ) -> None:
+        self._connection = connection
 
-def _refused(connection: object, url: str, *, door: str) -> WrongConnection:
-    reason = f"It is a {kind_of(connection)}" + (f", and {door} is for those." if door else ".")
-    return WrongConnection(url, reason, takes=TAKES)
+    @property
+    def is_idle(self) -> bool:
+        return self._status == pq.TransactionStatus.IDLE
 
+    @property
+    def has_failed(self) -> bool:
+        return self._status == pq.TransactionStatus.INERROR
 
-def _led_astray(url: str) -> Exchange[WrongConnection]:
-    [result] = yield [_WHERE]
-    [[database, search_path]] = _read(result)
-    return WrongConnection(
-        url,
-        f"It finds no such tables in the database {database!r} by its search_path: {search_path}.",
-        takes=f"{TAKES}, with the schema of its tables on the search_path",
-    )
+    @property
+    def _status(self) -> int:
+        return self._connection.pgconn.transaction_status
+
+    def frame(self) -> Frame:
+        """A savepoint in what is open, or a transaction where nothing is, or can be."""
+        # Where nothing is open yet, psycopg begins a transaction with the first statement.
+        frame = TRANSACTION if self._connection.autocommit and self.is_idle else SAVEPOINT
+        encoding = self._connection.pgconn.parameter_status(b"client_encoding")
+        if encoding is None or encoding == _UTF8:
+            return frame
+        return frame._replace(
+            opening=[*frame.opening, Message(_SPEAK, [_UTF8])],
+            closing=[Message(_SPEAK, [encoding]), *frame.closing],
+        )
 
 
 # ---------------------------------------------------------------- out and in
@@ -292,12 +254,13 @@ def _result(cursor: psycopg.Cursor[Row] | psycopg.AsyncCursor[Row]) -> PGresult:
     return cursor.pgresult
 
 
-def _answer(statement: Statement, results: Sequence[PGresult]) -> Rows:
-    last = results[-1]
-    if last.status == pq.ExecStatus.TUPLES_OK:
-        return _read(last)
-    changed = last if statement.many is None else results[0]
-    return [(changed.command_tuples or 0,)]
+def _answers(batch: Batch, results: Sequence[PGresult]) -> list[Answer]:
+    return [_answer(result) for result in results[len(results) - batch.asked :]]
+
+
+def _answer(result: PGresult) -> Answer:
+    has_rows = result.status == pq.ExecStatus.TUPLES_OK
+    return Answer(_read(result) if has_rows else None, result.command_tuples or 0)
 
 
 def _read(result: PGresult) -> Rows:

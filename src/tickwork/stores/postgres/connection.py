@@ -26,6 +26,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGresult
 from psycopg.types.string import TextLoader
 
+from tickwork.stores._sql.serving import Lost, Refused
 from tickwork.stores._sql.statement import Rows, Statement
 from tickwork.stores.postgres.values import Message, messages
 
@@ -81,30 +82,6 @@ UNPREPARABLE: Final = frozenset(
     }
 )
 """What the server says when what is prepared there is not what we think."""
-
-
-class Refused(Exception):  # noqa: N818  # never leaves this package
-    """The server understood, and said no. The connection is as good as before."""
-
-    def __init__(self, state: str, message: str, constraint: str) -> None:
-        super().__init__(message)
-        self.state = state
-        self.message = message
-        self.constraint = constraint
-
-
-class Lost(Exception):  # noqa: N818  # never leaves this package
-    """The connection is gone, or was never there.
-
-    When ``is_commit_sent``, what was under way may have been committed.
-    """
-
-    def __init__(
-        self, reason: str, *, is_commit_sent: bool = False, is_unopened: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.is_commit_sent = is_commit_sent
-        self.is_unopened = is_unopened
 
 
 class _Limits(NamedTuple):
@@ -338,11 +315,7 @@ def _refused(result: PGresult) -> Refused:
     def field(code: pq.DiagnosticField) -> str:
         return (result.error_field(code) or b"").decode(errors="replace")
 
-    return Refused(
-        field(pq.DiagnosticField.SQLSTATE),
-        result.get_error_message(),
-        field(pq.DiagnosticField.CONSTRAINT_NAME),
-    )
+    return Refused(field(pq.DiagnosticField.SQLSTATE), result.get_error_message())
 
 
 def conninfo_of(url: str, *, patience: timedelta) -> str:

@@ -1,18 +1,13 @@
 """PostgreSQL: many machines, every promise."""
 
-import random
-import re
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.run import Claim, Run
+from tickwork._domain.run import NewRun
 from tickwork.errors import (
     DriverMissing,
     InvalidStoreUrl,
-    OutcomeUnknown,
     SchemaMissing,
     ServerTooOld,
     StoreBusy,
@@ -21,37 +16,27 @@ from tickwork.errors import (
 )
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.migrate import check_version
+from tickwork.stores._sql.operations import enqueue
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
-from tickwork.stores._sql.statement import Operation, Overtaken
-from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import AsyncRuns, Canceling, Listener, Story
+from tickwork.stores._sql.serving import (
+    INSTALL_TIMEOUT,
+    LOCK_TIMEOUT,
+    POOL_MAX,
+    STATEMENT_TIMEOUT,
+    Refused,
+    ServerStore,
+)
+from tickwork.stores._sql.statement import Operation
+from tickwork.stores.contract import AsyncRuns, Enqueued, Listener
 from tickwork.stores.postgres import schema
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.borrowed import BorrowedConnection
-    from tickwork.stores.postgres.connection import PostgresConnection, Refused
+    from tickwork.stores.postgres.connection import PostgresConnection
 
 T = TypeVar("T")
 
 _VERSION_MIN: Final = 13
-_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-POOL_MAX: Final = 8
-"""Connections of one store in one process. Whoever needs one more waits for it."""
-
-STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
-LOCK_TIMEOUT: Final = timedelta(seconds=10)
-
-INSTALL_TIMEOUT: Final = timedelta(hours=1)
-"""How long one step of a migration may take, and how long one waits for another's. No index of
-ten million rows is made within the limit of a statement."""
-
-_CONFLICTS_MAX: Final = 8
-"""How often a transaction is tried that others keep getting in the way of."""
-
-_LOSSES_MAX: Final = 4
-"""How often one is tried whose connection goes before its end was asked for."""
-
 _LOCK_TIMED_OUT: Final = "55P03"
 _STATEMENT_TIMED_OUT: Final = "57014"
 _NO_TABLE: Final = "42P01"
@@ -72,7 +57,7 @@ _CONFLICTS: Final = frozenset(
 """What may be over when it is tried again."""
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(ServerStore["PostgresConnection"]):
     """A store in a PostgreSQL database. Any number of threads may use it, and forks too.
 
     ``prepare=False`` is for poolers that cannot bear prepared statements. Without it the store
@@ -95,28 +80,23 @@ class PostgresStore(SqlStore):
     ) -> None:
         try:
             # Whoever never opens such a store needs no driver.
-            from tickwork.stores.postgres import connection, pool  # noqa: PLC0415
+            from tickwork.stores.postgres import connection  # noqa: PLC0415
         except ImportError as error:
             raise DriverMissing("psycopg", extra="postgres") from error
-        self.url = url
+        super().__init__(
+            url,
+            pool_max=pool_max,
+            statement_timeout=statement_timeout,
+            lock_timeout=lock_timeout,
+        )
         self.query = Queries(schema.PACKAGE, prefix=prefix)
         self._prefix = prefix
-        self._statement_timeout = statement_timeout
-        self._lock_timeout = lock_timeout
         self._may_prepare = prepare
         try:
             self._conninfo = connection.conninfo_of(url, patience=statement_timeout)
         except ValueError as error:
             raise InvalidStoreUrl(url, str(error)) from None
         self._driver = connection
-        self._exhausted = pool.Exhausted
-        self._connections_max = pool_max
-        self._pool = pool.Pool(self._connect, size=pool_max, patience=statement_timeout)
-
-    @property
-    def connections_max(self) -> int:
-        """As many as the pool may hold."""
-        return self._connections_max
 
     def _connect(self) -> "PostgresConnection":
         connection = self._driver.PostgresConnection(
@@ -148,80 +128,22 @@ class PostgresStore(SqlStore):
 
     # ------------------------------------------------------------ transactions
 
-    def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(lambda connection: drive_within(begin(), connection))
+    def _may_repeat(self, error: Refused) -> bool:
+        return error.state in _CONFLICTS or self._gave_up_preparing(error)
 
-    def _read(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(
-            lambda connection: drive_within(begin(), connection), is_reading=True
-        )
+    def _gave_up_preparing(self, error: Refused) -> bool:
+        """Whether the server stumbled over a prepared statement: then no more of them.
 
-    def _patiently(
-        self,
-        act: Callable[["PostgresConnection"], T],
-        *,
-        is_reading: bool = False,
-        is_installing: bool = False,
-    ) -> T:
-        """Do it in one transaction; again, when others were in the way or the server left."""
-        patience = INSTALL_TIMEOUT if is_installing else self._statement_timeout
-        give_up_at = time.monotonic() + patience.total_seconds()
-        conflicts = losses = 0
-        # It ends: both are counted.
-        while True:
-            try:
-                timeout = INSTALL_TIMEOUT if is_installing else None
-                return self._once(act, is_reading=is_reading, statement_timeout=timeout)
-            except (Overtaken, self._driver.Refused) as error:
-                conflicts += 1
-                may_repeat = (
-                    isinstance(error, Overtaken)
-                    or error.state in _CONFLICTS
-                    or (self._may_prepare and self._gave_up_preparing(error))
-                )
-                # Whoever installs waits for another who does, however long that takes.
-                is_last = conflicts == _CONFLICTS_MAX and not is_installing
-                if is_last or not may_repeat or time.monotonic() > give_up_at:
-                    raise self._said(error) from error
-                _sleep(min(conflicts, _CONFLICTS_MAX))
-            except self._driver.Lost as error:
-                # What else is in the pool went the same way.
-                self._pool.clear()
-                if error.is_commit_sent and not is_reading:
-                    raise OutcomeUnknown(self.url, str(error)) from error
-                losses += 1
-                is_last = losses == _LOSSES_MAX or time.monotonic() > give_up_at
-                # Whoever was never reached is reported at once.
-                if is_last or (losses == 1 and error.is_unopened):
-                    raise StoreUnavailable(self.url, str(error)) from error
-                _sleep(8 * losses)
-            except self._exhausted as error:
-                raise StoreBusy(self.url, waited=self._statement_timeout) from error
-
-    def _once(
-        self,
-        act: Callable[["PostgresConnection"], T],
-        *,
-        is_reading: bool,
-        statement_timeout: timedelta | None = None,
-    ) -> T:
-        with (
-            self._pool.lent() as connection,
-            connection.transaction(is_reading=is_reading, statement_timeout=statement_timeout),
-        ):
-            return act(connection)
-
-    def _gave_up_preparing(self, error: "Refused") -> bool:
-        """Whether the server stumbled over a prepared statement: then no more of them."""
+        Another thread may have given up already, while this one had a connection from before.
+        """
         if error.state not in self._driver.UNPREPARABLE:
             return False
-        self._may_prepare = error.state == self._driver.COLUMN_CHANGED
+        if error.state != self._driver.COLUMN_CHANGED:
+            self._may_prepare = False
         self._pool.clear()
         return True
 
-    def _said(self, error: "Overtaken | Refused") -> StoreError:
-        if isinstance(error, Overtaken):
-            return StoreBusy(self.url, waited=self._lock_timeout)
+    def _said(self, error: Refused) -> StoreError:
         if error.state == _NO_TABLE:
             return SchemaMissing(self.url)
         if error.state == _LOCK_TIMED_OUT:
@@ -234,44 +156,18 @@ class PostgresStore(SqlStore):
             return StoreUnavailable(self.url, error.message)
         return StoreError(f"PostgreSQL refused a statement ({error.state}).", why=error.message)
 
-    # ------------------------------------------------------------ ids that people type
-
-    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
-        """Several runs; what is unknown is left out."""
-        return super().get_runs([run_id for run_id in run_ids if _can_be_an_id(run_id)])
-
-    def story(self, run_id: RunId) -> Story | None:
-        """A run with its attempts and its log."""
-        return super().story(run_id) if _can_be_an_id(run_id) else None
-
-    def claim_run(
-        self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
-    ) -> Claim | None:
-        """Claim exactly this run; None when it cannot start."""
-        if not _can_be_an_id(run_id):
-            return None
-        return super().claim_run(run_id, worker=worker, tag=tag, now=now, lease=lease)
-
-    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
-        """Cancel a waiting run at once; ask a running one's worker to stop it."""
-        if not _can_be_an_id(run_id):
-            return Canceling.UNKNOWN
-        return super().cancel(run_id, now=now, reason=reason)
-
-    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
-        """Change when a run is due, while it was never claimed."""
-        if not _can_be_an_id(run_id):
-            return Canceling.UNKNOWN
-        return super().reschedule(run_id, due_at=due_at, now=now)
-
     # ------------------------------------------------------------ schema
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
         return self._patiently(self._install, is_installing=True)
 
-    def _install(self, connection: "PostgresConnection") -> int:
-        return drive_within(schema.install(self.query, prefix=self._prefix), connection)
+    def _install(self) -> int:
+        with (
+            self._pool.lent() as connection,
+            connection.transaction(statement_timeout=INSTALL_TIMEOUT),
+        ):
+            return drive_within(schema.install(self.query, prefix=self._prefix), connection)
 
     def schema_version(self) -> int:
         """The version that is installed; 0 when there is none."""
@@ -295,15 +191,6 @@ class PostgresStore(SqlStore):
 
         return PostgresListener(self._conninfo)
 
-    def close(self) -> None:
-        """Let go of all connections. Idempotent."""
-        self._pool.clear()
-
-
-def _can_be_an_id(text: str) -> bool:
-    """Whether the server can compare it with its ids. Whatever else there is, is unknown."""
-    return _ID.fullmatch(text) is not None
-
 
 class _LentStore(PostgresStore):
     """The same store on a caller's connection: see :meth:`PostgresStore.using`."""
@@ -319,14 +206,19 @@ class _LentStore(PostgresStore):
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         return self._connection.run(begin)
 
+    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        """Add runs; a repeat only where it can be seen whether the first try has landed."""
+        if not is_repeat:
+            return super().enqueue(runs)
+        from tickwork.stores.postgres.exchange import with_fresh_eyes  # noqa: PLC0415
+
+        return self._write(
+            lambda: with_fresh_eyes(enqueue.enqueue(self.query, runs, is_repeat=True), url=self.url)
+        )
+
     def install(self) -> int:
         """Create or upgrade the tables; return the version."""
         return self._write(lambda: schema.install(self.query, prefix=self._prefix))
 
     def close(self) -> None:
         """Leave it as it is: the connection is the caller's."""
-
-
-def _sleep(times: int) -> None:
-    """Longer each time, and never as long as the others do."""
-    time.sleep(random.uniform(0.0005, 0.004) * times * times)  # noqa: S311  # not a secret

@@ -18,10 +18,14 @@ from typing import Final
 
 from tickwork.errors import SchemaMissing, StoreBusy, WrongConnection
 from tickwork.stores._sql.borrowed import kind_of
+from tickwork.stores._sql.sessions import SESSIONS, is_async_session, is_of, is_session, underneath
 from tickwork.stores._sql.statement import Rows, Statement
-from tickwork.stores.sqlite.connection import BUSY, run_statement
+from tickwork.stores.sqlite.connection import is_busy, run_statement
 
-TAKES: Final = "an sqlite3.Connection that was opened on the store's own file"
+TAKES: Final = (
+    "an sqlite3.Connection or an aiosqlite.Connection that was opened on the store's own file, or"
+    f" {SESSIONS}"
+)
 _LEGACY: Final = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 knows by no name
 _TOKEN: Final = re.compile(r"[(),]|\bSELECT(?: DISTINCT)?\b|\bFROM\b")
 _COLUMN: Final = re.compile(r"\s*((?:\w+\.)?[a-z]\w*)\s*")
@@ -30,13 +34,13 @@ _COLUMN: Final = re.compile(r"\s*((?:\w+\.)?[a-z]\w*)\s*")
 class BorrowedConnection:
     """A caller's connection. What the caller has open on it is the caller's to end."""
 
-    def __init__(self, connection: object, *, path: str, url: str, write_lock: Statement) -> None:
-        if not isinstance(connection, sqlite3.Connection):
-            raise WrongConnection(url, f"It is a {kind_of(connection)}.", takes=TAKES)
-        self._connection = connection
+    def __init__(self, lent: object, *, path: str, url: str, write_lock: Statement) -> None:
+        self._lent = lent
+        self._path = path
         self._url = url
         self._write_lock = write_lock
-        self._refuse_other_files(path)
+        self._checked: sqlite3.Connection | None = None
+        self._connection = self._found()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -45,6 +49,7 @@ class BorrowedConnection:
         One that we begin takes the write lock at once, as the first INSERT would. It is left
         open where Python itself would have begun it; otherwise it is committed.
         """
+        self._connection = self._found()
         with self._told():
             is_inside = self._connection.in_transaction
             if is_inside:
@@ -70,6 +75,7 @@ class BorrowedConnection:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """What is open, or else a snapshot that ends with it: nothing is left open by a look."""
+        self._connection = self._found()
         with self._told():
             is_ours = not self._connection.in_transaction
             if is_ours:
@@ -82,15 +88,7 @@ class BorrowedConnection:
 
     def execute(self, statement: Statement) -> Rows:
         """Run one statement, inside the transaction that is open."""
-        connection = self._connection
-        kept, connection.text_factory = connection.text_factory, str
-        try:
-            return run_statement(
-                statement._replace(parts=tuple(map(undeclared, statement.parts))),
-                sqlite3.Cursor(connection),
-            )
-        finally:
-            connection.text_factory = kept
+        return _execute(statement, self._connection)
 
     def execute_script(self, statements: Sequence[str]) -> None:
         """Run plain statements, inside the transaction that is open."""
@@ -124,21 +122,32 @@ class BorrowedConnection:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode in BUSY:
+            if is_busy(error):
                 waited = timedelta(seconds=time.monotonic() - began_at)
                 raise StoreBusy(self._url, waited=waited) from error
             if _is_table_missing(error):
                 raise SchemaMissing(self._url) from error
             raise
 
-    def _refuse_other_files(self, path: str) -> None:
+    def _found(self) -> sqlite3.Connection:
+        """The driver's connection: a session has another one after each of its transactions."""
+        found = underneath(self._lent)
+        if not isinstance(found, sqlite3.Connection):
+            raise wrong(self._lent, found, self._url)
+        if found is not self._checked:
+            self._refuse_other_files(found)
+            self._checked = found
+        return found
+
+    def _refuse_other_files(self, connection: sqlite3.Connection) -> None:
+        path = self._path
         if path == ":memory:":
             raise WrongConnection(
                 self._url,
                 "A store in memory is reached by its own connection, and by no other.",
                 takes="none at all; a store in a file does",
             )
-        databases = self.execute(Statement("databases", ("PRAGMA database_list",), {}))
+        databases = _execute(Statement("databases", ("PRAGMA database_list",), {}), connection)
         path_by_name: dict[str, str] = {row[1]: row[2] for row in databases}
         main = path_by_name.pop("main")
         if _is_same(main, path):
@@ -151,6 +160,32 @@ class BorrowedConnection:
                     " committed in two files may survive a crash in one of them."
                 )
         raise WrongConnection(self._url, found, takes=TAKES)
+
+
+def _execute(statement: Statement, connection: sqlite3.Connection) -> Rows:
+    kept, connection.text_factory = connection.text_factory, str
+    try:
+        return run_statement(
+            statement._replace(parts=tuple(map(undeclared, statement.parts))),
+            sqlite3.Cursor(connection),
+        )
+    finally:
+        connection.text_factory = kept
+
+
+def wrong(lent: object, found: object, url: str) -> WrongConnection:
+    """Say what cannot be used, and what can."""
+    door = ""
+    if is_aiosqlite(found) or is_async_session(found):
+        door = ", and using_async() is for those"
+    elif isinstance(found, sqlite3.Connection) or is_session(found):
+        door = ", and using() is for those"
+    return WrongConnection(url, f"It is a {kind_of(lent, found)}{door}.", takes=TAKES)
+
+
+def is_aiosqlite(thing: object) -> bool:
+    """Whether it is a connection of aiosqlite: a thread around a plain one."""
+    return is_of(thing, ("aiosqlite", "Connection"))
 
 
 @lru_cache(maxsize=512)

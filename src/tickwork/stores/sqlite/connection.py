@@ -11,14 +11,34 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores._sql.statement import Row, Rows, Statement
 
 _PLACE: Final = re.compile(r"\?(\d*)")
-BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.SQLITE_LOCKED})
+_PLAIN_INSERT: Final = re.compile(r"(INSERT INTO [^()]*\([^()]*\)\s*VALUES\s*)(\([^()]*\));?\s*")
+PLACES_MAX: Final = 999
+"""Values that a statement of any SQLite may have."""
+
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_AWAY: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+"""What a disk or a machine says, and not a statement: it may be over when it is tried again."""
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else holds a lock, for whatever reason of many."""
+    return error.sqlite_errorcode & 0xFF in _BUSY
 
 
 class SqliteConnection:
@@ -64,8 +84,20 @@ class SqliteConnection:
                     yield
 
     def execute(self, statement: Statement) -> Rows:
-        """Run one statement, inside the transaction that is open."""
-        return run_statement(statement, self._opened())
+        """Run one statement, inside the transaction that is open.
+
+        Raises:
+            StoreUnavailable: The disk is full, or does not do what it is told.
+            StoreBusy: Somebody has locked the whole file.
+        """
+        try:
+            return run_statement(statement, self._opened())
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                raise StoreBusy(f"sqlite:///{self._path}", waited=timedelta(0)) from error
+            if error.sqlite_errorcode & 0xFF in _AWAY:
+                raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
+            raise
 
     def execute_script(self, statements: list[str]) -> None:
         """Run plain statements, inside the transaction that is open."""
@@ -116,7 +148,7 @@ class SqliteConnection:
             try:
                 connection.execute(text)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode not in BUSY:
+                if not is_busy(error):
                     raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
             else:
                 return
@@ -141,16 +173,45 @@ def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor)
 
 
 def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
-    first = 0
-    for place, part in enumerate(parts):
-        if ":rows" in part:
-            cursor = on.execute(part, {"rows": json.dumps(rows)})
-        else:
-            text, columns = _placed(part)
-            cursor = on.executemany(text, _picked(rows, columns))
-        if place == 0:
-            first = cursor.rowcount
-    return first
+    """Run all parts; return how many rows the first of them changed."""
+    changed = [_run_part(part, rows, on) for part in parts]
+    return changed[0]
+
+
+def _run_part(part: str, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
+    if ":rows" in part:
+        return on.execute(part, {"rows": json.dumps(rows)}).rowcount
+    text, columns = _placed(part)
+    many = _for_many(text, columns)
+    if many is not None and len(rows) >= many.rows:
+        return _insert_many(many, rows, on)
+    return on.executemany(text, _picked(rows, columns)).rowcount
+
+
+class _Many(NamedTuple):
+    """Statements that insert so many rows at once, and one."""
+
+    text: str
+    rows: int
+    for_one: str
+
+
+@lru_cache(maxsize=512)
+def _for_many(text: str, columns: tuple[int, ...]) -> _Many | None:
+    """The same for many rows, where it is a plain insert: that takes a third less for each."""
+    found = _PLAIN_INSERT.fullmatch(text)
+    if found is None or not columns or columns != tuple(range(len(columns))):
+        return None
+    rows = PLACES_MAX // len(columns)
+    return _Many(found[1] + ", ".join([found[2]] * rows), rows, text)
+
+
+def _insert_many(many: _Many, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
+    whole = len(rows) - len(rows) % many.rows
+    for first in range(0, whole, many.rows):
+        on.execute(many.text, list(chain.from_iterable(rows[first : first + many.rows])))
+    on.executemany(many.for_one, rows[whole:])
+    return len(rows)
 
 
 @lru_cache(maxsize=512)

@@ -1,15 +1,17 @@
 """SQLite: one file, many processes, every promise."""
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from copy import copy
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, NoReturn, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from tickwork._kernel.clock import Clock, SystemClock
-from tickwork.errors import InvalidOption, NetworkFileSystem, StoreBusy, WrongConnection
-from tickwork.stores._sql.borrowed import kind_of
+from tickwork.errors import InvalidOption, NetworkFileSystem, StoreBusy
 from tickwork.stores._sql.drive import drive, drive_within
 from tickwork.stores._sql.migrate import (
     COMPATIBLE_FROM,
@@ -20,9 +22,9 @@ from tickwork.stores._sql.migrate import (
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.statement import Operation, Overtaken
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import Listener
-from tickwork.stores.sqlite.borrowed import TAKES, BorrowedConnection
-from tickwork.stores.sqlite.connection import SqliteConnection
+from tickwork.stores.contract import AsyncRuns, Health, Listener
+from tickwork.stores.sqlite.borrowed import BorrowedConnection
+from tickwork.stores.sqlite.connection import SqliteConnection, run_statement
 
 T = TypeVar("T")
 
@@ -98,10 +100,11 @@ class SqliteStore(SqlStore):
         )
         return lent
 
-    def using_async(self, connection: object) -> NoReturn:
-        """Refuse: SQLite has no async connections of its own, only threads around plain ones."""
-        reason = f"It is a {kind_of(connection)}, and async ones cannot be had of SQLite."
-        raise WrongConnection(self.url, reason, takes=TAKES)
+    def using_async(self, connection: object) -> AsyncRuns:
+        """The verbs that programs need in the transaction of a connection of aiosqlite."""
+        from tickwork.stores.sqlite.on_aiosqlite import AiosqliteRuns  # noqa: PLC0415  # for loops
+
+        return AiosqliteRuns(connection, store=self)
 
     # ------------------------------------------------------------ schema
 
@@ -127,6 +130,19 @@ class SqliteStore(SqlStore):
         """The version that is installed; 0 when there is none."""
         return self._versions()[0]
 
+    def has_tables(self) -> bool:
+        """Whether there is nothing left to install: a look that waits for nobody."""
+        file = f"{Path(self.path).as_uri()}?mode=rw"  # made by nobody yet, there is none
+        try:
+            with closing(sqlite3.connect(file, uri=True, timeout=0)) as connection:
+                [[has_meta]] = run_statement(self.query("has_meta"), connection)
+                if not has_meta:
+                    return False
+                [[version, _]] = run_statement(self.query("get_version"), connection)
+        except sqlite3.OperationalError:
+            return False  # whoever keeps others from reading is making something
+        return bool(version >= SCHEMA_VERSION)
+
     def check_schema(self) -> None:
         """Raise when the installed schema and this code do not fit."""
         installed, compatible_from = self._versions()
@@ -143,6 +159,11 @@ class SqliteStore(SqlStore):
     def database_time(self) -> datetime:
         """SQLite has no clock of its own: every process asks the machine's."""
         return self._clock.now()
+
+    def health(self) -> Health:
+        """How large the file is, and its log: somebody who reads for long lets the log grow."""
+        log = Path(f"{self.path}-wal")
+        return replace(super().health(), log_bytes=log.stat().st_size if log.exists() else 0)
 
     def listen(self) -> Listener | None:
         """Hears commits of other processes; in memory there are none."""

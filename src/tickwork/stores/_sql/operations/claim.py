@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
@@ -14,6 +14,7 @@ from tickwork.stores._sql.rows import (
     UNREADABLE,
     claim_of,
     micros,
+    micros_or_none,
     moment_or_none,
     standing_claim_of,
 )
@@ -46,12 +47,13 @@ def next_due_at(query: Queries) -> Operation[datetime | None]:
 
 def look_ahead(query: Queries) -> Operation[Ahead]:
     """What there is to stage, reap, sweep and claim, now or later."""
-    [(due_at, lease_until, blocked_on, priority)] = yield query("look_ahead")
+    [(due_at, lease_until, blocked_on, priority, turn_at)] = yield query("look_ahead")
     return Ahead(
         moment_or_none(due_at),
         moment_or_none(lease_until),
         is_blocked=blocked_on is not None,
         is_ready=priority is not None,
+        turn_at=moment_or_none(turn_at),
     )
 
 
@@ -67,33 +69,85 @@ def claim(
 ) -> Operation[list[Claim]]:
     """Claim ready runs by (priority, due_at, id)."""
     claims: list[Claim] = []
-    size = wanted.limit
+    spare: list[Claim] = []
+    may_be_more = True
+    started_at = now if wanted.is_starting else None
+    taking = _Taking(worker, tag, now, lease, lease_by_job or {})
+    size = most = wanted.limit + wanted.hold
     # Runs that find a limit full make room for those behind them, which need none.
-    for _ in range(ROUNDS_MAX):
-        left = wanted.limit - len(claims)
-        rows = yield from _pick(query, wanted._replace(limit=size), now=now)
+    for number in range(ROUNDS_MAX if size else 0):
+        left, room = most - len(claims), max(wanted.limit - len(claims), 0)
+        # What may wait comes with the first look: most of the time there is no other.
+        more = 0 if number else wanted.ahead
+        rows = yield from _pick(query, wanted, limit=size + more, now=now)
+        may_be_more = number > 0 or len(rows) == size + more
         made = yield from readable(query, _one_crashed(rows, claims), now=now, lease=lease)
         if not made:
             break
-        granted, is_blocked = yield from _granted(query, made, limit=left)
-        ids_by_lease = {now + lease: [claim.run_id for claim in granted]}
-        if lease_by_job:
-            granted = [_leased(claim, lease_by_job, now=now) for claim in granted]
-            ids_by_lease = _by_lease(granted)
-        for lease_until, ids in ids_by_lease.items():
-            yield query.tell(
-                "take_runs",
-                ids=ids,
-                tag=tag,
-                worker=worker,
-                lease_until=micros(lease_until),
-                started_at=micros(now) if wanted.is_starting else None,
-            )
-        claims += granted
-        if len(claims) == wanted.limit or not is_blocked:
+        if more:
+            spare = [
+                claim for claim in made[size:] if not claim.limit_keys and _may_wait(claim, wanted)
+            ]
+            made = made[:size]
+        if wanted.hold:
+            made = made[:room] + [claim for claim in made[room:] if _may_wait(claim, wanted)]
+        granted, is_blocked = yield from _granted(query, made, now=now, limit=left)
+        claims += yield from _take(query, granted[:room], taking, started_at=started_at)
+        claims += yield from _take(query, granted[room:], taking, started_at=None)
+        if len(claims) == most or not is_blocked:
             break
         size = min(4 * size, ROUND_SIZE_MAX)
+        spare = []  # they are still ready, and the next look finds them again
+    if len(claims) < wanted.limit or not wanted.ahead:
+        return claims
+    # A later round may have found a place for one of them to start.
+    started = {claim.run_id for claim in claims}
+    spare = [claim for claim in spare if claim.run_id not in started]
+    claims += yield from _take(query, spare, taking, started_at=None)
+    left = wanted.ahead - len(spare)
+    if left and may_be_more:
+        if wanted.may_wait is not None:
+            jobs = wanted.may_wait.intersection(wanted.jobs or wanted.may_wait)
+            wanted = wanted._replace(jobs=tuple(sorted(jobs)))
+        rows = yield from _pick(query, wanted, limit=left, now=now, is_ahead=True)
+        made = yield from readable(query, rows, now=now, lease=lease)
+        claims += yield from _take(query, made, taking, started_at=None)
     return claims
+
+
+class _Taking(NamedTuple):
+    """By whom runs are taken, and for how long."""
+
+    worker: WorkerId
+    tag: str
+    now: datetime
+    lease: timedelta
+    lease_by_job: Mapping[str, timedelta]
+
+
+def _take(
+    query: Queries, claims: list[Claim], taking: _Taking, *, started_at: datetime | None
+) -> Operation[list[Claim]]:
+    worker, tag, now, lease, lease_by_job = taking
+    ids_by_lease = {now + lease: [claim.run_id for claim in claims]} if claims else {}
+    if lease_by_job:
+        claims = [_leased(claim, lease_by_job, now=now) for claim in claims]
+        ids_by_lease = _by_lease(claims)
+    for lease_until, ids in ids_by_lease.items():
+        yield query.tell(
+            "take_runs",
+            ids=ids,
+            tag=tag,
+            worker=worker,
+            lease_until=micros(lease_until),
+            started_at=micros_or_none(started_at),
+        )
+    return claims
+
+
+def _may_wait(claim: Claim, wanted: Wanted) -> bool:
+    """Whether it was never claimed before, and its job is one of those that may wait."""
+    return claim.token == 1 and (wanted.may_wait is None or claim.job in wanted.may_wait)
 
 
 def readable(
@@ -114,13 +168,12 @@ def readable(
 
 
 def _granted(
-    query: Queries, claims: list[Claim], *, limit: int
+    query: Queries, claims: list[Claim], *, now: datetime, limit: int
 ) -> Operation[tuple[list[Claim], bool]]:
     """Those that may start, and whether any found a limit full."""
     if not any(claim.limit_keys for claim in claims):
         return claims[:limit], False
-    keys_by_run = {claim.run_id: claim.limit_keys for claim in claims}
-    grants = yield from grant(query, keys_by_run, limit=limit)
+    grants = yield from grant(query, claims, now=now, limit=limit)
     granted = set(grants.granted)
     return [claim for claim in claims if claim.run_id in granted], bool(grants.blocked_on)
 
@@ -154,24 +207,24 @@ def unpark(query: Queries, pairs: Iterable[tuple[str, str]], *, limit: int) -> O
     return int((yield query("unpark_runs", many=rows))[0][0]) if rows else 0
 
 
-def _pick(query: Queries, wanted: Wanted, *, now: datetime) -> Operation[Rows]:
+def _pick(
+    query: Queries, wanted: Wanted, *, limit: int, now: datetime, is_ahead: bool = False
+) -> Operation[Rows]:
     """The best candidates, locked: from the head of the index, or pair by pair.
 
     The head is enough while it holds runs that this worker may take. When it belongs to
     others, a look at each (queue, job) pair costs more, but never more than that.
     """
-    if wanted.limit <= 0:
-        return []
-    look = max(LOOK * wanted.limit, LOOK_MIN)
+    look = max(LOOK * limit, LOOK_MIN)
     values: dict[str, Any] = {
         "queues": None if wanted.queues is None else list(wanted.queues),
         "jobs": None if wanted.jobs is None else list(wanted.jobs),
-        "is_ahead": int(wanted.is_ahead),
+        "is_ahead": int(is_ahead),
         "now": micros(now),
-        "limit": wanted.limit,
+        "limit": limit,
     }
     rows = yield query("pick_ready", look=look, **values)
-    if len(rows) == wanted.limit:
+    if len(rows) == limit:
         return rows
     seen = (yield query("count_look", look=look))[0][0]
     if seen < look:

@@ -9,7 +9,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import is_kept_between_attempts
 from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.operations.limits import free
-from tickwork.stores._sql.operations.waking import ANY_QUEUE, is_soon, wake
+from tickwork.stores._sql.operations.waking import is_soon, wake_all
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import lock_of, micros, micros_or_none, worker_params
 from tickwork.stores._sql.statement import Operation, Rows
@@ -72,7 +72,7 @@ def reschedule(
         return Canceling.CLAIMED
     yield query.tell("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
     if is_soon(due_at, now=now):
-        yield from wake(query, [ANY_QUEUE])
+        yield from wake_all(query)
     return Canceling.DONE
 
 
@@ -98,7 +98,7 @@ def pause(query: Queries, pause: Pause) -> Operation[None]:
 
 def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
     """Let a queue or job go on."""
-    yield from wake(query, [ANY_QUEUE])
+    yield from wake_all(query)
     return bool((yield query("delete_pause", kind=kind.value, name=name))[0][0])
 
 

@@ -1,15 +1,30 @@
 """Places in limits: taken at a claim, freed at an end, passed on to whoever waits.
 
+A rate is one of the limits of a claim; what else there is to it is in ``rates``.
+
 One lock order everywhere: run rows by id, gates ascending, slots, blocked runs, job rows.
 Slots are counted in a statement of its own, begun after the gates are held: one that
 began earlier would count what it saw then.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.limits import Candidate, Grants, decide_grants, gate_of, room_of
+from tickwork._domain.limits import (
+    Candidate,
+    Grants,
+    decide_grants,
+    gate_of,
+    keys_needed,
+    room_of,
+    slots_in,
+)
+from tickwork._domain.rates import Rate, is_rate
+from tickwork._domain.run import Claim
+from tickwork.stores._sql.operations.rates import read_rates, set_missing_turns, write_starts
 from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
@@ -19,32 +34,104 @@ LET_OUT_MAX: Final = 1000
 
 
 def grant(
-    query: Queries, keys_by_run: Mapping[RunId, Sequence[str]], *, limit: int
+    query: Queries, claims: Sequence[Claim], *, now: datetime, limit: int
 ) -> Operation[Grants]:
     """Decide, in this order, which of these locked runs get their slots; take them."""
-    limited = sorted(run for run, keys in keys_by_run.items() if keys)
-    held = yield query("held_slots", ids=limited)
-    kept: set[tuple[RunId, str]] = {(row[0], row[1]) for row in held}
+    limited = sorted(claim.run_id for claim in claims if claim.limit_keys)
+    held: dict[RunId, set[str]] = {}
+    for run_id, key in (yield query("held_slots", ids=limited)):
+        held.setdefault(run_id, set()).add(key)
     candidates = [
-        Candidate(run, tuple(key for key in keys if (run, key) not in kept))
-        for run, keys in keys_by_run.items()
+        Candidate(
+            claim.run_id,
+            keys_needed(
+                claim.limit_keys,
+                held=held.get(claim.run_id, ()),
+                expires_at=claim.expires_at,
+                now=now,
+            ),
+        )
+        for claim in claims
     ]
-    wanted = sorted({key for candidate in candidates for key in candidate.keys})
-    gates = sorted({gate_of(key) for key in wanted})
+    gates = sorted({gate_of(key) for candidate in candidates for key in candidate.keys})
     # Somebody who holds a gate decides about its keys; we leave those runs alone.
     ours = {row[0] for row in (yield query("try_gates", gates=gates))}
-    taken, slots = yield from taken_and_slots(query, wanted)
-    grants = decide_grants(candidates, taken=taken, slots_by_limit=slots, gates=ours, limit=limit)
-    granted = set(grants.granted)
-    rows = [(run, key) for run, keys in candidates if run in granted for key in keys]
-    if rows:
-        yield query.tell("insert_slots", many=sorted(rows))
+    grants, rates = yield from _decided(query, candidates, gates=ours, now=now, limit=limit)
+    yield from _take(query, candidates, grants, rates, now=now)
     if grants.blocked_on:
         blocked = sorted((run, key) for run, key in grants.blocked_on.items())
         yield query.tell("block_runs", many=[(key, run) for run, key in blocked])
     if grants.room_by_key:
         yield from _let_out(query, grants.room_by_key)
     return grants
+
+
+def grant_one(
+    query: Queries, run_id: RunId, keys: Sequence[str], *, now: datetime
+) -> Operation[bool]:
+    """Take a slot of each of these keys for this locked run, or none of any.
+
+    Whoever holds a gate is waited for.
+    """
+    candidates = [Candidate(run_id, tuple(keys))]
+    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    grants, rates = yield from _decided(query, candidates, gates=None, now=now, limit=1)
+    if not grants.granted:
+        return False
+    yield from _take(query, candidates, grants, rates, now=now)
+    return True
+
+
+def _decided(
+    query: Queries,
+    candidates: Sequence[Candidate],
+    *,
+    gates: Collection[int] | None,
+    now: datetime,
+    limit: int,
+) -> Operation[tuple[Grants, dict[str, Rate]]]:
+    """Who gets what, and what is known of the rates among the keys; the gates are held."""
+    wanted = Counter(key for candidate in candidates for key in candidate.keys)
+    taken, slots = yield from taken_and_slots(query, sorted(slots_in(wanted)))
+    most = {
+        key: min(count, limit)
+        for key, count in wanted.items()
+        if is_rate(key) and (gates is None or gate_of(key) in gates)
+    }
+    rates = (yield from read_rates(query, most, slots)) if most else {}
+    starts = {key: rate.room(now=now, most=most[key]) for key, rate in rates.items()}
+    grants = decide_grants(
+        candidates,
+        taken=taken,
+        slots_by_limit=slots,
+        starts_by_rate=starts,
+        gates=gates,
+        limit=limit,
+    )
+    return grants, rates
+
+
+def _take(
+    query: Queries,
+    candidates: Sequence[Candidate],
+    grants: Grants,
+    rates: Mapping[str, Rate],
+    *,
+    now: datetime,
+) -> Operation[None]:
+    granted = set(grants.granted)
+    needed = [(run, key) for run, keys in candidates if run in granted for key in keys]
+    rows = sorted((run, key) for run, key in needed if not is_rate(key))
+    if rows:
+        yield query.tell("insert_slots", many=rows)
+    if rates:
+        yield from write_starts(
+            query,
+            rates,
+            starts_by_key=Counter(key for _, key in needed if key in rates),
+            blocked=set(grants.blocked_on.values()),
+            now=now,
+        )
 
 
 def taken_and_slots(
@@ -88,13 +175,21 @@ def _let_out(query: Queries, room_by_key: Mapping[str, int]) -> Operation[int]:
     return count
 
 
-def sweep(query: Queries, *, limit: int) -> Operation[int]:
-    """Let out blocked runs whose limit has room: a second look, for wake-ups that were lost."""
-    keys = sorted(row[0] for row in (yield query("keys_blocked", limit=limit)))
+def sweep(query: Queries, *, limit: int, after: str) -> Operation[tuple[int, str]]:
+    """Let out blocked runs whose limit has room: a second look, for wake-ups that were lost.
+
+    So many keys at a time, in their order; the answer has the last of them, for the next look
+    to go on from, and nothing once it has come to the end.
+    """
+    found = sorted(row[0] for row in (yield query("keys_blocked", after=after, limit=limit)))
+    last = found[-1] if len(found) == limit else ""
+    keys = list(slots_in(found))
+    if len(keys) < len(found):
+        yield from set_missing_turns(query, [key for key in found if is_rate(key)])
     if not keys:
-        return 0
+        return 0, last
     yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
-    return (yield from unblock(query, keys))
+    return (yield from unblock(query, keys)), last
 
 
 def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[None]:
@@ -122,6 +217,10 @@ def _lock_all_gates(query: Queries) -> Operation[None]:
 
 
 def _unblock_limit(query: Queries, name: str) -> Operation[None]:
+    if is_rate(name):
+        yield query.tell("hurry_rates", name=name)
+        yield from wake(query, [ANY_QUEUE])
+        return
     keys = sorted(row[0] for row in (yield query("keys_blocked_by", name=name)))
     if keys:
         yield from unblock(query, keys)

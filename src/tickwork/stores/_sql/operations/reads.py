@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
-from tickwork._domain.status import Phase
+from tickwork._domain.status import FINAL, Phase
 from tickwork.stores._sql.filters import filtered
+from tickwork.stores._sql.operations.rates import prune_rates
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     attempt_of,
@@ -14,13 +16,15 @@ from tickwork.stores._sql.rows import (
     limits_of,
     log_line_of,
     micros,
+    moment_or_none,
     pause_of,
     shown_run_of,
     worker_of,
 )
-from tickwork.stores._sql.statement import Operation
+from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import (
     Counts,
+    Health,
     JobRow,
     LimitRow,
     Page,
@@ -28,6 +32,7 @@ from tickwork.stores.contract import (
     Pruned,
     RunFilter,
     Story,
+    TableHealth,
     WorkerRow,
 )
 
@@ -48,9 +53,13 @@ def list_runs(
     query: Queries, where: RunFilter, *, cursor: str | None, limit: int
 ) -> Operation[Page]:
     """Runs by id, newest first: the best of the living and of history, merged."""
-    live = yield filtered(query, "list_live", where, cursor=cursor, limit=limit + 1)
-    old = yield filtered(query, "list_history", where, cursor=cursor, limit=limit + 1)
-    rows = sorted([*live, *old], key=lambda row: str(row[0]), reverse=True)
+    rows: list[Row] = []
+    # What cannot be in a table is not looked for there: it would be read to its end.
+    if not where.statuses or where.statuses - FINAL:
+        rows += yield filtered(query, "list_live", where, cursor=cursor, limit=limit + 1)
+    if not where.statuses or where.statuses & FINAL:
+        rows += yield filtered(query, "list_history", where, cursor=cursor, limit=limit + 1)
+    rows.sort(key=lambda row: str(row[0]), reverse=True)
     runs = [shown_run_of(row) for row in rows[:limit]]
     return Page(runs, runs[-1].id if len(rows) > limit else None)
 
@@ -102,8 +111,35 @@ def list_workers(query: Queries) -> Operation[list[WorkerRow]]:
     return [worker_of(row) for row in (yield query("list_workers"))]
 
 
+def health(query: Queries) -> Operation[Health]:
+    """How the database itself is."""
+    [(size, free, oldest)] = yield query("health")
+    tables = tuple(TableHealth(*row) for row in (yield query("health_of_tables")))
+    return Health(
+        bytes=size, free_bytes=free, oldest_transaction_at=moment_or_none(oldest), tables=tables
+    )
+
+
+class OldDefinitions(NamedTuple):
+    """Definitions that nobody needs any more, it seems."""
+
+    schedules: list[str] = []  # noqa: RUF012  # never written to
+    jobs: list[list[str]] = []  # noqa: RUF012  # as above
+
+
+def old_definitions(query: Queries, *, before: datetime, limit: int) -> Operation[OldDefinitions]:
+    """Find them without a lock: this may look at every schedule, and at every unfinished run."""
+    edge = micros(before)
+    schedules = [row[0] for row in (yield query("old_schedules", before=edge, limit=limit))]
+    jobs = [list(row) for row in (yield query("old_jobs", before=edge, limit=limit))]
+    return OldDefinitions(sorted(schedules), sorted(jobs))
+
+
+NOTHING_OLD: Final = OldDefinitions()
+
+
 def prune(
-    query: Queries, *, before: datetime, limit: int, with_definitions: bool
+    query: Queries, *, before: datetime, limit: int, definitions: OldDefinitions = NOTHING_OLD
 ) -> Operation[Pruned]:
     """Remove one batch of what ended, or was last seen, before this instant."""
     edge = micros(before)
@@ -111,8 +147,11 @@ def prune(
     runs = (yield query("prune_runs", ids=sorted(ids)))[0][0] if ids else 0
     # A window may be longer than its run is kept: its key goes by itself.
     yield query.tell("prune_keys", before=edge, limit=limit)
-    if not with_definitions:
-        return Pruned(runs, 0, 0)
-    schedules = (yield query("prune_schedules", before=edge, limit=limit))[0][0]
-    jobs = (yield query("prune_jobs", before=edge, limit=limit))[0][0]
+    yield from prune_rates(query, before=before, limit=limit)
+    schedules = jobs = 0
+    if definitions.schedules:
+        rows = yield query("prune_schedules", before=edge, ids=definitions.schedules)
+        schedules = rows[0][0]
+    if definitions.jobs:
+        jobs = (yield query("prune_jobs", before=edge, names=definitions.jobs))[0][0]
     return Pruned(runs, jobs, schedules)

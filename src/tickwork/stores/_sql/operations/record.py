@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.limits import gate_of, is_kept_between_attempts
+from tickwork._domain.limits import gate_of, is_kept_between_attempts, slots_in
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
@@ -84,7 +84,7 @@ def _is_plain(step: Transition) -> bool:
         step.outcome is OutcomeKind.SUCCEEDED
         and not step.reason
         and claim.attempt == 1
-        and not claim.limit_keys
+        and not (claim.limit_keys and slots_in(claim.limit_keys))
         and not claim.crashes
     )
 
@@ -153,7 +153,7 @@ def _write_locked(
     slots = [
         (step.claim.run_id, key)
         for step in ours
-        for key in step.claim.limit_keys
+        for key in slots_in(step.claim.limit_keys)
         if step.due_at is None or not is_kept_between_attempts(key)
     ]
     if slots:
@@ -289,7 +289,7 @@ def complete(
     if not (yield query("finish_runs", many=[finished_row(step)]))[0][0]:
         return False
     yield from _free_keys(query, [claim.run_id], now=now)
-    slots = [(claim.run_id, key) for key in claim.limit_keys]
+    slots = [(claim.run_id, key) for key in slots_in(claim.limit_keys)]
     if slots:
         yield query.tell("delete_slots", many=slots)
     return True
@@ -308,7 +308,7 @@ def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[Ru
         for claim in claims
         if (claim.run_id, claim.token) in ended_at
     ]
-    keys = sorted({key for step in steps for key in step.claim.limit_keys})
+    keys = sorted({key for step in steps for key in slots_in(step.claim.limit_keys)})
     if keys:
         yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
         yield from unblock(query, keys)

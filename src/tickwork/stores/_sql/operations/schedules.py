@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any, Final
 
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
@@ -9,7 +10,7 @@ from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._domain.tick import SetAside, Skip, TickPlan
 from tickwork.stores._sql.operations.enqueue import insert_runs, protect
 from tickwork.stores._sql.operations.skips import SkipFolder
-from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
+from tickwork.stores._sql.operations.waking import wake_all
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -23,8 +24,12 @@ from tickwork.stores._sql.rows import (
     skip_row,
     spec_params,
 )
-from tickwork.stores._sql.statement import Operation, Overtaken, Row
+from tickwork.stores._sql.statement import Operation, Overtaken, Row, Rows
 from tickwork.stores.contract import KeysOf, NewSchedule, Planner
+
+LOOK: Final = 4
+"""How many times the wanted number a tick looks at before it goes by job."""
+LOOK_MIN: Final = 64
 
 
 def add_schedules(
@@ -41,7 +46,7 @@ def add_schedules(
         many=[new_schedule_row(first_by_name[name], now=micros(now)) for name in names],
     )
     # It may fall due sooner than whoever sleeps expects.
-    yield from wake(query, [ANY_QUEUE])
+    yield from wake_all(query)
     rows = yield from get_schedules(query, names)
     row_by_name = {(row.spec.tenant, row.spec.name): row for row in rows}
     return [row_by_name[one.spec.tenant, one.spec.name] for one in new]
@@ -64,7 +69,7 @@ def change_schedule(
         next_due_at=micros_or_none(next_due_at),
         **spec_params(spec),
     )
-    yield from wake(query, [ANY_QUEUE])
+    yield from wake_all(query)
     rows = yield query("get_schedule_by_id", id=row.id)
     if not rows:
         return None
@@ -103,7 +108,7 @@ def resume_schedule(
     query: Queries, schedule_id: ScheduleId, *, next_due_at: datetime | None
 ) -> Operation[bool]:
     """Go on from this instant."""
-    yield from wake(query, [ANY_QUEUE])
+    yield from wake_all(query)
     rows = yield query("resume_schedule", id=schedule_id, next_due_at=micros_or_none(next_due_at))
     return bool(rows[0][0])
 
@@ -138,11 +143,11 @@ def next_firing_at(
     query: Queries, *, jobs: Collection[str] | None, seen_after: datetime | None
 ) -> Operation[datetime | None]:
     """When the next schedule of these jobs falls due."""
-    rows = yield query(
-        "next_firing",
-        jobs=None if jobs is None else sorted(jobs),
-        seen_after=micros_or_none(seen_after),
-    )
+    seen = micros_or_none(seen_after)
+    if jobs is None:
+        rows = yield query("next_firing", seen_after=seen)
+    else:
+        rows = yield query("next_firing_of", jobs=sorted(jobs), seen_after=seen)
     return moment_or_none(rows[0][0])
 
 
@@ -157,18 +162,14 @@ def fire(
     seen_after: datetime | None = None,
 ) -> Operation[TickPlan]:
     """One tick: lock what is due, plan, and write the plan."""
-    rows = yield query(
-        "due_schedules",
-        now=micros(now),
-        jobs=None if jobs is None else sorted(jobs),
-        seen_after=micros_or_none(seen_after),
-        limit=limit,
-    )
+    rows = yield from _due(query, now=now, limit=limit, jobs=jobs, seen_after=seen_after)
     due, broken = _readable(rows, now=micros(now))
     keys = sorted(keys_of(due))
-    # Read after the schedules are locked: what was taken before may be free by now, and
-    # nobody else can take a key of theirs.
-    taken = {row[0] for row in (yield query("taken_keys", keys=keys, now=micros(now)))}
+    taken: set[str] = set()
+    if keys:
+        # Read after the schedules are locked: what was taken before may be free by now, and
+        # nobody else can take a key of theirs.
+        taken = {row[0] for row in (yield query("taken_keys", keys=keys, now=micros(now)))}
     made = plan(due, taken)
     if made.runs:
         # What is taken was read under the lock of the schedules; should a key be taken all
@@ -189,6 +190,35 @@ def fire(
             many=[(micros(now), spec.name, spec.tenant) for spec in specs],
         )
     return made._replace(set_aside=[*made.set_aside, *broken])
+
+
+def _due(
+    query: Queries,
+    *,
+    now: datetime,
+    limit: int,
+    jobs: Collection[str] | None,
+    seen_after: datetime | None,
+) -> Operation[Rows]:
+    """What is due, locked: the first of all, or, when those are not for us, the first of each job.
+
+    As with claims: the head is enough while it holds schedules that may be fired here.
+    """
+    look = max(LOOK * limit, LOOK_MIN)
+    known = None if jobs is None else sorted(jobs)
+    values: dict[str, Any] = {
+        "now": micros(now),
+        "seen_after": micros_or_none(seen_after),
+        "limit": limit,
+    }
+    rows = yield query("due_schedules", jobs=known, look=look, **values)
+    if len(rows) >= limit or known == []:
+        return rows
+    if (yield query("count_due", now=values["now"], look=look))[0][0] < look:
+        return rows
+    if known is None:
+        known = yield from scheduled_jobs(query)
+    return (yield query("due_by_job", jobs=known, **values))
 
 
 def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list[SetAside]]:

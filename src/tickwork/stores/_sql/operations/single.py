@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.limits import gate_of, room_of
+from tickwork._domain.limits import keys_needed
 from tickwork._domain.run import Claim, Run
 from tickwork.stores._sql.operations.claim import readable
-from tickwork.stores._sql.operations.limits import taken_and_slots
+from tickwork.stores._sql.operations.limits import grant_one
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, shown_run_of
 from tickwork.stores._sql.statement import Operation
@@ -20,7 +20,7 @@ def due_runs(query: Queries, wanted: Wanted, *, now: datetime) -> Operation[list
         "due_runs",
         queues=None if wanted.queues is None else list(wanted.queues),
         jobs=None if wanted.jobs is None else list(wanted.jobs),
-        is_ahead=int(wanted.is_ahead),
+        is_ahead=0,
         now=micros(now),
         limit=wanted.limit,
     )
@@ -35,7 +35,7 @@ def claim_run(
     free: dict[str, Any] = {"queues": None, "jobs": None, "is_ahead": 0}
     rows = yield query("lock_claimable", id=run_id, now=micros(now), **free)
     claims = yield from readable(query, rows, now=now, lease=lease)
-    if not claims or not (yield from _slots_taken(query, claims[0])):
+    if not claims or not (yield from _slots_taken(query, claims[0], now=now)):
         return None
     [made] = claims
     yield query.tell(
@@ -49,7 +49,7 @@ def claim_run(
     return made
 
 
-def _slots_taken(query: Queries, claim: Claim) -> Operation[bool]:
+def _slots_taken(query: Queries, claim: Claim, *, now: datetime) -> Operation[bool]:
     """Take a slot of each limit; False, and none is taken, when one of them is full.
 
     A run that is asked for by name is not blocked on what is full: it may not be due at all,
@@ -58,12 +58,5 @@ def _slots_taken(query: Queries, claim: Claim) -> Operation[bool]:
     if not claim.limit_keys:
         return True
     held = {row[1] for row in (yield query("held_slots", ids=[claim.run_id]))}
-    wanted = sorted(set(claim.limit_keys) - held)
-    if not wanted:
-        return True
-    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in wanted}))
-    taken, slots = yield from taken_and_slots(query, wanted)
-    if any(room_of(key, taken=taken, slots_by_limit=slots) == 0 for key in wanted):
-        return False
-    yield query.tell("insert_slots", many=[(claim.run_id, key) for key in wanted])
-    return True
+    wanted = keys_needed(claim.limit_keys, held=held, expires_at=claim.expires_at, now=now)
+    return not wanted or (yield from grant_one(query, claim.run_id, wanted, now=now))

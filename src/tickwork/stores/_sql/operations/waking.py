@@ -21,6 +21,17 @@ def wake(query: Queries, queues: Iterable[str]) -> Operation[None]:
             yield query.tell("notify", queues=names)
 
 
+def wake_all(query: Queries) -> Operation[None]:
+    """Wake everybody, for something that changes seldom.
+
+    So it is worth a row, where a database cannot tell anybody anything.
+    """
+    if "announce" in query:
+        yield query.tell("announce")
+    else:
+        yield from wake(query, [ANY_QUEUE])
+
+
 def is_soon(due_at: datetime, *, now: datetime) -> bool:
     """Whether somebody may be asleep when it is due, and must be told."""
     return due_at - now <= SOON

@@ -61,6 +61,9 @@ translate(:prefix::text, '0123456789abcdef', 'ffffffffffffffff')
 -- name: list_history
 {history_as_run}
 
+-- fragment: is_running
+lease_until IS NOT NULL
+
 -- fragment: has_tag
 -- Tags are a JSON list of names, and no name contains a quotation mark.
 strpos(tags, :tag::text) > 0
@@ -134,30 +137,76 @@ WHERE key = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED
 ));
 
+-- name: old_schedules
+SELECT id FROM tickwork_schedule AS old WHERE {is_old_schedule} LIMIT :limit::bigint;
+
+-- fragment: is_old_schedule
+origin = 'code'
+  AND seen_at < :before::bigint
+  AND paused_at IS NULL
+  AND NOT EXISTS (
+      SELECT FROM tickwork_run
+      WHERE tickwork_run.schedule = old.name AND tickwork_run.tenant = old.tenant
+  )
+
 -- name: prune_schedules
 DELETE FROM tickwork_schedule
 WHERE id = ANY (ARRAY(
     SELECT id FROM tickwork_schedule AS old
-    WHERE origin = 'code'
-      AND seen_at < :before::bigint
-      AND paused_at IS NULL
-      AND NOT EXISTS (
-          SELECT FROM tickwork_run
-          WHERE tickwork_run.schedule = old.name AND tickwork_run.tenant = old.tenant
-      )
-    LIMIT :limit::bigint
+    WHERE id = ANY (:ids::uuid[]) AND {is_old_schedule}
     FOR UPDATE SKIP LOCKED
 ));
 
+-- name: old_jobs
+-- Which of them have unfinished runs is asked of those that are old, one by one: the first run that
+-- is found will do.
+SELECT tenant, name FROM tickwork_job AS old
+WHERE {is_old_job}
+  AND CASE
+      WHEN coalesce(seen_at, last_run_at) < :before::bigint
+      THEN NOT EXISTS (SELECT FROM tickwork_run WHERE tickwork_run.job = old.name)
+  END
+LIMIT :limit::bigint;
+
+-- fragment: is_old_job
+coalesce(seen_at, last_run_at) < :before::bigint
+  AND coalesce(last_run_at, seen_at) < :before::bigint
+  AND NOT EXISTS (SELECT FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
+
 -- name: prune_jobs
-WITH old AS MATERIALIZED (
+-- A run that has come since finds no row, and makes one when it ends.
+WITH gone AS MATERIALIZED (
     SELECT tenant, name FROM tickwork_job AS old
-    WHERE coalesce(seen_at, last_run_at) < :before::bigint
-      AND coalesce(last_run_at, seen_at) < :before::bigint
-      AND NOT EXISTS (SELECT FROM tickwork_run WHERE tickwork_run.job = old.name)
-      AND NOT EXISTS (SELECT FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
-    LIMIT :limit::bigint
+    WHERE (tenant, name) IN (
+        SELECT wanted ->> 0, wanted ->> 1 FROM jsonb_array_elements(:names::jsonb) AS wanted
+    )
+      AND {is_old_job}
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM tickwork_job
-WHERE (tenant, name) IN (SELECT tenant, name FROM old);
+WHERE (tenant, name) IN (SELECT tenant, name FROM gone);
+
+-- name: health
+-- A transaction that was prepared and left is as bad as one that is open. Whose sessions this user
+-- may not see have no beginning.
+SELECT pg_database_size(current_database()), NULL,
+       (SELECT (extract(epoch FROM min(began_at)) * 1000000)::bigint
+        FROM (
+            SELECT xact_start AS began_at FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()
+            UNION ALL
+            SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()
+        ) AS transactions);
+
+-- name: health_of_tables
+SELECT relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid)
+FROM pg_stat_user_tables
+WHERE relid = ANY (ARRAY(
+    SELECT to_regclass(name)::oid
+    FROM unnest(ARRAY[
+        'tickwork_run', 'tickwork_history', 'tickwork_attempt', 'tickwork_log', 'tickwork_slot',
+        'tickwork_gate', 'tickwork_limit', 'tickwork_rate', 'tickwork_start', 'tickwork_unique',
+        'tickwork_schedule', 'tickwork_job', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock'
+    ]) AS name
+))
+ORDER BY pg_total_relation_size(relid) DESC, relname;

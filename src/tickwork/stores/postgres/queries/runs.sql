@@ -106,13 +106,15 @@ SELECT
     (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
     (SELECT min(lease_until) FROM tickwork_run WHERE lease_until IS NOT NULL),
     (SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on IS NOT NULL),
-    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready');
+    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready'),
+    (SELECT min(turn_at) FROM tickwork_rate WHERE turn_at IS NOT NULL);
 
 -- name: pick_ready
 -- A look at the head of the index, bounded: a backlog that others must take costs no more. Only
 -- rows that are wanted are locked, one by one, and those that others hold are passed over, so that
--- each of two who look at the same head gets rows of its own. Found again by their place on the
--- page: one that has moved since is not taken this time.
+-- each of two who look at the same head gets rows of its own: there is room for four others with
+-- a batch each. Found again by their place on the page: one that has moved since is not taken this
+-- time.
 SELECT run.*
 FROM (
     SELECT place
@@ -120,7 +122,7 @@ FROM (
         SELECT ctid AS place, queue, job, limit_keys, token FROM tickwork_run
         WHERE phase = 'ready'
         ORDER BY priority, due_at, id
-        LIMIT :look::bigint
+        LIMIT :look::bigint + 2000
     ) AS head
     WHERE {is_wanted}
 ) AS wanted
@@ -132,8 +134,9 @@ CROSS JOIN LATERAL (
 LIMIT :limit::bigint;
 
 -- fragment: is_wanted
-(:queues::text[] IS NULL OR queue = ANY (:queues::text[]))
-  AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]))
+-- By a hash: a worker may know a thousand jobs, and = ANY would compare each row with all of them.
+(:queues::text[] IS NULL OR queue IN (SELECT unnest(:queues::text[])))
+  AND (:jobs::text[] IS NULL OR job IN (SELECT unnest(:jobs::text[])))
   AND (:is_ahead::integer = 0 OR (limit_keys IS NULL AND token = 0))
   AND queue <> ALL (ARRAY(
       SELECT name FROM tickwork_pause
@@ -318,7 +321,7 @@ WHERE id = ANY (ARRAY(SELECT id FROM lucky));
 WITH RECURSIVE keys AS (
     (
         SELECT blocked_on FROM tickwork_run
-        WHERE blocked_on IS NOT NULL
+        WHERE blocked_on > :after::text
         ORDER BY blocked_on
         LIMIT 1
     )

@@ -56,12 +56,15 @@ CROSS JOIN LATERAL (
 -- name: scheduled_jobs
 -- By skipping from one job to the next: a million schedules may be of the same.
 WITH RECURSIVE jobs AS (
-    (SELECT job FROM tickwork_schedule ORDER BY job LIMIT 1)
+    (SELECT job FROM tickwork_schedule WHERE job <> '' ORDER BY job LIMIT 1)
     UNION ALL
     SELECT next.job
     FROM jobs
     CROSS JOIN LATERAL (
-        SELECT job FROM tickwork_schedule WHERE job > jobs.job ORDER BY job LIMIT 1
+        SELECT job FROM tickwork_schedule
+        WHERE job > jobs.job AND job <> ''
+        ORDER BY job
+        LIMIT 1
     ) AS next
 )
 SELECT job FROM jobs;
@@ -121,15 +124,66 @@ SET paused_at = NULL,
 WHERE id = :id::uuid;
 
 -- name: due_schedules
--- A schedule that another ticker holds is left to it.
-SELECT {schedule_columns} FROM tickwork_schedule
-WHERE next_due_at <= :now::bigint
-  AND (paused_at IS NULL OR paused_until <= :now::bigint)
-  AND {is_of_these_jobs}
-  AND {is_not_retired}
-ORDER BY next_due_at, id
-LIMIT :limit::bigint
-FOR UPDATE SKIP LOCKED;
+-- A look at the first of those that are due, bounded: a backlog that others must fire costs no more.
+-- A schedule that another ticker holds is left to it. Found again by their place on the page: one
+-- that has moved since was fired.
+SELECT schedule.*
+FROM (
+    SELECT place
+    FROM (
+        SELECT ctid AS place, job, origin, seen_at, paused_at, paused_until FROM tickwork_schedule
+        WHERE {is_due}
+        ORDER BY next_due_at, id
+        LIMIT :look::bigint
+    ) AS head
+    WHERE (paused_at IS NULL OR paused_until <= :now::bigint)
+      AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]))
+      AND {is_not_retired}
+) AS wanted
+CROSS JOIN LATERAL (
+    SELECT {schedule_columns} FROM tickwork_schedule
+    WHERE ctid = wanted.place AND next_due_at <= :now::bigint
+    FOR UPDATE SKIP LOCKED
+) AS schedule
+LIMIT :limit::bigint;
+
+-- fragment: is_due
+-- Paused as the index has it.
+next_due_at <= :now::bigint AND (paused_at IS NULL OR paused_until IS NOT NULL)
+
+-- name: count_due
+SELECT count(*) FROM (
+    SELECT FROM tickwork_schedule WHERE {is_due} LIMIT :look::bigint
+) AS due;
+
+-- name: due_by_job
+-- The first of each job, then the first of those, locked as in due_schedules. Each job gives twice
+-- as many as are wanted: half of them may be in another's hands. Job and time are asked for as one,
+-- so that nothing but their own index will do.
+SELECT schedule.*
+FROM (
+    SELECT first.place
+    FROM unnest(:jobs::text[]) AS wanted (job)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, next_due_at, id FROM tickwork_schedule
+        WHERE job >= wanted.job
+          AND (job, next_due_at) <= (wanted.job, :now::bigint)
+          AND next_due_at IS NOT NULL
+          AND (paused_at IS NULL OR paused_until IS NOT NULL)
+          AND (paused_at IS NULL OR paused_until <= :now::bigint)
+          AND {is_not_retired}
+        ORDER BY job, next_due_at, id
+        LIMIT 2 * :limit::bigint
+    ) AS first
+    ORDER BY first.next_due_at, first.id
+    LIMIT 4 * :limit::bigint
+) AS wanted
+CROSS JOIN LATERAL (
+    SELECT {schedule_columns} FROM tickwork_schedule
+    WHERE ctid = wanted.place AND next_due_at <= :now::bigint
+    FOR UPDATE SKIP LOCKED
+) AS schedule
+LIMIT :limit::bigint;
 
 -- name: move_schedules
 -- Compare and set: whoever moved it first has fired it. The rows are locked already. IS TRUE keeps
@@ -154,12 +208,23 @@ WHERE schedule.id = move.id
 SELECT min(next_due_at) FROM tickwork_schedule
 WHERE next_due_at IS NOT NULL
   AND (paused_at IS NULL OR paused_until IS NOT NULL)
-  AND {is_of_these_jobs}
   AND {is_not_retired};
 
--- fragment: is_of_these_jobs
--- IS TRUE keeps it from going by the index of jobs, through every schedule of a job.
-(:jobs::text[] IS NULL OR (job = ANY (:jobs::text[])) IS TRUE)
+-- name: next_firing_of
+-- The first of each job: those of jobs that nobody here knows may have been due for a year.
+SELECT min(first.next_due_at)
+FROM unnest(:jobs::text[]) AS wanted (job)
+CROSS JOIN LATERAL (
+    SELECT next_due_at FROM tickwork_schedule
+    WHERE job BETWEEN wanted.job AND wanted.job
+      AND next_due_at IS NOT NULL
+      AND (paused_at IS NULL OR paused_until IS NOT NULL)
+      AND {is_not_retired}
+    ORDER BY job, next_due_at, id
+    LIMIT 1
+) AS first;
 
 -- fragment: is_not_retired
-(:seen_after::bigint IS NULL OR origin <> 'code' OR seen_at >= :seen_after::bigint)
+-- Coalesced, it says nothing about how many there are: a planner that takes them for none would go
+-- by any index.
+coalesce(:seen_after::bigint IS NULL OR origin <> 'code' OR seen_at >= :seen_after::bigint, false)

@@ -20,9 +20,17 @@ UNION ALL
 {history_as_run} WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: find_run_ids
-SELECT id FROM tickwork_run WHERE id >= :prefix AND id < :prefix || 'g'
+-- Each side ends at the limit: of a prefix that a million ids share, it reads a few.
+SELECT id FROM (
+    SELECT id FROM tickwork_run WHERE id >= :prefix AND id < :prefix || 'g' ORDER BY id LIMIT :limit
+)
 UNION
-SELECT id FROM tickwork_history WHERE id >= :prefix AND id < :prefix || 'g'
+SELECT id FROM (
+    SELECT id FROM tickwork_history
+    WHERE id >= :prefix AND id < :prefix || 'g'
+    ORDER BY id
+    LIMIT :limit
+)
 ORDER BY id
 LIMIT :limit;
 
@@ -31,6 +39,10 @@ LIMIT :limit;
 
 -- name: list_history
 {history_as_run}
+
+-- fragment: is_running
+-- Through the index of leases first: for the order of ids, SQLite would walk all rows.
+id IN (SELECT id FROM tickwork_run WHERE lease_until IS NOT NULL)
 
 -- fragment: has_tag
 -- Tags are a JSON list of names, and no name contains a quotation mark.
@@ -89,29 +101,53 @@ SELECT changes();
 DELETE FROM tickwork_unique
 WHERE key IN (SELECT key FROM tickwork_unique WHERE until < :before ORDER BY until LIMIT :limit);
 
+-- name: old_schedules
+SELECT id FROM tickwork_schedule AS old WHERE {is_old_schedule} LIMIT :limit;
+
+-- fragment: is_old_schedule
+origin = 'code'
+  AND seen_at < :before
+  AND paused_at IS NULL
+  AND NOT EXISTS (
+      SELECT 1 FROM tickwork_run
+      WHERE tickwork_run.schedule = old.name AND tickwork_run.tenant = old.tenant
+  )
+
 -- name: prune_schedules
 DELETE FROM tickwork_schedule
 WHERE id IN (
     SELECT id FROM tickwork_schedule AS old
-    WHERE origin = 'code'
-      AND seen_at < :before
-      AND paused_at IS NULL
-      AND NOT EXISTS (
-          SELECT 1 FROM tickwork_run
-          WHERE tickwork_run.schedule = old.name AND tickwork_run.tenant = old.tenant
-      )
-    LIMIT :limit
+    WHERE id IN (SELECT value FROM json_each(:ids)) AND {is_old_schedule}
 );
 SELECT changes();
 
+-- name: old_jobs
+-- Which of them have unfinished runs is asked of those that are old, one by one: the first run that
+-- is found will do.
+SELECT tenant, name FROM tickwork_job AS old
+WHERE {is_old_job}
+  AND NOT EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.job = old.name)
+LIMIT :limit;
+
+-- fragment: is_old_job
+coalesce(seen_at, last_run_at) < :before
+  AND coalesce(last_run_at, seen_at) < :before
+  AND NOT EXISTS (SELECT 1 FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
+
 -- name: prune_jobs
+-- A run that has come since finds no row, and makes one when it ends.
 DELETE FROM tickwork_job
 WHERE (tenant, name) IN (
     SELECT tenant, name FROM tickwork_job AS old
-    WHERE coalesce(seen_at, last_run_at) < :before
-      AND coalesce(last_run_at, seen_at) < :before
-      AND name NOT IN (SELECT job FROM tickwork_run)
-      AND NOT EXISTS (SELECT 1 FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
-    LIMIT :limit
+    WHERE (tenant, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:names))
+      AND {is_old_job}
 );
 SELECT changes();
+
+-- name: health
+SELECT page_count * page_size, freelist_count * page_size, NULL
+FROM pragma_page_count, pragma_page_size, pragma_freelist_count;
+
+-- name: health_of_tables
+-- To know the size of one table, SQLite would read all of it.
+SELECT '', 0, 0, 0 WHERE false;

@@ -76,7 +76,8 @@ SELECT
     (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
     (SELECT min(lease_until) FROM tickwork_run WHERE lease_until IS NOT NULL),
     (SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on IS NOT NULL),
-    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready');
+    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready'),
+    (SELECT min(turn_at) FROM tickwork_rate WHERE turn_at IS NOT NULL);
 
 -- name: pick_ready
 -- A look at the head of the index, bounded: a backlog that others must take costs no more.
@@ -237,7 +238,7 @@ WHERE id IN (
 -- name: keys_blocked
 -- By skipping from one key to the next: a hundred thousand may wait for the same.
 WITH RECURSIVE keys (key) AS (
-    SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on IS NOT NULL
+    SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on > :after
     UNION ALL
     SELECT (SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on > keys.key)
     FROM keys

@@ -74,13 +74,44 @@ WHERE id = :id;
 SELECT changes();
 
 -- name: due_schedules
--- Paused is said twice: once as the index has it.
-SELECT {schedule_columns} FROM tickwork_schedule
-WHERE next_due_at <= :now
-  AND (paused_at IS NULL OR paused_until IS NOT NULL)
-  AND (paused_at IS NULL OR paused_until <= :now)
+-- A look at the first of those that are due, bounded: a backlog that others must fire costs no more.
+SELECT {schedule_columns}
+FROM (
+    SELECT {schedule_columns} FROM tickwork_schedule
+    WHERE {is_due}
+    ORDER BY next_due_at, id
+    LIMIT :look
+)
+WHERE (paused_at IS NULL OR paused_until <= :now)
   AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
   AND {is_not_retired}
+LIMIT :limit;
+
+-- fragment: is_due
+-- Paused as the index has it.
+next_due_at <= :now AND (paused_at IS NULL OR paused_until IS NOT NULL)
+
+-- name: count_due
+SELECT count(*) FROM (SELECT 1 FROM tickwork_schedule WHERE {is_due} LIMIT :look);
+
+-- name: due_by_job
+-- The first of each job, then the first of those.
+SELECT {schedule_columns}
+FROM tickwork_schedule
+WHERE id IN (
+    SELECT schedule.id
+    FROM json_each(:jobs) AS wanted
+    CROSS JOIN tickwork_schedule AS schedule
+        ON schedule.id IN (
+            SELECT id FROM tickwork_schedule AS due
+            WHERE due.job = wanted.value
+              AND {is_due}
+              AND (paused_at IS NULL OR paused_until <= :now)
+              AND {is_not_retired}
+            ORDER BY due.next_due_at, due.id
+            LIMIT :limit
+        )
+)
 ORDER BY next_due_at, id
 LIMIT :limit;
 
@@ -101,8 +132,20 @@ WHERE id = ?1 AND next_due_at = ?2;
 SELECT min(next_due_at) FROM tickwork_schedule
 WHERE next_due_at IS NOT NULL
   AND (paused_at IS NULL OR paused_until IS NOT NULL)
-  AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
   AND {is_not_retired};
+
+-- name: next_firing_of
+-- The first of each job: those of jobs that nobody here knows may have been due for a year.
+SELECT min((
+    SELECT next_due_at FROM tickwork_schedule
+    WHERE job = wanted.value
+      AND next_due_at IS NOT NULL
+      AND (paused_at IS NULL OR paused_until IS NOT NULL)
+      AND {is_not_retired}
+    ORDER BY next_due_at
+    LIMIT 1
+))
+FROM json_each(:jobs) AS wanted;
 
 -- fragment: is_not_retired
 (:seen_after IS NULL OR origin <> 'code' OR seen_at >= :seen_after)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tickwork.stores.postgres.pool import Exhausted, Pool
+from tickwork.stores._sql.pool import Exhausted, Pool
 
 
 class FakeConnection:
@@ -27,7 +27,7 @@ def made() -> list[FakeConnection]:
 
 
 @pytest.fixture
-def pool(made: list[FakeConnection]) -> Pool:
+def pool(made: list[FakeConnection]) -> Pool[Any]:
     def connect() -> Any:
         made.append(FakeConnection())
         return made[-1]

@@ -1,14 +1,14 @@
-"""Two transactions at a time on PostgreSQL: what one connection alone cannot show."""
+"""Two transactions at a time on a server: what one connection alone cannot show."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from itertools import product
+from typing import Any, TypeAlias, TypeVar
 
-import psycopg
 import pytest
 
 from contract.builders import (
@@ -32,6 +32,7 @@ from contract.builders import (
     the_run,
     tick,
 )
+from contract.stores.conftest import SERVERS
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Overlap, ScheduleRow
 from tickwork._domain.limits import UniqueKey, gate_of
@@ -41,6 +42,8 @@ from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import STILL_RUNNING, TickPlan, keys_wanted, plan_tick
 from tickwork._domain.transitions import reap
+from tickwork.stores import open_store
+from tickwork.stores._sql import serving
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.operations import (
     claim,
@@ -48,26 +51,48 @@ from tickwork.stores._sql.operations import (
     enqueue,
     leases,
     limits,
+    rates,
     reads,
     record,
     schedules,
 )
-from tickwork.stores._sql.statement import Operation
-from tickwork.stores.contract import Canceling, Enqueued, Held, NewSchedule, Store, Wanted
-from tickwork.stores.postgres import store as store_module
+from tickwork.stores._sql.serving import ServerStore
+from tickwork.stores._sql.statement import Operation, Rows, Statement
+from tickwork.stores.contract import (
+    Canceling,
+    Enqueued,
+    Held,
+    NewSchedule,
+    Pause,
+    PauseKind,
+    Store,
+    Wanted,
+)
+from tickwork.stores.mysql.store import MysqlStore
+from tickwork.stores.mysql.values import listed
 from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.postgres.values import Message, messages
 from tickwork.testing import ManualClock
 
 T = TypeVar("T")
 
+AnyStore: TypeAlias = ServerStore[Any]
+
 LIMIT = "job:send_email"
 WAIT_SECONDS_MAX = 20.0
+WAITING: dict[type[object], str] = {
+    PostgresStore: "SELECT count(*) FROM pg_locks WHERE NOT granted",
+    # What it says of transactions is not looked at anew as long as somebody asks all the time.
+    MysqlStore: "SELECT variable_value FROM information_schema.global_status"
+    " WHERE variable_name = 'innodb_row_lock_current_waits'",
+}
 
 
-@pytest.fixture
-def store(postgres_url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(postgres_url)
+@pytest.fixture(
+    params=[pytest.param(kind, marks=pytest.mark.servers(kind)) for kind in sorted(SERVERS)]
+)
+def store(request: pytest.FixtureRequest) -> Iterator[ServerStore[Any]]:
+    store = open_store(request.getfixturevalue(f"{request.param}_url"))
+    assert isinstance(store, ServerStore)
     store.install()
     yield store
     store.close()
@@ -80,7 +105,7 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def begin(store: PostgresStore) -> Iterator[Callable[[], "OpenTransaction"]]:
+def begin(store: AnyStore) -> Iterator[Callable[[], "OpenTransaction"]]:
     begun: list[OpenTransaction] = []
 
     def begin() -> OpenTransaction:
@@ -95,7 +120,7 @@ def begin(store: PostgresStore) -> Iterator[Callable[[], "OpenTransaction"]]:
 class OpenTransaction:
     """A transaction on a connection of its own that stays open until it is told to end."""
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: AnyStore) -> None:
         self._connection = store._connect()
         self._context = self._connection.transaction()
         self._context.__enter__()
@@ -106,28 +131,31 @@ class OpenTransaction:
             self._connection._send()
         return result
 
-    def send(self, message: Message) -> Any:
-        self._connection._begin("")
-        self._connection._unsent.append(message)
-        return self._connection._send()[-1]
+    def ask(self, statement: Statement) -> Rows:
+        """Run one statement, and wait for its answer."""
+        rows: Rows = self._connection.execute(statement._replace(is_asked=True))
+        return rows
 
     def commit(self) -> None:
         self._context.__exit__(None, None, None)
 
     def roll_back(self) -> None:
-        self._connection._roll_back()
+        error = RuntimeError()
+        assert not self._context.__exit__(RuntimeError, error, None)
 
     def close(self) -> None:
         self._connection.close()
 
 
-def waits(store: PostgresStore, done: "Future[Any]") -> bool:
+def waits(store: AnyStore, done: "Future[Any]") -> bool:
     """Whether somebody comes to wait for a lock, rather than being done."""
-    with psycopg.connect(store.url, autocommit=True) as connection:
+    waiting = WAITING[type(store)]
+    with closing(store._connect()) as connection:
         give_up_at = time.monotonic() + WAIT_SECONDS_MAX
         while not done.done() and time.monotonic() < give_up_at:
-            row = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
-            if row and row[0]:
+            with connection.transaction():
+                [[count]] = connection.execute(Statement("waiting", (waiting,), {}))
+            if int(count):
                 return True
             threading.Event().wait(0.005)
     return False
@@ -141,8 +169,10 @@ def quickly() -> Iterator[None]:
     assert time.monotonic() - began_at < 5
 
 
-def claiming(store: PostgresStore, wanted: Wanted, worker: Any = ANN) -> Operation[list[Claim]]:
-    return claim.claim(store.query, wanted, worker=worker, tag="tag", now=NOON, lease=MINUTE)
+def claiming(
+    store: AnyStore, wanted: Wanted, worker: Any = ANN, *, now: datetime = NOON
+) -> Operation[list[Claim]]:
+    return claim.claim(store.query, wanted, worker=worker, tag="tag", now=now, lease=MINUTE)
 
 
 def interrupted(operation: Operation[T], *, before: str, act: Callable[[], object]) -> Operation[T]:
@@ -195,12 +225,10 @@ class TestClaiming:
         add(store, *[a_run() for _ in range(50)])
         begin().run(claiming(store, Wanted(3)))
 
-        with psycopg.connect(store.url) as connection:
-            free = connection.execute(
-                "SELECT count(*) FROM (SELECT FROM tickwork_run FOR UPDATE SKIP LOCKED) AS free"
-            ).fetchone()
+        text = "SELECT id FROM tickwork_run FOR UPDATE SKIP LOCKED"
+        free = begin().ask(Statement("free", (text,), {}))
 
-        assert free == (47,)
+        assert len(free) == 47
 
     def test_a_run_that_was_canceled_meanwhile_is_not_claimed(self, store, begin, background):
         add(store, run := a_run(), other := a_run())
@@ -212,6 +240,42 @@ class TestClaiming:
         assert ids(claimed) == [other.id]
         canceling.commit()
         assert the_run(store, run).status is RunStatus.CANCELED
+
+
+SHAPES: dict[str, Wanted] = {
+    "anything": Wanted(4),
+    "one queue": Wanted(4, queues=("emails",)),
+    "several queues": Wanted(4, queues=("emails", "reports", "nothing")),
+    "one job": Wanted(4, jobs=("send_email",)),
+    "several jobs": Wanted(4, jobs=("send_email", "sweep", "nothing")),
+    "queues and jobs": Wanted(4, queues=("emails", "reports"), jobs=("send_email", "sweep")),
+    "ahead": Wanted(0, ahead=4),
+    "some ahead": Wanted(2, ahead=2),
+    "starting": Wanted(4, is_starting=True),
+}
+
+
+@pytest.mark.parametrize("is_by_pairs", [False, True], ids=["", "by pairs"])
+@pytest.mark.parametrize("wanted", SHAPES.values(), ids=SHAPES)
+class TestEveryShape:
+    """Of three claims that are open at a time each gets as many as it wants, and nobody waits."""
+
+    def test_each_gets_its_own(self, store, begin, monkeypatch, wanted, is_by_pairs):
+        if is_by_pairs:
+            # It looks at less than it wants, and so at the head of each queue and job.
+            monkeypatch.setattr(claim, "LOOK", 0)
+            monkeypatch.setattr(claim, "LOOK_MIN", 1)
+        store.pause(Pause(PauseKind.QUEUE, "paused", NOON, ""))
+        places = list(product(("emails", "reports", "paused"), ("send_email", "sweep"), range(3)))
+        for queue, job, priority in places:
+            add(store, *(a_run(queue=queue, job=job, priority=priority) for _ in range(4)))
+
+        with quickly():
+            claims = [begin().run(claiming(store, wanted)) for _ in range(3)]
+
+        found = [run_id for one in claims for run_id in ids(one)]
+        assert len(set(found)) == len(found)
+        assert {len(one) for one in claims} == {4}
 
 
 class TestCanceling:
@@ -455,13 +519,96 @@ class TestLimits:
         caller.commit()
 
 
+class TestRates:
+    """A rate is never exceeded, and turns are taken by one of two."""
+
+    KEY = "job/minute:send_email"
+
+    def rated(self, store: Store, *, starts: int = 1, runs: int = 2) -> list[Any]:
+        store.set_limits({self.KEY: starts})
+        made = [a_run(limit_keys=(self.KEY,)) for _ in range(runs)]
+        add(store, *made)
+        return made
+
+    def test_the_last_start_goes_to_one_of_two(self, store, begin, clock):
+        first, second = self.rated(store)
+        one = begin()
+        assert ids(one.run(claiming(store, Wanted(1)))) == [first.id]
+
+        # The gate is the other's: left as it is, for later.
+        assert Hands(store, clock, BOB).claim(1) == []
+        assert the_run(store, second).phase is Phase.READY
+        one.commit()
+
+        assert Hands(store, clock, BOB).claim(1) == []
+        assert the_run(store, second).phase is Phase.BLOCKED
+
+    def test_one_that_was_given_up_is_none(self, store, begin, clock):
+        first, _ = self.rated(store)
+        one = begin()
+        one.run(claiming(store, Wanted(1)))
+        one.roll_back()
+
+        assert ids(Hands(store, clock, BOB).claim(1)) == [first.id]
+
+    def test_starts_are_counted_after_the_gate_is_had(self, store, begin, background, clock):
+        # Asked for by name, it waits for the gate: who had counted before would start it.
+        _, second = self.rated(store)
+        one = begin()
+        one.run(claiming(store, Wanted(1)))
+        by_name = background.submit(
+            store.claim_run, second.id, worker=BOB, tag="tag", now=NOON, lease=MINUTE
+        )
+        assert waits(store, by_name)
+        one.commit()
+
+        assert by_name.result(WAIT_SECONDS_MAX) is None
+
+    def test_a_turn_is_taken_once(self, store, begin, clock):
+        self.rated(store, runs=3)
+        Hands(store, clock).claim(1)
+        Hands(store, clock).claim(1)
+        clock.advance(minutes=1)
+        one = begin()
+        assert one.run(rates.take_turns(store.query, now=clock.now(), limit=10)) == 1
+
+        with quickly():
+            assert store.take_turns(now=clock.now(), limit=10) == 0
+        one.commit()
+
+        assert store.take_turns(now=clock.now(), limit=10) == 0
+        assert len(in_phase(store, Phase.READY)) == 1
+
+    def test_a_key_that_is_used_again_is_not_forgotten(self, store, begin, clock):
+        self.rated(store)
+        Hands(store, clock).run(1)
+        for run in all_runs(store):
+            store.cancel(run.id, now=clock.now())
+        clock.advance(minutes=2)
+        add(store, *[a_run(limit_keys=(self.KEY,)) for _ in range(2)])
+        one = begin()
+        assert len(one.run(claiming(store, Wanted(1), now=clock.now()))) == 1
+
+        with quickly():
+            store.prune(before=clock.now(), limit=10)
+        one.commit()
+
+        assert Hands(store, clock, BOB).claim(1) == []
+
+
 class TestUniqueness:
     """One run for a key, however many add it at once; and nobody waits who need not."""
 
     KEY = UniqueKey("send_email:42", None)
 
-    def adding(self, store: PostgresStore, *runs: Any) -> Operation[list[Enqueued]]:
+    def adding(self, store: AnyStore, *runs: Any) -> Operation[list[Enqueued]]:
         return enqueue.enqueue(store.query, runs)
+
+    def leave_behind(self, store: AnyStore, begin: Callable[[], OpenTransaction]) -> None:
+        """The key of a run that is not there."""
+        leaving = begin()
+        leaving.ask(store.query("protect_keys", many=[(self.KEY.key, an_id(), None, 0)]))
+        leaving.commit()
 
     def test_the_second_waits_and_is_told_of_the_first(self, store, begin, background):
         first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
@@ -504,11 +651,8 @@ class TestUniqueness:
         assert store.get_run(old.id) is not None
 
     def test_a_key_whose_run_is_gone_goes_to_one_of_two(self, store, begin, background):
-        with psycopg.connect(store.url) as connection:
-            # As a finisher leaves it that found the key in another's hands.
-            connection.execute(
-                "INSERT INTO tickwork_unique (key, run) VALUES (%s, %s)", (self.KEY.key, an_id())
-            )
+        # As a finisher leaves it that found the key in another's hands.
+        self.leave_behind(store, begin)
         first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
         one = begin()
         assert one.run(self.adding(store, first)) == [Enqueued(first.id, is_new=True)]
@@ -521,24 +665,26 @@ class TestUniqueness:
 
     def test_a_key_is_taken_over_only_from_whom_it_was_seen_with(self, store, begin, background):
         # The moment between the second's two statements, which no two calls could be made to hit.
-        with psycopg.connect(store.url) as connection:
-            connection.execute(
-                "INSERT INTO tickwork_unique (key, run) VALUES (%s, %s)", (self.KEY.key, an_id())
-            )
+        self.leave_behind(store, begin)
         first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
-        free, take_over, count = messages(
-            store.query("protect_keys", many=[(self.KEY.key, second.id, None, 0)])
-        )
         one, other = begin(), begin()
-        other.send(free)
+        protecting = store.query("protect_keys", many=[(self.KEY.key, second.id, None, 0)])
+        *before, count = protecting.parts
+        if isinstance(store, PostgresStore):
+            free, take_over = before
+            other.ask(protecting._replace(parts=(free,)))
+        else:
+            look, take_over, _ = before
+            [found] = other.ask(protecting._replace(parts=(look,)))
+            take_over = take_over.replace(":found", listed([found]))
         one.run(self.adding(store, first))
 
-        taking_over = background.submit(other.send, take_over)
+        taking_over = background.submit(other.ask, protecting._replace(parts=(take_over,)))
         assert waits(store, taking_over)
         one.commit()
         taking_over.result(WAIT_SECONDS_MAX)
 
-        assert other.send(count).get_value(0, 0) == b"0"
+        assert other.ask(protecting._replace(parts=(count,))) in ([(0,)], ((0,),))
 
     def test_a_key_that_is_being_taken_over_does_not_hold_up_its_run(self, store, begin, clock):
         add(store, a_run(unique=UniqueKey("k", NOON + MINUTE)))
@@ -635,7 +781,7 @@ class TestUniqueness:
         assert Hands(store, clock).claim() == []
 
 
-def firing(store: PostgresStore, *, now: datetime = NOON) -> Operation[TickPlan]:
+def firing(store: AnyStore, *, now: datetime = NOON) -> Operation[TickPlan]:
     known = {"send_email": a_job()}
     rule = Interval(length=MINUTE, anchor=NOON)
     return schedules.fire(
@@ -700,7 +846,7 @@ class TestFiring:
 class TestRegistering:
     """Programs that start together define the same schedules."""
 
-    def adding(self, store: PostgresStore) -> Operation[list[ScheduleRow]]:
+    def adding(self, store: AnyStore) -> Operation[list[ScheduleRow]]:
         new = [NewSchedule(ScheduleId(an_id()), a_schedule(name), NOON) for name in "ab"]
         return schedules.add_schedules(store.query, new, now=NOON)
 
@@ -729,17 +875,17 @@ class TestRegistering:
 class Meeting:
     """Two operations that go on together, once each has come to a statement of its own."""
 
-    def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self._store = store
         self._barrier = threading.Barrier(2)
         self.repeats = 0
-        sleep = store_module._sleep
+        sleep = serving._sleep
 
         def counting(times: int) -> None:
             self.repeats += 1
             sleep(times)
 
-        monkeypatch.setattr(store_module, "_sleep", counting)
+        monkeypatch.setattr(serving, "_sleep", counting)
 
     def write(self, begin: Callable[[], Operation[T]], *, at: str) -> T:
         waits = [self._barrier.wait]
@@ -800,7 +946,7 @@ class TestCircles:
 
         pruned = background.submit(
             meeting.write,
-            lambda: reads.prune(store.query, before=clock.now(), limit=10, with_definitions=False),
+            lambda: reads.prune(store.query, before=clock.now(), limit=10),
             at="prune_runs",
         )
         if folder == "tick":
@@ -848,14 +994,43 @@ class TestStaging:
         add(store, *[a_run() for _ in range(10)])
         Hands(store, clock).run(10)
         one = begin()
-        pruned = one.run(
-            reads.prune(store.query, before=NOON + MINUTE, limit=4, with_definitions=True)
-        )
+        pruned = one.run(reads.prune(store.query, before=NOON + MINUTE, limit=4))
         assert pruned.runs == 4
 
         with quickly():
             assert store.prune(before=NOON + MINUTE, limit=100).runs == 6
         one.commit()
+
+    def test_whoever_prunes_holds_up_nobody(self, store, begin, clock):
+        """Not even while it is not committed, and whatever it takes away."""
+        hands, key = Hands(store, clock), "job/second:send_email"
+        store.set_limits({LIMIT: 1, key: 1})
+        add(store, *[a_run(limit_keys=(LIMIT, key), unique=UniqueKey("k", NOON + MINUTE))])
+        hands.run(10)
+        store.stamp_seen(jobs=["old"], schedules=[], now=NOON)
+        added(store, "retired", next_due_at=NOON + HOUR)
+        clock.advance(hours=1)
+        pruning = begin()
+        found = store._read(
+            lambda: reads.old_definitions(store.query, before=clock.now(), limit=100)
+        )
+        pruned = pruning.run(
+            reads.prune(store.query, before=clock.now(), limit=100, definitions=found)
+        )
+        assert (pruned.runs, pruned.schedules, pruned.jobs > 0) == (1, 1, True)
+
+        with quickly():
+            add(store, *[a_run(limit_keys=(LIMIT,)) for _ in range(3)])
+            claims = hands.claim(3)
+            assert len(claims) == 1
+            hands.start(*claims)
+            assert store.sweep(now=clock.now(), limit=10) == 0
+            assert store.take_turns(now=clock.now(), limit=10) == 0
+            assert store.stage(now=clock.now(), limit=10) == 0
+            assert tick(store, clock).runs == []
+            assert store.look_ahead().is_blocked
+        pruning.commit()
+        assert hands.record(claims[0]) == []
 
 
 class TestLettingOut:

@@ -6,30 +6,46 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from tickwork.stores.postgres.connection import PostgresConnection
 
-_left_to_parents: Final[list[PostgresConnection]] = []
+class Pooled(Protocol):
+    """What a pool asks of a connection."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last round trip came to its end."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether the server is still there, as far as can be told without a round trip."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+C = TypeVar("C", bound=Pooled)
+
+_left_to_parents: Final[list[Pooled]] = []
 """Connections that came with a fork. To close one would end the parent's session."""
 
-_pools: Final["weakref.WeakSet[Pool]"] = weakref.WeakSet()
+_pools: Final["weakref.WeakSet[Pool[Any]]"] = weakref.WeakSet()
 
 
 class Exhausted(Exception):  # noqa: N818  # never leaves this package
     """All connections were in use for longer than we were ready to wait."""
 
 
-class Pool:
+class Pool(Generic[C]):
     """At most ``size`` connections, opened when needed, the last one used lent first.
 
     What was lent last is warm, on both sides; and what nobody needs any more grows old
     together, at the bottom.
     """
 
-    def __init__(
-        self, connect: Callable[[], PostgresConnection], *, size: int, patience: timedelta
-    ) -> None:
+    def __init__(self, connect: Callable[[], C], *, size: int, patience: timedelta) -> None:
         self._connect = connect
         self._size = size
         self._patience = patience
@@ -37,12 +53,12 @@ class Pool:
         _pools.add(self)
 
     def _begin(self) -> None:
-        self._free: list[PostgresConnection] = []
+        self._free: list[C] = []
         self._places = threading.BoundedSemaphore(self._size)
         self._epoch = 0
 
     @contextmanager
-    def lent(self) -> Iterator[PostgresConnection]:
+    def lent(self) -> Iterator[C]:
         """A connection for one operation. One that broke meanwhile is not lent again."""
         if not self._places.acquire(timeout=self._patience.total_seconds()):
             raise Exhausted
@@ -66,7 +82,7 @@ class Pool:
         while (connection := self._popped()) is not None:
             connection.close()
 
-    def _taken(self) -> PostgresConnection | None:
+    def _taken(self) -> C | None:
         # It ends at the bottom of the stack.
         while (connection := self._popped()) is not None:
             if connection.is_alive():
@@ -74,7 +90,7 @@ class Pool:
             connection.close()
         return None
 
-    def _popped(self) -> PostgresConnection | None:
+    def _popped(self) -> C | None:
         try:
             return self._free.pop()
         except IndexError:

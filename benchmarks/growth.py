@@ -1,0 +1,97 @@
+"""A database that is full beside one that is all but empty: what is asked should cost the same.
+
+    .venv/bin/python benchmarks/growth.py [sqlite] [postgres] [mariadb] [--size N] [--rounds N]
+
+With ``--size 1000000`` (the default): a million finished runs, a million that are due later, a
+million of paused and unknown jobs, 100,000 that are blocked (half by limits, half by rates), a
+million schedules, in 200 queues. The other one has one row of each kind for each queue, so that
+there are as many queues, jobs and keys in it. Both lie on the same server, or disk, and take turns;
+medians are printed with their ratio, the empty one's time by the full one's: 1 is the same, and
+0.8 is what is asked for.
+"""
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))  # private servers, and what fills a database
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from contract.growth import QUEUES, Sizes, Verbs, fill  # noqa: E402
+from store import a_server  # type: ignore[import-not-found]  # noqa: E402
+from tickwork.stores import Store, open_store  # noqa: E402
+
+SIZE = 1_000_000
+ROUNDS = 9
+TARGET = 0.8
+
+
+@contextlib.contextmanager
+def databases(kind: str) -> Iterator[tuple[str, str]]:
+    """Two empty databases: their URLs."""
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="tickwork-growth-") as folder:
+            yield f"sqlite:///{folder}/empty.db", f"sqlite:///{folder}/full.db"
+        return
+    with a_server(kind) as server:
+        yield server.url(server.create_database()), server.url(server.create_database())
+
+
+def seconds(verbs: Verbs, name: str) -> float:
+    act = getattr(verbs, name)()
+    begun = time.perf_counter()
+    act()
+    spent = time.perf_counter() - begun
+    verbs.cleared()
+    return spent
+
+
+def compare(kind: str, *, size: int, rounds: int) -> dict[str, float]:
+    """The ratio for each verb."""
+    ratios: dict[str, float] = {}
+    with databases(kind) as urls, contextlib.ExitStack() as stack:
+        stores: list[Store] = []
+        for url in urls:
+            store = open_store(url)
+            stack.callback(store.close)
+            store.install()
+            stores.append(store)
+        now = stores[0].database_time()
+        begun = time.perf_counter()
+        fill(kind, urls[0], Sizes.all_of(QUEUES), now=now)
+        fill(kind, urls[1], Sizes.all_of(size), now=now)
+        print(f"\n{kind}: {size:,} rows of each kind, in {time.perf_counter() - begun:.0f} s")
+        empty, full = (Verbs(store, now) for store in stores)
+        for name in Verbs.names():
+            seconds(empty, name), seconds(full, name)  # what is not in memory yet
+            pairs = [(seconds(empty, name), seconds(full, name)) for _ in range(rounds)]
+            before, after = (statistics.median(column) for column in zip(*pairs, strict=True))
+            ratios[name] = before / after
+            met = "met" if ratios[name] >= TARGET else "MISSED"
+            print(
+                f"{name.replace('_', ' '):16} empty {1000 * before:8.2f} ms  full "
+                f"{1000 * after:8.2f} ms  ratio {ratios[name]:5.2f}  target {TARGET:4.2f}  {met}"
+            )
+        print(f"{kind}: {full.store.health()}")
+    return ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", default=["sqlite", "postgres", "mariadb"])
+    parser.add_argument("--size", type=int, default=SIZE)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    asked = parser.parse_args()
+    for kind in asked.kinds:
+        compare(kind, size=asked.size, rounds=asked.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""One valid lease per run; whoever lost it writes nothing."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+from chaos.checker.evidence import SECOND, Change, Evidence, Line
+from chaos.checker.lives import Hold, all_holds, deaths, steps
+from chaos.checker.violation import Violation
+
+SLACK: Final = SECOND // 10
+"""What clocks that are compared over a network may differ by."""
+
+_NONCE: Final = re.compile(r"<[0-9a-f]+\.\d+>")
+
+
+def claims_follow_each_other(evidence: Evidence) -> Iterator[Violation]:
+    """A run is claimed when nobody holds it, and each claim has the next token."""
+    for run, changes in evidence.changes_by_run.items():
+        if changes[0].op != "INSERT":
+            yield Violation("claims", "it was changed before it was there", run)
+        for before, after in steps(changes):
+            if before.op == "DELETE":
+                yield Violation("claims", "it came back after its end", run)
+            elif what := _wrong_step(before, after):
+                yield Violation("claims", what, run)
+
+
+def _wrong_step(before: Change, after: Change) -> str:
+    if after.is_running and not before.is_running:
+        if after.token != before.token + 1:
+            return f"it runs again under token {after.token}, without a new claim"
+        return "" if after.attempt == before.attempt + 1 else "a claim did not count its attempt"
+    if after.token != before.token:
+        return f"token {after.token} was claimed while token {before.token} was held"
+    if after.is_running and after.worker != before.worker:
+        return "it went from one worker to another under the same token"
+    return ""
+
+
+def leases_are_taken_only_when_over(evidence: Evidence) -> Iterator[Violation]:
+    """Nobody takes a run from its holder before the lease is over, unless that one is dead."""
+    gone_at = deaths(evidence)
+    for run, changes in evidence.changes_by_run.items():
+        for before, after in steps(changes):
+            if not before.is_running or before.lease_until is None:
+                continue
+            if after.is_running:
+                is_shortened = (after.lease_until or 0) < before.lease_until
+                if is_shortened and not _is_gone(evidence, gone_at, after):
+                    yield Violation("leases", "the lease of a living worker was ended", run)
+            elif _is_taken_back(evidence, before, after) and before.lease_until > after.at + SLACK:
+                early = (before.lease_until - after.at) / SECOND
+                yield Violation("leases", f"it was taken back {early:.3f} s too early", run)
+
+
+def _is_gone(evidence: Evidence, gone_at: Mapping[int, int], after: Change) -> bool:
+    pid = evidence.pids.get(after.worker or "")
+    if pid is None:
+        return True  # a visitor: nobody but itself knows of it
+    moment = gone_at.get(pid)
+    return moment is not None and moment <= after.at + SLACK
+
+
+def _is_taken_back(evidence: Evidence, before: Change, after: Change) -> bool:
+    if after.op == "DELETE":
+        row = evidence.finished_by_id.get(after.run)
+        return row is not None and row.outcome == "crashed"
+    return after.crashes > before.crashes or "lease ended" in after.reason
+
+
+def attempts_do_not_overlap(evidence: Evidence) -> Iterator[Violation]:
+    """One attempt per claim, by who made the claim, and none beside one whose lease is valid."""
+    holds = all_holds(evidence)
+    begins = evidence.told("begin")
+    for (run, token), count in Counter(map(_claim_of, begins)).items():
+        if count > 1:
+            yield Violation("attempts", f"token {token} was attempted {count} times", run)
+    ended_at = {_claim_of(line): line.at for line in evidence.told("end")}
+    gone_at = deaths(evidence)
+    by_run: dict[str, list[Line]] = defaultdict(list)
+    for line in begins:
+        run, token = _claim_of(line)
+        hold = holds.get((run, token))
+        if hold is None:
+            yield Violation("attempts", f"token {token} was attempted, and never claimed", run)
+            continue
+        pid = evidence.pids.get(hold.worker or "")
+        if pid is not None and pid != line.pid:
+            what = f"token {token} is of process {pid}, and was attempted by {line.pid}"
+            yield Violation("attempts", what, run)
+        if line.at < hold.claimed_at - SLACK:
+            yield Violation("attempts", f"token {token} was attempted before its claim", run)
+        by_run[run].append(line)
+    for run, lines in by_run.items():
+        for earlier, later in pairwise(lines):
+            claim = _claim_of(earlier)
+            until = min(ended_at.get(claim, later.at + 1), gone_at.get(earlier.pid, later.at + 1))
+            both = holds[claim], holds[_claim_of(later)]
+            if until > later.at and all(_is_valid(hold, later.at) for hold in both):
+                what = f"tokens {claim[1]} and {later.facts['token']} were attempted side by side"
+                yield Violation("attempts", what, run)
+
+
+def _is_valid(hold: Hold, at: int) -> bool:
+    is_held = hold.ended_at is None or hold.ended_at > at
+    return is_held and hold.lease_until > at + SLACK
+
+
+def no_stale_write_lands(evidence: Evidence) -> Iterator[Violation]:
+    """Whatever is written about a run comes from the attempt that holds it."""
+    claim_by_nonce = {line.facts["nonce"]: _claim_of(line) for line in evidence.told("begin")}
+
+    def is_stale(text: str | None, run: str, token: int) -> bool:
+        found = _NONCE.search(text or "")
+        return found is not None and claim_by_nonce.get(found[0]) != (run, token)
+
+    for row in evidence.finished:
+        if is_stale(row.result, row.id, row.token) or is_stale(row.reason, row.id, row.token):
+            what = f"its end under token {row.token} was written by another attempt"
+            yield Violation("stale", what, row.id)
+    for made in evidence.attempts:
+        if is_stale(made.error, made.run, made.token):
+            what = f"the attempt under token {made.token} was written by another"
+            yield Violation("stale", what, made.run)
+    for run, changes in evidence.changes_by_run.items():
+        for before, after in steps(changes):
+            for name in ("reason", "checkpoint"):
+                text = getattr(after, name)
+                if text != getattr(before, name) and is_stale(text, run, before.token):
+                    what = f"its {name} under token {before.token} was written by another attempt"
+                    yield Violation("stale", what, run)
+
+
+def effects_happen_once(evidence: Evidence) -> Iterator[Violation]:
+    """What a handler wrote and the end of its run are there together, and once."""
+    counts = Counter(effect.run for effect in evidence.effects)
+    for run, count in counts.items():
+        if count > 1:
+            yield Violation("effects", f"its effect is there {count} times", run)
+    for effect in evidence.effects:
+        row = evidence.finished_by_id.get(effect.run)
+        if row is None or (row.status, row.token) != ("completed", effect.token):
+            yield Violation("effects", "its effect is there, and its end is another's", effect.run)
+    for row in evidence.finished:
+        if row.job == "charge" and row.status == "completed" and row.id not in counts:
+            yield Violation("effects", "it is completed without its effect", row.id)
+
+
+def _claim_of(line: Line) -> tuple[str, int]:
+    return line.facts["run"], line.facts["token"]

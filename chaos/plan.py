@@ -1,0 +1,63 @@
+"""Which faults are thrown, and when: a pure function of the seed.
+
+What a fault hits depends on the machine as well; so the same seed throws the same faults at the
+same moments, and a failure comes again soon, though not always at the first repeat.
+"""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final, NamedTuple
+
+PAUSE: Final = (0.3, 2.0)
+"""Seconds between two faults."""
+
+
+class Fault(NamedTuple):
+    """One fault: when it begins, how long it takes, and a number to choose its target by."""
+
+    at: float
+    name: str
+    seconds: float
+    target: int
+
+
+# How often each is drawn, and how many seconds it takes.
+_KINDS: Final[dict[str, tuple[int, float, float]]] = {
+    "kill_worker": (5, 0.0, 0.8),  # until another one is started
+    "freeze_worker": (5, 0.5, 6.0),  # more often than not past its lease
+    "stop_worker": (3, 0.0, 0.5),
+    "deploy": (2, 0.0, 0.3),  # the other version in its place
+    "kill_dispatcher": (2, 0.0, 0.5),
+    "freeze_dispatcher": (1, 0.5, 3.0),
+    "collect": (1, 2.0, 2.0),  # a crontab's visit
+    "jump_clock": (2, 1.0, 6.0),
+    # servers
+    "restart_server": (1, 0.1, 1.5),
+    "crash_server": (2, 0.1, 1.5),
+    "cut": (3, 0.2, 4.0),
+    "delay": (2, 0.5, 2.0),
+    "stall": (2, 0.5, 4.0),
+    "lose_answer": (6, 0.5, 0.5),
+    # SQLite
+    "fill_disk": (3, 0.2, 1.5),
+    "hog": (2, 0.2, 3.0),
+}
+EVERYWHERE: Final = frozenset(
+    {"kill_worker", "freeze_worker", "stop_worker", "deploy", "kill_dispatcher",
+     "freeze_dispatcher", "collect"}
+)  # fmt: skip
+
+
+def drawn(seed: int, seconds: float, possible: Iterable[str]) -> list[Fault]:
+    """The faults of one run, in order. One upgrade of the schema is among them."""
+    chance = Random(f"faults {seed}")
+    names = sorted(EVERYWHERE | set(possible))
+    weights = [_KINDS[name][0] for name in names]
+    faults = [Fault(seconds * chance.uniform(0.3, 0.6), "upgrade", 0.0, 0)]
+    at = 2.0
+    while at < seconds - 1.0:
+        [name] = chance.choices(names, weights)
+        _, shortest, longest = _KINDS[name]
+        faults.append(Fault(at, name, chance.uniform(shortest, longest), chance.randrange(1000)))
+        at += chance.uniform(*PAUSE)
+    return sorted(faults)

@@ -1,0 +1,313 @@
+"""Bugs to be found: each is a patch to a copy of the code, and a promise that it breaks.
+
+A patch replaces text by text. When the code has changed, and the text is not there any more, it
+fails loudly: a bug that is no longer planted would be found by nobody.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+
+class Edit(NamedTuple):
+    """One piece of text, which is there exactly ``times`` times, and what stands for it."""
+
+    path: str  # below src/tickwork
+    old: str
+    new: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A bug, the database on which it shows, and the rules of which at least one finds it."""
+
+    name: str
+    kind: str
+    rules: frozenset[str]
+    edits: tuple[Edit, ...]
+
+
+class Wilted(Exception):  # noqa: N818  # it states what happened
+    """The text that a patch replaces is not in the code any more."""
+
+
+def planted(plant: Plant, source: Path, folder: Path) -> Path:
+    """A copy of the code with the bug in it.
+
+    Raises:
+        Wilted: The code has changed: find the place again.
+    """
+    copy = folder / "src"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for edit in plant.edits:
+        path = copy / "tickwork" / edit.path
+        text = path.read_text(encoding="utf-8")
+        if text.count(edit.old) != edit.times:
+            found = text.count(edit.old)
+            raise Wilted(f"{plant.name!r}: {edit.path} has this {found} times:\n{edit.old}")
+        path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+    return copy
+
+
+def _plant(name: str, kind: str, rules: set[str], *edits: Edit) -> Plant:
+    return Plant(name, kind, frozenset(rules), edits)
+
+
+PLANTS: Final = (
+    _plant(
+        "a claim without a lock",
+        "postgres",
+        {"claims", "attempts"},
+        Edit(
+            "stores/postgres/queries/runs.sql",
+            "    WHERE ctid = wanted.place AND phase = 'ready'\n    FOR UPDATE SKIP LOCKED",
+            "    WHERE ctid = wanted.place AND phase = 'ready'",
+            times=2,
+        ),
+    ),
+    _plant(
+        "a claim without a lock, elsewhere",
+        "mariadb",
+        {"claims", "attempts"},
+        Edit(
+            "stores/mysql/queries/runs.sql",
+            "WHERE phase = 'ready'\nLIMIT :limit\nFOR UPDATE SKIP LOCKED;",
+            "WHERE phase = 'ready'\nLIMIT :limit;",
+            times=2,
+        ),
+    ),
+    _plant(
+        "starts that are forgotten too early",
+        "sqlite",
+        {"rates"},
+        Edit(
+            "stores/sqlite/queries/rates.sql",
+            "DELETE FROM tickwork_start WHERE key = ? AND number <= ?;",
+            "DELETE FROM tickwork_start WHERE key = ? AND number <= ? + 1000;",
+        ),
+    ),
+    _plant(
+        "a record without the token",
+        "sqlite",
+        {"stale", "claims", "records", "counters"},
+        Edit(
+            "stores/sqlite/queries/records.sql",
+            "WHERE run.id = step.value ->> 0 AND token = step.value ->> 1 AND status = 'running'",
+            "WHERE run.id = step.value ->> 0 AND status = 'running'",
+        ),
+        Edit(
+            "stores/sqlite/queries/records.sql",
+            "FROM tickwork_run\nWHERE id = ?1 AND token = ?2 AND status = 'running';\n"
+            "DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';",
+            "FROM tickwork_run\nWHERE id = ?1 AND status = 'running';\n"
+            "DELETE FROM tickwork_run WHERE id = ?1 AND status = 'running';",
+        ),
+        Edit(
+            "stores/_sql/operations/record.py",
+            "is_ours = token_by_id.get(step.claim.run_id) == step.claim.token",
+            "is_ours = step.claim.run_id in token_by_id",
+        ),
+    ),
+    _plant(
+        "a slot that is freed for everybody",
+        "sqlite",
+        {"limits"},
+        Edit(
+            "stores/sqlite/queries/runs.sql",
+            "DELETE FROM tickwork_slot WHERE run = ? AND key = ?;",
+            "DELETE FROM tickwork_slot WHERE run <> ?1 OR key = ?2;",
+        ),
+    ),
+    _plant(
+        "slots that are counted without the gate",
+        "postgres",
+        {"limits"},
+        Edit(
+            "stores/postgres/queries/runs.sql",
+            "WHERE gate = ANY (:gates::integer[])\nORDER BY gate\nFOR UPDATE SKIP LOCKED;",
+            "WHERE gate = ANY (:gates::integer[])\nORDER BY gate;",
+        ),
+    ),
+    _plant(
+        "a finisher that wakes nobody up",
+        "sqlite",
+        {"not final", "workers"},
+        Edit(
+            "stores/_sql/operations/limits.py",
+            "    return (yield from _let_out(query, rooms)) if rooms else 0",
+            "    return 0",
+        ),
+    ),
+    _plant(
+        "a firing without compare-and-set",
+        "postgres",
+        {"firings"},
+        Edit(
+            "stores/postgres/queries/schedules.sql",
+            "    WHERE ctid = wanted.place AND next_due_at <= :now::bigint\n"
+            "    FOR UPDATE SKIP LOCKED",
+            "    WHERE ctid = wanted.place AND next_due_at <= :now::bigint",
+            times=2,
+        ),
+        Edit(
+            "stores/postgres/queries/schedules.sql",
+            "  AND schedule.id = ANY (:c1::uuid[])\n"
+            "  AND (schedule.next_due_at = move.due_at) IS TRUE;",
+            "  AND schedule.id = ANY (:c1::uuid[]);",
+        ),
+        Edit(
+            "_domain/tick.py",
+            "        firing_id(row.id, nominal_at),\n        now=now,",
+            "        RunId(str(__import__('uuid').uuid4())),\n        now=now,",
+        ),
+    ),
+    _plant(
+        "a dispatch outside of its transaction",
+        "postgres",
+        {"rolled back"},
+        Edit(
+            "_client/enqueue.py",
+            "        if order.connection is None:\n            return self._inlet.add(runs)",
+            "        if runs:\n            return self._inlet.add(runs)",
+        ),
+    ),
+    _plant(
+        "a reaper that goes by age",
+        "sqlite",
+        {"leases"},
+        Edit(
+            "stores/sqlite/queries/records.sql",
+            "WHERE lease_until <= :now\nORDER BY lease_until",
+            "WHERE lease_until IS NOT NULL AND started_at <= :now - 1500000\nORDER BY lease_until",
+        ),
+        Edit("_domain/transitions.py", "    assert now >= claim.lease_until, claim\n", ""),
+    ),
+    _plant(
+        "a heartbeat that revives a lost lease",
+        "sqlite",
+        {"claims", "stale"},
+        Edit(
+            "stores/sqlite/queries/records.sql",
+            "SET lease_until = max(lease_until, ?),\n    started_at = coalesce(started_at, ?)\n"
+            "WHERE id = ? AND token = ? AND status = 'running';",
+            "SET lease_until = max(lease_until, ?1),\n    started_at = coalesce(started_at, ?2),\n"
+            "    token = ?4\nWHERE id = ?3 AND status = 'running';",
+        ),
+    ),
+    _plant(
+        "a checkpoint without the token",
+        "sqlite",
+        {"stale"},
+        Edit(
+            "stores/sqlite/queries/records.sql",
+            "WHERE id = :id AND token = :token AND status = 'running';\nSELECT changes();",
+            "WHERE id = :id AND :token > 0;\nSELECT changes();",
+        ),
+    ),
+    _plant(
+        "a unique key that is looked up and not held",
+        "sqlite",
+        {"unique"},
+        Edit(
+            "stores/_sql/operations/enqueue.py",
+            '        held.update((yield query("key_holders", keys=unique_keys, now=now)))',
+            '        yield query("key_holders", keys=unique_keys, now=now)',
+        ),
+        Edit(
+            "stores/sqlite/queries/runs.sql",
+            "    THEN NOT EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.id ="
+            " tickwork_unique.run)\n    ELSE tickwork_unique.until <= ?\nEND;",
+            "    THEN 1 ELSE ? > 0\nEND;",
+        ),
+    ),
+    _plant(
+        "a tick that forgets what it was late for",
+        "sqlite",
+        {"firings"},
+        Edit(
+            "_domain/firings.py",
+            "        upcoming = first_due(rule, after=upcoming, until=until)\n        room -= 1",
+            "        upcoming = first_due(rule, after=max(upcoming, now), until=until)\n"
+            "        room -= 1",
+        ),
+    ),
+    _plant(
+        "a claim that takes the worst first",
+        "sqlite",
+        {"priorities"},
+        Edit(
+            "stores/sqlite/queries/runs.sql",
+            "    WHERE phase = 'ready'\n    ORDER BY priority, due_at, id\n    LIMIT :look",
+            "    WHERE phase = 'ready'\n    ORDER BY priority DESC, due_at, id\n    LIMIT :look",
+        ),
+    ),
+    _plant(
+        "a dispatch that is repeated under a new name",
+        "postgres",
+        {"added twice", "rolled back"},
+        Edit(
+            "_client/adding.py",
+            "        return [\n            answer._replace(is_new=answer.run_id == run.id)",
+            "        import uuid\n\n"
+            "        runs = [run._replace(id=str(uuid.uuid4())) for run in runs]\n"
+            "        return [\n            answer._replace(is_new=answer.run_id == run.id)",
+        ),
+    ),
+    _plant(
+        "a completion outside of its transaction",
+        "postgres",
+        {"effects"},
+        Edit(
+            "_worker/desk.py",
+            "        borrowed = self._store.using(connection)\n"
+            "        return borrowed.complete(claim, now=self._clock.now(), result=result)",
+            "        return self._store.complete(claim, now=self._clock.now(), result=result)",
+        ),
+    ),
+    _plant(
+        "a crash that costs an attempt",
+        "sqlite",
+        {"counters", "records"},
+        Edit(
+            "_domain/transitions.py",
+            "    step = step._replace(crash=int(crashed.has_started))",
+            "    step = step._replace(crash=int(crashed.has_started), refund=0)",
+        ),
+    ),
+    _plant(
+        "a worker that takes the others for dead",
+        "sqlite",
+        {"leases"},
+        Edit(
+            "_upkeep/reaper.py",
+            "return self._is_here(worker) and is_gone(worker.pid, worker.process_started)",
+            "return self._is_here(worker) and worker.pid != self._me.pid",
+        ),
+    ),
+    _plant(
+        "a schedule that overlaps itself",
+        "sqlite",
+        {"overlap"},
+        Edit(
+            "_domain/tick.py",
+            "            return held_key(row.id)",
+            "            return None",
+        ),
+    ),
+    _plant(
+        "a cancel that leaves no trace",
+        "sqlite",
+        {"lost"},
+        Edit(
+            "stores/sqlite/queries/records.sql",
+            "       created_at, started_at, :now, 'canceled', NULL, :reason\n"
+            "FROM tickwork_run\n"
+            "WHERE id IN (SELECT value FROM json_each(:ids)) AND status <> 'running';",
+            "       created_at, started_at, :now, 'canceled', NULL, :reason\n"
+            "FROM tickwork_run\n"
+            "WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'gone';",
+        ),
+    ),
+)

@@ -1,0 +1,256 @@
+"""The application that is beaten: every kind of job and schedule, in two versions.
+
+Handlers say in the journal when they begin and end, under which token, and put a word of their
+own (a nonce) into whatever they leave behind, so that each trace can be told from every other.
+
+One thing is arranged from outside: a worker's wall clock may be wrong by what the file
+CHAOS_CLOCK says.
+"""
+
+import asyncio
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.databases import connect, placed
+from chaos.journal import own_journal
+from chaos.workload import ANCHOR, GRACE, LEASE
+from tickwork import RunContext, Snooze, Tickwork, current_run
+from tickwork._kernel.clock import SystemClock
+
+URL: Final = os.environ["CHAOS_URL"]
+VERSION: Final = int(os.environ.get("CHAOS_VERSION", "1"))
+START: Final = datetime.fromtimestamp(ANCHOR, UTC)
+
+journal: Final = own_journal()
+_numbers: Final = itertools.count(1)
+_process: Final = secrets.token_hex(3)
+
+
+def _set_clock_wrong() -> None:
+    path = os.environ.get("CHAOS_CLOCK")
+    if path is None:
+        return
+    right = SystemClock.now
+
+    def wrong(clock: SystemClock) -> datetime:
+        seconds = float(Path(path).read_text(encoding="ascii") or 0)
+        return right(clock) + timedelta(seconds=seconds)
+
+    SystemClock.now = wrong  # type: ignore[method-assign, assignment]
+
+
+_set_clock_wrong()
+app: Final = Tickwork(URL, handler_paths=["chaos"])
+
+
+@contextmanager
+def attempt(**facts: Any) -> Iterator[str]:
+    """One call of a handler, written down; gives its nonce."""
+    run = current_run()
+    assert run is not None
+    nonce = f"<{_process}.{next(_numbers)}>"
+    who = {"run": str(run.run_id), "token": run.token, "nonce": nonce}
+    nominal = None if run.nominal_at is None else round(run.nominal_at.timestamp() * 1e6)
+    journal.write(
+        "begin",
+        job=run.job,
+        attempt=run.attempt,
+        schedule=run.schedule,
+        nominal=nominal,
+        **who,
+        **facts,
+    )
+    try:
+        yield nonce
+    except BaseException as error:
+        journal.write("end", how=type(error).__name__, error=str(error)[:200], **who)
+        raise
+    journal.write("end", how="returned", **who)
+
+
+def rest(ctx: RunContext, seconds: float, keep: Callable[[], object] = lambda: None) -> None:
+    """Work for so long, or until told to stop; ``keep`` what was done now and then."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, 0.3))
+        keep()  # first, so that whoever was frozen meanwhile tries to
+        if ctx.is_canceled():
+            return
+
+
+def job(**options: Any) -> Callable[[Any], Any]:
+    return app.job(**{"lease": LEASE, "crashes": 1_000, **options})
+
+
+# ---------------------------------------------------------------- dispatched
+
+
+@job()
+def plain(uid: str, seconds: float = 0.0) -> Any:
+    with attempt(uid=uid) as nonce:
+        time.sleep(seconds)
+        return {"nonce": nonce}
+
+
+@job(retries={"max": 50, "base": 0.05, "cap": 0.2})
+def slow(ctx: RunContext, uid: str, seconds: float) -> Any:
+    with attempt(uid=uid) as nonce:
+        rest(ctx, seconds, lambda: ctx.checkpoint({"nonce": nonce}))
+        return {"nonce": nonce}
+
+
+@job()
+async def dream(uid: str, seconds: float) -> Any:
+    with attempt(uid=uid) as nonce:
+        await asyncio.sleep(seconds)
+        return {"nonce": nonce}
+
+
+@job(retries={"max": 4, "base": 0.1, "cap": 0.3})
+def flaky(ctx: RunContext, uid: str, fail_first: int) -> Any:
+    with attempt(uid=uid) as nonce:
+        time.sleep(0.02)
+        if ctx.attempt <= fail_first:
+            raise RuntimeError(f"failed as told {nonce}")
+        return {"nonce": nonce}
+
+
+@job(retries={"max": 50, "base": 0.05, "cap": 0.2})
+def snoozer(ctx: RunContext, uid: str, times: int) -> Any:
+    with attempt(uid=uid) as nonce:
+        slept = (ctx.checkpoint() or {"times": 0})["times"]
+        if slept < times:
+            ctx.checkpoint({"times": slept + 1, "nonce": nonce})
+            raise Snooze(0.2, f"not now {nonce}")
+        return {"nonce": nonce}
+
+
+@job(crashes=3)
+def fragile(ctx: RunContext, uid: str, seconds: float) -> Any:
+    with attempt(uid=uid) as nonce:
+        rest(ctx, seconds)
+        return {"nonce": nonce}
+
+
+@job(queue="ranked")
+def ranked(uid: str) -> Any:
+    with attempt(uid=uid) as nonce:
+        time.sleep(0.3)
+        return {"nonce": nonce}
+
+
+@job(concurrency=2)
+def narrow(uid: str) -> Any:
+    with attempt(uid=uid) as nonce:
+        time.sleep(0.15)
+        return {"nonce": nonce}
+
+
+@job(queue="lane", concurrency={"slots": 3, "per": "queue"})
+def lane_a(uid: str) -> Any:
+    with attempt(uid=uid) as nonce:
+        time.sleep(0.1)
+        return {"nonce": nonce}
+
+
+@job(queue="lane", concurrency={"slots": 3, "per": "queue"}, retries={"max": 4, "delay": 0.1})
+def lane_b(uid: str) -> Any:
+    with attempt(uid=uid) as nonce:
+        time.sleep(0.1)
+        return {"nonce": nonce}
+
+
+@job(concurrency=[4, {"slots": 1, "per": "account"}])
+def account(uid: str, account: int) -> Any:
+    with attempt(uid=uid, account=account) as nonce:
+        time.sleep(0.1)
+        return {"nonce": nonce}
+
+
+@job(rate={"count": 3, "per": "second"})
+def metered(uid: str) -> Any:
+    with attempt(uid=uid) as nonce:
+        return {"nonce": nonce}
+
+
+@job(unique={"by": "key"})
+def single(uid: str, key: int) -> Any:  # noqa: ARG001  # what it is unique by
+    with attempt(uid=uid) as nonce:
+        time.sleep(0.3)
+        return {"nonce": nonce}
+
+
+@job(unique={"by": "key", "within": 2.0})
+def windowed(uid: str, key: int) -> Any:  # noqa: ARG001  # as above
+    with attempt(uid=uid) as nonce:
+        return {"nonce": nonce}
+
+
+@job(retries={"max": 30, "base": 0.05, "cap": 0.3})
+def charge(ctx: RunContext, uid: str, roll_back_first: int) -> Any:
+    """Finishes in the transaction of its own write: both, or neither."""
+    with attempt(uid=uid) as nonce, closing(connect(URL)) as connection:
+        cursor = connection.cursor()
+        cursor.execute(
+            placed("INSERT INTO chaos_effect (run, token, nonce) VALUES (?, ?, ?)", URL),
+            (str(ctx.run_id), ctx.token, nonce),
+        )
+        try:
+            ctx.complete(connection=connection, result={"nonce": nonce})
+        except BaseException:
+            connection.rollback()
+            raise
+        if ctx.attempt <= roll_back_first:
+            connection.rollback()
+            raise RuntimeError(f"rolled back as told {nonce}")
+        connection.commit()
+
+
+# ---------------------------------------------------------------- scheduled
+
+
+def _noted(seconds: float = 0.0) -> Any:
+    with attempt() as nonce:
+        time.sleep(seconds)
+        return {"nonce": nonce}
+
+
+def _replaced(ctx: RunContext) -> Any:
+    with attempt() as nonce:
+        rest(ctx, 5.0)
+        return {"nonce": nonce}
+
+
+def _said(name: str, handler: Callable[..., Any] = _noted, **args: Any) -> Any:
+    return app.schedule(name, handler).lease(LEASE).crashes(1_000).args(**args)
+
+
+def define_schedules() -> None:
+    _said("second").every_second().overlap("allow")
+    _said("even", seconds=0.9).cron("*/2 * * * * *")
+    _said("third", seconds=0.8).every(seconds=3, starting=START).overlap("queue_all")
+    _said("caught_up").every(seconds=1, starting=START).overlap("allow").misfire("all", grace=GRACE)
+    _said("let_go").every_second().overlap("allow").misfire("skip", grace=GRACE)
+    _said("queued_one", seconds=1.2).every_second().overlap("queue_one")
+    _said("replaced", _replaced).cron("*/4 * * * * *").overlap("cancel_running")
+    tempo = _said("tempo").overlap("allow")
+    if VERSION == 1:
+        tempo.every_second()
+    else:
+        tempo.every_two_seconds().priority(50)
+        _said("novel").every_two_seconds().overlap("allow")
+
+
+@job()
+def tenants() -> Any:
+    return _noted()
+
+
+define_schedules()

@@ -1,0 +1,1 @@
+"""A shop with an application in :mod:`shop.jobs`, as the other examples run it."""

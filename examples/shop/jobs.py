@@ -1,0 +1,26 @@
+"""The jobs of the shop. The database is in TICKWORK_URL: nothing here names it."""
+
+import logging
+
+from tickwork import RunContext, Tickwork
+
+app = Tickwork()
+log = logging.getLogger("shop")
+
+
+@app.job(queue="emails", retries=5, timeout="30s")
+def send_receipt(order: int) -> str:
+    """Dispatched by whoever takes an order: ``send_receipt.dispatch(order=7)``."""
+    log.info("The receipt of order %d is on its way.", order)
+    return f"receipt of order {order}"
+
+
+@app.job
+def count_orders(ctx: RunContext) -> str:
+    """Fired by the schedules below, once for each instant, whoever is running."""
+    log.info("%s for %s", ctx.schedule, ctx.nominal_at)
+    return f"{ctx.schedule} for {ctx.nominal_at}"
+
+
+app.schedule("pulse", count_orders).every_second()
+app.schedule("nightly", count_orders).daily_at("02:30").timezone("Europe/Berlin")

@@ -1,0 +1,148 @@
+"""Starts under a rate: counted at a claim; and turns, at which those who wait are let out.
+
+Everything here happens while the gates of the keys are held, and reads in a statement of its
+own, begun after that: as with slots.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.limits import gate_of, limit_of
+from tickwork._domain.rates import SLACK, TURNS_MAX, Rate, Turn, is_rate
+from tickwork.stores._sql.operations.waking import ANY_QUEUE, is_soon, wake
+from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import micros, rate_row, rates_by_key
+from tickwork.stores._sql.statement import Operation, Row
+
+PLACE_CAP: Final = 10_000
+
+
+def read_rates(
+    query: Queries, most_by_key: Mapping[str, int], slots_by_limit: Mapping[str, int]
+) -> Operation[dict[str, Rate]]:
+    """What is known of these keys, enough to decide on so many starts of each.
+
+    A rate without a row, or of 0, limits nothing, and is left out.
+    """
+    limited = {key: most for key, most in most_by_key.items() if slots_by_limit.get(limit_of(key))}
+    return (yield from _read(query, limited, slots_by_limit)) if limited else {}
+
+
+def _read(
+    query: Queries, most_by_key: Mapping[str, int], slots_by_limit: Mapping[str, int]
+) -> Operation[dict[str, Rate]]:
+    counts = {key: slots_by_limit.get(limit_of(key), 0) for key in sorted(most_by_key)}
+    # One more: when it is the turn of the next.
+    wanted = [[key, count, most_by_key[key] + 1] for key, count in counts.items()]
+    return rates_by_key((yield query("read_rates", wanted=wanted)), counts)
+
+
+def write_starts(
+    query: Queries,
+    rates: Mapping[str, Rate],
+    *,
+    starts_by_key: Mapping[str, int],
+    blocked: Collection[str],
+    now: datetime,
+) -> Operation[None]:
+    """Write down who has started, and when the turn comes of those who found no room."""
+    starts: list[Row] = []
+    changed: dict[str, Rate] = {}
+    is_waited_for_soon = False
+    for key, rate in sorted(rates.items()):
+        made = starts_by_key.get(key, 0)
+        after = rate.started(made, now=now, is_blocked=key in blocked)
+        if made:
+            at = micros(after.past[after.number])
+            starts += [(key, number, at) for number in range(rate.number + 1, after.number + 1)]
+        if made or after.turn_at != rate.turn_at:
+            changed[key] = after
+        if after.turn_at is not None and rate.turn_at is None:
+            is_waited_for_soon = is_waited_for_soon or is_soon(after.turn_at, now=now)
+    if starts:
+        yield query.tell("insert_starts", many=starts)
+        old = [(key, rate.forgotten) for key, rate in changed.items() if rate.forgotten > 0]
+        if old:
+            yield query.tell("forget_starts", many=old)
+    if changed:
+        yield query.tell("save_rates", many=[rate_row(key, changed[key]) for key in changed])
+    if is_waited_for_soon:
+        yield from wake(query, [ANY_QUEUE])
+
+
+def take_turns(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
+    """Let out those whose turn has come; return how many."""
+    due = sorted(row[0] for row in (yield query("due_turns", now=micros(now), limit=limit)))
+    if not due:
+        return 0
+    # Somebody who holds a gate decides about its keys; another look will follow.
+    gates = {
+        row[0] for row in (yield query("try_gates", gates=sorted({gate_of(key) for key in due})))
+    }
+    keys = [key for key in due if gate_of(key) in gates]
+    if not keys:
+        return 0
+    slots = yield from _limits(query)
+    most = {key: min(slots.get(limit_of(key), 0) // SLACK + 1, TURNS_MAX) for key in keys}
+    rates = yield from _read(query, most, slots)
+    turned = {key: rate.turned(now=now) for key, rate in rates.items() if rate.is_due(now=now)}
+    if not turned:
+        return 0
+    past = [(key, micros(now), TURNS_MAX) for key in turned]
+    count = int((yield query("let_out_expired", many=past))[0][0])
+    rooms = [(key, out) for key, (out, _) in turned.items() if out]
+    if rooms:
+        count += int((yield query("let_out", many=rooms))[0][0])
+    waiting = {row[0] for row in (yield query("keys_waiting", keys=list(turned)))}
+    rows = [
+        rate_row(key, after if key in waiting else after.rested())
+        for key, (_, after) in turned.items()
+    ]
+    yield query.tell("save_rates", many=rows)
+    if count:
+        yield from wake(query, [ANY_QUEUE])
+    return count
+
+
+def _limits(query: Queries) -> Operation[dict[str, int]]:
+    rows = yield query("slots_and_limits", keys=[])
+    return {name: slots for is_limit, name, slots in rows if is_limit}
+
+
+def set_missing_turns(query: Queries, keys: Sequence[str]) -> Operation[None]:
+    """See that somebody comes for those who wait: whoever blocked them may not have known how."""
+    stuck = sorted(row[0] for row in (yield query("keys_without_turn", keys=list(keys))))
+    if stuck:
+        yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in stuck}))
+        yield query.tell("set_turns", many=[(key,) for key in stuck])
+
+
+def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
+    """Where a run stands that waits for its turn; None when it does not wait for one."""
+    rows = yield query("get_runs", ids=[run_id])
+    key = rows[0][_BLOCKED_ON] if rows else None
+    if key is None or not is_rate(key):
+        return None
+    [(place,)] = yield query("place_of", id=run_id, cap=PLACE_CAP)
+    slots = yield from _limits(query)
+    rate = (yield from read_rates(query, {key: 0}, slots)).get(key)
+    at = None if rate is None else rate.turn_of(place)
+    return None if rate is None or at is None else Turn(key, rate.starts_max, place, at)
+
+
+_BLOCKED_ON: Final = 20  # of a row of get_runs
+
+
+def prune_rates(query: Queries, *, before: datetime, limit: int) -> Operation[None]:
+    """Forget keys whose last start left its window before this instant."""
+    edge = micros(before)
+    keys = sorted(row[0] for row in (yield query("idle_rates", before=edge, limit=limit)))
+    if not keys:
+        return
+    gates = sorted({gate_of(key) for key in keys})
+    ours = {row[0] for row in (yield query("try_gates", gates=gates))}
+    found = [key for key in keys if gate_of(key) in ours]
+    if found:
+        yield query.tell("delete_rates", keys=found, before=edge)

@@ -1,0 +1,73 @@
+-- name: set_limits
+INSERT INTO tickwork_limit (name, slots) VALUES [[(?1, ?2)]]
+ON DUPLICATE KEY UPDATE slots = VALUES(slots);
+
+-- name: override_limit
+INSERT INTO tickwork_limit (name, slots, override) VALUES (:name, 0, :slots)
+ON DUPLICATE KEY UPDATE override = VALUES(override);
+
+-- name: list_limits
+SELECT name, slots, override FROM tickwork_limit ORDER BY name;
+
+-- name: insert_pause
+INSERT INTO tickwork_pause (kind, name, paused_at, note, until)
+VALUES (:kind, :name, :paused_at, :note, :until)
+ON DUPLICATE KEY UPDATE
+    paused_at = VALUES(paused_at), note = VALUES(note), until = VALUES(until);
+
+-- name: delete_pause
+DELETE FROM tickwork_pause WHERE kind = :kind AND name = :name;
+
+-- name: list_pauses
+SELECT kind, name, paused_at, note, until FROM tickwork_pause ORDER BY kind, name;
+
+-- name: take_lock
+-- From left to right, each with what the one before has left: `until`, by which it is decided,
+-- comes last, and whoever has become the owner stays the owner.
+INSERT INTO tickwork_lock (name, owner, host, pid, acquired_at, until)
+VALUES (:name, :owner, :host, :pid, :acquired_at, :until)
+ON DUPLICATE KEY UPDATE
+    owner = CASE WHEN {is_free} THEN VALUES(owner) ELSE owner END,
+    host = CASE WHEN {is_free} THEN VALUES(host) ELSE host END,
+    pid = CASE WHEN {is_free} THEN VALUES(pid) ELSE pid END,
+    acquired_at = CASE WHEN {is_free} THEN VALUES(acquired_at) ELSE acquired_at END,
+    until = CASE WHEN {is_free} THEN VALUES(until) ELSE until END;
+
+-- fragment: is_free
+until <= :now OR owner = VALUES(owner)
+
+-- name: get_lock
+SELECT name, owner, host, pid, acquired_at, until FROM tickwork_lock WHERE name = :name;
+
+-- name: renew_lock
+-- The count of an UPDATE may leave out rows that were so before, as the connection has it.
+UPDATE tickwork_lock SET until = :until WHERE name = :name AND owner = :owner AND until > :now;
+SELECT count(*) FROM tickwork_lock WHERE name = :name AND owner = :owner AND until = :until;
+
+-- name: release_lock
+DELETE FROM tickwork_lock WHERE name = :name AND (:owner IS NULL OR owner = :owner);
+
+-- name: beat_worker
+INSERT INTO tickwork_worker (
+    id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
+    version
+)
+VALUES (
+    :id, :host, :pid, :boot_id, :process_started, :started_at, :beat_at, :queues, :jobs, :slots,
+    :running, :version
+)
+ON DUPLICATE KEY UPDATE
+    beat_at = VALUES(beat_at),
+    queues = VALUES(queues),
+    jobs = VALUES(jobs),
+    slots = VALUES(slots),
+    running = VALUES(running);
+
+-- name: delete_worker
+DELETE FROM tickwork_worker WHERE id = :id;
+
+-- name: list_workers
+SELECT id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
+       version
+FROM tickwork_worker
+ORDER BY beat_at DESC, id;

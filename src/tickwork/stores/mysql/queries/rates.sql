@@ -1,0 +1,109 @@
+-- fragment: these_keys
+JSON_TABLE(:json_keys, '$[*]' COLUMNS (`key` {a_name} PATH '$')) AS wanted
+
+-- name: read_rates
+-- Each key with the starts that leave its window next: as many as were asked for, and one for each
+-- that was let out and may start first. Never in one statement with the lock of the gate. The key
+-- is asked for as a range, so that the numbers are part of what is looked up: by the key alone, every
+-- start of it would be read.
+SELECT rate.`key`, rate.number, rate.idle_at, rate.turn_at, rate.opened, start.number, start.at
+FROM JSON_TABLE(:json_wanted, '$[*]' COLUMNS (
+    `key` {a_name} PATH '$[0]', starts BIGINT PATH '$[1]', most BIGINT PATH '$[2]'
+)) AS wanted
+STRAIGHT_JOIN tickwork_rate AS rate FORCE INDEX (PRIMARY) ON rate.`key` = wanted.`key`
+LEFT JOIN tickwork_start AS start FORCE INDEX (PRIMARY)
+    ON start.`key` >= rate.`key`
+    AND start.`key` <= rate.`key`
+    AND start.number > rate.number - wanted.starts
+    AND start.number <= rate.number - wanted.starts + rate.opened + wanted.most;
+
+-- name: save_rates
+INSERT INTO tickwork_rate (`key`, number, idle_at, turn_at, opened)
+VALUES [[(?1, ?2, ?3, ?4, ?5)]]
+ON DUPLICATE KEY UPDATE
+    number = VALUES(number),
+    idle_at = VALUES(idle_at),
+    turn_at = VALUES(turn_at),
+    opened = VALUES(opened);
+
+-- name: insert_starts
+INSERT INTO tickwork_start (`key`, number, at) VALUES [[(?1, ?2, ?3)]];
+
+-- name: forget_starts
+-- One by one: of several keys the server would read every start.
+DELETE FROM tickwork_start WHERE `key` = ?1 AND number <= ?2;
+
+-- name: due_turns
+SELECT `key` FROM tickwork_rate FORCE INDEX (turn)
+WHERE turn_at <= :now
+ORDER BY turn_at
+LIMIT :limit;
+
+-- name: keys_waiting
+SELECT wanted.`key` FROM {these_keys}
+WHERE (
+    SELECT 1 FROM tickwork_run AS run FORCE INDEX (blocked)
+    WHERE run.blocked_on = wanted.`key`
+    LIMIT 1
+);
+
+-- name: let_out_expired
+UPDATE (
+    [[rows BY UNION ALL
+    (
+        SELECT id FROM tickwork_run FORCE INDEX (expiring)
+        WHERE blocked_on = ?1 AND expires_at < ?2
+        ORDER BY expires_at
+        LIMIT ?3
+        FOR UPDATE SKIP LOCKED
+    )]]
+) AS expired
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = expired.id
+SET run.phase = 'ready', run.blocked_on = NULL;
+
+-- name: hurry_rates
+-- Their next turn comes at once, and finds out what it is worth now.
+UPDATE tickwork_rate FORCE INDEX (PRIMARY)
+SET turn_at = 0
+WHERE turn_at IS NOT NULL
+  AND (`key` = :name OR (`key` >= concat(:name, '=') AND `key` < concat(:name, '>')));
+
+-- name: keys_without_turn
+SELECT wanted.`key` FROM {these_keys}
+WHERE (SELECT rate.turn_at FROM tickwork_rate AS rate WHERE rate.`key` = wanted.`key`) IS NULL;
+
+-- name: set_turns
+INSERT INTO tickwork_rate (`key`, number, turn_at, opened) VALUES [[(?1, 0, 0, 0)]]
+ON DUPLICATE KEY UPDATE turn_at = coalesce(turn_at, 0);
+
+-- name: place_of
+-- Where a blocked run stands among those who wait for the same, counted up to a cap.
+SELECT blocked_on, priority, due_at, id FROM tickwork_run WHERE id = :id AND blocked_on IS NOT NULL;
+SELECT count(*) FROM (
+    SELECT 1 FROM tickwork_run FORCE INDEX (blocked)
+    WHERE blocked_on = :found_1
+      AND (
+          priority < :found_2
+          OR (priority = :found_2 AND due_at < :found_3)
+          OR (priority = :found_2 AND due_at = :found_3 AND id <= :found_4)
+      )
+    LIMIT :cap
+) AS better;
+
+-- name: idle_rates
+SELECT `key` FROM tickwork_rate FORCE INDEX (turn)
+WHERE turn_at IS NULL AND idle_at < :before
+ORDER BY idle_at
+LIMIT :limit;
+
+-- name: delete_rates
+-- Under the gates of these keys: nobody makes a start there meanwhile.
+DELETE start
+FROM {these_keys}
+STRAIGHT_JOIN tickwork_rate AS rate FORCE INDEX (PRIMARY) ON rate.`key` = wanted.`key`
+STRAIGHT_JOIN tickwork_start AS start FORCE INDEX (PRIMARY) ON start.`key` = rate.`key`
+WHERE rate.turn_at IS NULL AND rate.idle_at < :before;
+DELETE rate
+FROM {these_keys}
+STRAIGHT_JOIN tickwork_rate AS rate FORCE INDEX (PRIMARY) ON rate.`key` = wanted.`key`
+WHERE rate.turn_at IS NULL AND rate.idle_at < :before;

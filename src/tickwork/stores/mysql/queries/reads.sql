@@ -1,0 +1,199 @@
+-- fragment: live_as_run
+SELECT id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys,
+       blocked_on, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
+       cancel_requested_at, created_at, started_at, NULL AS ended_at, NULL AS result, reason,
+       1 AS instants, NULL AS last_nominal_at, NULL AS outcome
+FROM tickwork_run
+
+-- fragment: history_as_run
+SELECT id, tenant, job, queue, priority, status, NULL AS phase, due_at, expires_at, args, tags,
+       attempt, attempts_max, crashes, put_offs, token, NULL AS lease_until, worker,
+       NULL AS overlap_key, limit_keys, NULL AS blocked_on, schedule, nominal_at, target,
+       external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       started_at, ended_at, result, reason, instants, last_nominal_at, outcome
+FROM tickwork_history
+
+-- name: get_runs
+{live_as_run} FORCE INDEX (PRIMARY) WHERE id IN (:ids)
+UNION ALL
+{history_as_run} FORCE INDEX (PRIMARY) WHERE id IN (:ids);
+
+-- name: find_run_ids
+SELECT id FROM (
+    (
+        SELECT id FROM tickwork_run FORCE INDEX (PRIMARY)
+        WHERE id >= :prefix AND id < concat(:prefix, 'g')
+        ORDER BY id
+        LIMIT :limit
+    )
+    UNION
+    (
+        SELECT id FROM tickwork_history FORCE INDEX (PRIMARY)
+        WHERE id >= :prefix AND id < concat(:prefix, 'g')
+        ORDER BY id
+        LIMIT :limit
+    )
+) AS found
+ORDER BY id
+LIMIT :limit;
+
+-- name: list_live
+{live_as_run}
+
+-- name: list_history
+{history_as_run}
+
+-- fragment: is_running
+lease_until IS NOT NULL
+
+-- fragment: has_tag
+-- Tags are a JSON list of names, and no name contains a quotation mark.
+instr(tags, :tag) > 0
+
+-- name: get_attempts
+SELECT run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
+FROM tickwork_attempt
+WHERE run = :id
+ORDER BY token;
+
+-- name: get_log
+SELECT at, level, logger, message FROM tickwork_log WHERE run = :id ORDER BY line;
+
+-- name: count_phases
+-- Each count ends at the cap, so that a million waiting runs cost no more than it.
+SELECT 'waiting', count(*) FROM (
+    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'waiting' LIMIT :cap
+) AS waiting
+UNION ALL
+SELECT 'ready', count(*) FROM (
+    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'ready' LIMIT :cap
+) AS ready
+UNION ALL
+SELECT 'blocked', count(*) FROM (
+    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'blocked' LIMIT :cap
+) AS blocked
+UNION ALL
+SELECT 'parked', count(*) FROM (
+    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'parked' LIMIT :cap
+) AS parked
+UNION ALL
+SELECT 'running', count(*) FROM (
+    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'running' LIMIT :cap
+) AS running;
+
+-- name: slot_holders
+SELECT run FROM tickwork_slot FORCE INDEX (taken) WHERE `key` = :key ORDER BY run LIMIT :limit;
+
+-- name: list_jobs
+SELECT tenant, name, seen_at, last_run_at, last_success_at, last_error_at, last_error, failures
+FROM tickwork_job
+WHERE :tenant IS NULL OR tenant = :tenant
+ORDER BY tenant, name;
+
+-- name: old_runs
+-- Two that prune at a time take different rows.
+SELECT id FROM tickwork_history FORCE INDEX (ended)
+WHERE ended_at < :before
+ORDER BY ended_at
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: prune_runs
+DELETE attempt
+FROM {these_ids}
+STRAIGHT_JOIN tickwork_attempt AS attempt FORCE INDEX (PRIMARY) ON attempt.run = wanted.id;
+DELETE log
+FROM {these_ids}
+STRAIGHT_JOIN tickwork_log AS log FORCE INDEX (PRIMARY) ON log.run = wanted.id;
+-- A later skip must not be counted in a row that is gone.
+UPDATE tickwork_schedule FORCE INDEX (skip)
+SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
+WHERE skip_id IN (:ids);
+DELETE finished
+FROM {these_ids}
+STRAIGHT_JOIN tickwork_history AS finished FORCE INDEX (PRIMARY) ON finished.id = wanted.id;
+
+-- name: prune_keys
+DELETE held
+FROM (
+    SELECT `key` FROM tickwork_unique FORCE INDEX (until)
+    WHERE until < :before
+    ORDER BY until
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS past
+STRAIGHT_JOIN tickwork_unique AS held FORCE INDEX (PRIMARY) ON held.`key` = past.`key`;
+
+-- name: old_schedules
+SELECT old.id FROM tickwork_schedule AS old WHERE {is_old_schedule} LIMIT :limit;
+
+-- fragment: is_old_schedule
+old.origin = 'code'
+  AND old.seen_at < :before
+  AND old.paused_at IS NULL
+  AND NOT EXISTS (
+      SELECT 1 FROM tickwork_run AS run FORCE INDEX (schedule)
+      WHERE run.schedule = old.name AND run.tenant = old.tenant
+  )
+
+-- name: prune_schedules
+-- Looked at once more: what a DELETE reads of other tables it locks, and would wait for.
+SELECT old.id FROM tickwork_schedule AS old FORCE INDEX (PRIMARY)
+WHERE old.id IN (:ids) AND {is_old_schedule};
+DELETE schedule
+FROM (
+    SELECT id FROM tickwork_schedule FORCE INDEX (PRIMARY)
+    WHERE id IN (:found) AND origin = 'code' AND seen_at < :before AND paused_at IS NULL
+    LIMIT 1000000
+    FOR UPDATE SKIP LOCKED
+) AS stale
+STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (PRIMARY) ON schedule.id = stale.id;
+
+-- name: old_jobs
+SELECT old.tenant, old.name FROM tickwork_job AS old
+WHERE {is_old_job}
+  AND NOT EXISTS (SELECT 1 FROM tickwork_run AS run WHERE run.job = old.name)
+LIMIT :limit;
+
+-- fragment: is_old_job
+coalesce(old.seen_at, old.last_run_at) < :before
+  AND coalesce(old.last_run_at, old.seen_at) < :before
+  AND NOT EXISTS (
+      SELECT 1 FROM tickwork_pause AS pause WHERE pause.kind = 'job' AND pause.name = old.name
+  )
+
+-- name: prune_jobs
+-- A run that has come since finds no row, and makes one when it ends.
+SELECT old.tenant, old.name FROM tickwork_job AS old FORCE INDEX (PRIMARY)
+WHERE (old.tenant, old.name) IN (:names) AND {is_old_job};
+DELETE job
+FROM (
+    SELECT tenant, name FROM tickwork_job FORCE INDEX (PRIMARY)
+    WHERE (tenant, name) IN (:found)
+      AND coalesce(seen_at, last_run_at) < :before
+      AND coalesce(last_run_at, seen_at) < :before
+    LIMIT 1000000
+    FOR UPDATE SKIP LOCKED
+) AS stale
+STRAIGHT_JOIN tickwork_job AS job FORCE INDEX (PRIMARY)
+    ON job.tenant = stale.tenant AND job.name = stale.name;
+
+-- name: health
+-- When the oldest transaction began is asked for apart: not everybody may know.
+SELECT CAST(coalesce(sum(data_length + index_length), 0) AS SIGNED),
+       CAST(coalesce(sum(data_free), 0) AS SIGNED), NULL
+FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE';
+
+-- name: health_of_tables
+-- How many rows of one table wait to be cleaned up, the server does not tell.
+SELECT table_name, CAST(table_rows AS SIGNED), 0, CAST(data_length + index_length AS SIGNED)
+FROM information_schema.tables
+WHERE table_schema = DATABASE()
+  AND table_name IN (
+      'tickwork_run', 'tickwork_history', 'tickwork_attempt', 'tickwork_log', 'tickwork_slot',
+      'tickwork_gate', 'tickwork_limit', 'tickwork_rate', 'tickwork_start', 'tickwork_unique',
+      'tickwork_schedule', 'tickwork_job', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock'
+  )
+ORDER BY data_length + index_length DESC, table_name;

@@ -1,0 +1,307 @@
+-- fragment: history_columns
+id, tenant, job, queue, priority, status, due_at, expires_at, args, tags, attempt, attempts_max,
+crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target, external_id, retry_of,
+trace, progress, checkpoint, cancel_requested_at, created_at, started_at, ended_at, outcome, result,
+reason
+
+-- name: find_claims
+-- By the index of leases: an index of workers would cost every claim, and this one is rare.
+SELECT {claim_columns} FROM tickwork_run FORCE INDEX (lease)
+WHERE lease_until IS NOT NULL AND worker = :worker AND claim_tag = :tag
+ORDER BY priority, due_at, id;
+
+-- name: extend_leases
+-- In order of id, and passing over rows that somebody holds: those are being finished, or taken
+-- back, and a heartbeat that waited for them could come too late for the others.
+UPDATE (
+    SELECT beat.id, beat.lease_until, beat.started_at
+    FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+        lease_until BIGINT PATH '$[0]', started_at BIGINT PATH '$[1]', id {an_id} PATH '$[2]',
+        token INT PATH '$[3]'
+    )) AS beat
+    STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = beat.id
+    WHERE run.token = beat.token AND run.status = 'running'
+    LIMIT 1000000
+    FOR UPDATE SKIP LOCKED
+) AS held
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = held.id
+SET run.lease_until = greatest(run.lease_until, held.lease_until),
+    run.started_at = coalesce(run.started_at, held.started_at);
+
+-- name: held_rows
+SELECT id, token, status, cancel_requested_at FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id IN (:ids);
+
+-- name: lock_running
+SELECT id, token FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id IN (:ids) AND status = 'running'
+ORDER BY id
+FOR UPDATE;
+
+-- name: finish_runs
+-- Guarded by the token: a claim that was taken over moves no row, and the count tells. The rows are
+-- locked as they are read, which a plain INSERT … SELECT does not do; by id, in one order.
+INSERT INTO tickwork_history ({history_columns})
+SELECT run.id, tenant, job, queue, priority, step.status, due_at, expires_at, args, tags,
+       attempt - step.refund, attempts_max, crashes + step.crash, put_offs, run.token, worker,
+       limit_keys, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
+       cancel_requested_at, created_at, coalesce(step.started_at, run.started_at), step.ended_at,
+       step.outcome, step.result, step.reason
+FROM JSON_TABLE(:sorted_rows, '$[*]' COLUMNS (
+    id {an_id} PATH '$[0]', token INT PATH '$[1]', status VARCHAR(16) PATH '$[2]',
+    refund INT PATH '$[3]', crash INT PATH '$[4]', started_at BIGINT PATH '$[5]',
+    ended_at BIGINT PATH '$[6]', outcome VARCHAR(32) PATH '$[7]', result LONGTEXT PATH '$[8]',
+    reason LONGTEXT PATH '$[9]'
+)) AS step
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
+WHERE run.token = step.token AND run.status = 'running'
+FOR UPDATE;
+{delete_finished};
+
+-- fragment: delete_finished
+DELETE run
+FROM JSON_TABLE(:sorted_rows, '$[*]' COLUMNS (
+    id {an_id} PATH '$[0]', token INT PATH '$[1]'
+)) AS step
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
+WHERE run.token = step.token AND run.status = 'running'
+
+-- name: finish_plain
+-- The same for most runs: succeeded at the first attempt.
+INSERT INTO tickwork_history ({history_columns})
+SELECT run.id, tenant, job, queue, priority, 'completed', due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, run.token, worker, limit_keys, schedule, nominal_at,
+       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       coalesce(step.started_at, run.started_at), step.ended_at, 'succeeded', step.result, ''
+FROM JSON_TABLE(:sorted_rows, '$[*]' COLUMNS (
+    id {an_id} PATH '$[0]', token INT PATH '$[1]', started_at BIGINT PATH '$[2]',
+    ended_at BIGINT PATH '$[3]', result LONGTEXT PATH '$[4]'
+)) AS step
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
+WHERE run.token = step.token AND run.status = 'running'
+FOR UPDATE;
+{delete_finished};
+
+-- name: free_keys
+-- Looked at first: a locking read of what is not there would, in a caller's transaction, keep
+-- everybody from adding it. Passing over keys that somebody is taking over at this moment: those
+-- are none of ours any more.
+SELECT `key` FROM tickwork_unique FORCE INDEX (run) WHERE run IN (:ids);
+DELETE held
+FROM (
+    SELECT `key` FROM tickwork_unique FORCE INDEX (PRIMARY)
+    WHERE `key` IN (:found) AND run IN (:ids) AND (until IS NULL OR until <= :now)
+    LIMIT 1000000
+    FOR UPDATE SKIP LOCKED
+) AS ours
+STRAIGHT_JOIN tickwork_unique AS held FORCE INDEX (PRIMARY) ON held.`key` = ours.`key`;
+
+-- name: find_finished
+-- It locks, as find_ids does.
+SELECT id, token FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN (:ids) LOCK IN SHARE MODE;
+
+-- name: return_runs
+-- The rows are locked already.
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    id {an_id} PATH '$[0]', token INT PATH '$[1]', status VARCHAR(16) PATH '$[2]',
+    phase VARCHAR(8) PATH '$[3]', due_at BIGINT PATH '$[4]', refund INT PATH '$[5]',
+    crash INT PATH '$[6]', put_off INT PATH '$[7]', attempts_max INT PATH '$[8]',
+    reason LONGTEXT PATH '$[9]'
+)) AS step
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
+SET run.status = step.status,
+    run.phase = step.phase,
+    run.due_at = step.due_at,
+    run.attempt = run.attempt - step.refund,
+    run.crashes = run.crashes + step.crash,
+    run.put_offs = run.put_offs + step.put_off,
+    run.attempts_max = coalesce(step.attempts_max, run.attempts_max),
+    run.reason = step.reason,
+    run.claim_tag = NULL,
+    run.lease_until = NULL,
+    run.worker = NULL,
+    run.started_at = NULL
+WHERE run.token = step.token AND run.status = 'running';
+
+-- name: insert_attempts
+INSERT INTO tickwork_attempt (
+    run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
+)
+SELECT run.id, run.token, made.attempt, made.outcome, coalesce(made.started_at, run.started_at),
+       made.ended_at, made.error, made.traceback, run.worker
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    id {an_id} PATH '$[0]', token INT PATH '$[1]', attempt INT PATH '$[2]',
+    outcome VARCHAR(32) PATH '$[3]', started_at BIGINT PATH '$[4]', ended_at BIGINT PATH '$[5]',
+    error LONGTEXT PATH '$[6]', traceback LONGTEXT PATH '$[7]'
+)) AS made
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY)
+    ON run.id = made.id AND run.token = made.token
+ON DUPLICATE KEY UPDATE tickwork_attempt.token = tickwork_attempt.token;
+
+-- name: touch_jobs
+-- In one order, and last in its transaction: everybody writes these rows.
+INSERT INTO tickwork_job (
+    tenant, name, last_run_at, last_success_at, last_error_at, last_error, failures
+)
+VALUES [[(?1, ?2, ?3, ?4, ?5, ?6, ?7)]]
+ON DUPLICATE KEY UPDATE
+    last_run_at = greatest(coalesce(last_run_at, 0), VALUES(last_run_at)),
+    last_success_at = coalesce(
+        greatest(last_success_at, VALUES(last_success_at)), VALUES(last_success_at), last_success_at
+    ),
+    last_error = CASE WHEN VALUES(last_error_at) IS NULL THEN last_error ELSE VALUES(last_error) END,
+    last_error_at = coalesce(
+        greatest(last_error_at, VALUES(last_error_at)), VALUES(last_error_at), last_error_at
+    ),
+    failures = CASE
+        WHEN VALUES(last_success_at) IS NULL THEN failures + VALUES(failures)
+        ELSE VALUES(failures)
+    END;
+
+-- name: expired_runs
+SELECT {claim_columns}, started_at, cancel_requested_at, worker
+FROM tickwork_run FORCE INDEX (lease)
+WHERE lease_until <= :now
+ORDER BY lease_until
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: release_worker
+SELECT id FROM tickwork_run FORCE INDEX (lease) WHERE lease_until > :now AND worker = :worker;
+UPDATE tickwork_run FORCE INDEX (PRIMARY)
+SET lease_until = :now
+WHERE id IN (:found) AND lease_until > :now AND worker = :worker;
+
+-- name: request_cancel
+UPDATE tickwork_run
+SET cancel_requested_at = coalesce(cancel_requested_at, :now)
+WHERE id = :id AND status = 'running';
+
+-- name: cancel_waiting
+-- The rows are locked already.
+INSERT INTO tickwork_history ({history_columns})
+SELECT id, tenant, job, queue, priority, 'canceled', due_at, expires_at, args, tags, attempt,
+       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
+       external_id, retry_of, trace, progress, checkpoint, coalesce(cancel_requested_at, :now),
+       created_at, started_at, :now, 'canceled', NULL, :reason
+FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id IN (:ids) AND status <> 'running'
+FOR UPDATE;
+DELETE run
+FROM {these_ids}
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = wanted.id
+WHERE run.status <> 'running';
+
+-- name: runs_of_schedule
+SELECT id FROM tickwork_run FORCE INDEX (schedule)
+WHERE schedule = :schedule AND tenant = :tenant
+LIMIT :limit;
+SELECT id, status, limit_keys FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id IN (:found)
+ORDER BY id
+FOR UPDATE;
+
+-- name: request_cancel_of_schedules
+SELECT run.id
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    schedule {a_name} PATH '$[1]', tenant {a_name} PATH '$[2]'
+)) AS said
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (schedule)
+    ON run.schedule = said.schedule AND run.tenant = said.tenant
+WHERE run.status = 'running';
+UPDATE tickwork_run FORCE INDEX (PRIMARY)
+SET cancel_requested_at = coalesce(cancel_requested_at, :v1)
+WHERE id IN (:found) AND status = 'running';
+
+-- name: save_progress
+-- The count of an UPDATE may leave out rows that were so before, as the connection has it.
+UPDATE tickwork_run
+SET progress = coalesce(:progress, progress), checkpoint = coalesce(:checkpoint, checkpoint)
+WHERE id = :id AND token = :token AND status = 'running';
+SELECT count(*) FROM tickwork_run WHERE id = :id AND token = :token AND status = 'running';
+
+-- name: count_logs
+-- Of those that are known: lines of a run that is gone would stay for good.
+SELECT id, (SELECT count(*) FROM tickwork_log WHERE tickwork_log.run = known.id)
+FROM (
+    SELECT id FROM tickwork_run FORCE INDEX (PRIMARY) WHERE id IN (:ids)
+    UNION ALL
+    SELECT id FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN (:ids)
+) AS known;
+
+-- name: insert_log
+INSERT INTO tickwork_log (run, line, at, level, logger, message)
+VALUES [[(?1, ?2, ?3, ?4, ?5, ?6)]];
+
+-- name: lock_marks
+-- In a statement of its own: what is read after it is as whoever held them before left it.
+SELECT id FROM tickwork_schedule FORCE INDEX (name)
+WHERE (tenant, name) IN (:names)
+ORDER BY tenant, name
+FOR UPDATE;
+
+-- name: skip_marks
+-- With the first unfinished firing after the newest row of skips, if there is one.
+SELECT tenant, name, skip_id, skip_reason, skip_last_at,
+       (SELECT min(run.nominal_at) FROM tickwork_run AS run FORCE INDEX (schedule)
+        WHERE run.schedule = tickwork_schedule.name
+          AND run.tenant = tickwork_schedule.tenant
+          AND run.nominal_at > tickwork_schedule.skip_last_at)
+FROM tickwork_schedule FORCE INDEX (name)
+WHERE (tenant, name) IN (:names) AND skip_id IS NOT NULL;
+
+-- name: set_skip_marks
+-- The rows are locked already.
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    skip_id {an_id} PATH '$[0]', reason LONGTEXT PATH '$[1]', last_at BIGINT PATH '$[2]',
+    tenant {a_name} PATH '$[3]', name {a_name} PATH '$[4]'
+)) AS mark
+STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (name)
+    ON schedule.tenant = mark.tenant AND schedule.name = mark.name
+SET schedule.skip_id = mark.skip_id,
+    schedule.skip_reason = mark.reason,
+    schedule.skip_last_at = mark.last_at;
+
+-- name: clear_skip_marks
+-- Looked at first: whoever fires a schedule holds its row, and most have no mark.
+SELECT schedule.id
+FROM {ended_firings}
+STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (name)
+    ON schedule.tenant = ended.tenant AND schedule.name = ended.name
+WHERE schedule.skip_last_at < ended.nominal_at;
+UPDATE {ended_firings}
+STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (name)
+    ON schedule.tenant = ended.tenant AND schedule.name = ended.name
+SET schedule.skip_id = NULL, schedule.skip_reason = NULL, schedule.skip_last_at = NULL
+WHERE schedule.id IN (:found) AND schedule.skip_last_at < ended.nominal_at;
+
+-- fragment: ended_firings
+JSON_TABLE(:rows, '$[*]' COLUMNS (
+    tenant {a_name} PATH '$[0]', name {a_name} PATH '$[1]', nominal_at BIGINT PATH '$[2]'
+)) AS ended
+
+-- name: fold_skips
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    instants INT PATH '$[0]', last_at BIGINT PATH '$[1]', ended_at BIGINT PATH '$[2]',
+    id {an_id} PATH '$[3]'
+)) AS folded
+STRAIGHT_JOIN tickwork_history AS history FORCE INDEX (PRIMARY) ON history.id = folded.id
+SET history.instants = history.instants + folded.instants,
+    history.last_nominal_at = folded.last_at,
+    history.ended_at = folded.ended_at;
+
+-- name: drop_history
+DELETE log
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (id {an_id} PATH '$[0]')) AS gone
+STRAIGHT_JOIN tickwork_log AS log FORCE INDEX (PRIMARY) ON log.run = gone.id;
+DELETE finished
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (id {an_id} PATH '$[0]')) AS gone
+STRAIGHT_JOIN tickwork_history AS finished FORCE INDEX (PRIMARY) ON finished.id = gone.id;
+
+-- name: insert_skips
+INSERT INTO tickwork_history (
+    id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, crashes,
+    put_offs, token, schedule, nominal_at, last_nominal_at, instants, created_at, ended_at, outcome,
+    reason
+)
+VALUES [[(?1, ?2, ?3, ?4, ?5, 'skipped', ?6, ?7, 0, 1, 0, 0, 0, ?8, ?9, ?10, ?11, ?12, ?13, 'skipped', ?14)]];

@@ -1,0 +1,341 @@
+-- Rows are found by what an index says, and locked by their id: statistics of a table that is empty
+-- at one moment and has a million rows at the next are always wrong, and a scan locks what belongs
+-- to others. So indexes are named; and rows that a list names are joined to it, in its order,
+-- since a DELETE takes no such hint.
+
+-- fragment: claim_columns
+id, job, tenant, queue, args, attempt, attempts_max, crashes, token, due_at, lease_until, put_offs,
+expires_at, schedule, nominal_at, limit_keys, target, trace, checkpoint
+
+-- fragment: an_id
+CHAR(36) CHARACTER SET ascii COLLATE ascii_bin
+
+-- fragment: a_name
+-- As the columns of names and keys compare.
+VARCHAR(512) CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */
+
+-- fragment: these_ids
+-- A list of ids as a table.
+JSON_TABLE(:json_ids, '$[*]' COLUMNS (id {an_id} PATH '$')) AS wanted
+
+-- name: find_ids
+-- Which of these are here, unfinished or finished: for a repeat after a lost answer. Only a look that
+-- locks sees what was committed after a caller's transaction had its first look.
+(SELECT id FROM tickwork_run FORCE INDEX (PRIMARY) WHERE id IN (:ids) LOCK IN SHARE MODE)
+UNION ALL
+(SELECT id FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN (:ids) LOCK IN SHARE MODE);
+
+-- name: insert_runs
+INSERT INTO tickwork_run (
+    id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempts_max,
+    overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
+)
+VALUES [[(?1, ?2, ?3, ?4, ?5, 'pending', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)]];
+
+-- name: protect_keys
+-- A key is taken over when its window has passed, or, without one, when its run is gone; and only
+-- from the very run that was seen to be gone. A key that holds is not even locked: whoever finishes
+-- its run must not wait for this transaction, which may be a caller's.
+SELECT held.`key`, held.run
+FROM {wanted_keys}
+STRAIGHT_JOIN tickwork_unique AS held FORCE INDEX (PRIMARY) ON held.`key` = wanted.`key`
+WHERE held.run <> wanted.run
+  AND CASE
+      WHEN held.until IS NULL
+      THEN NOT EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.id = held.run)
+      ELSE held.until <= wanted.now_at
+  END;
+UPDATE {wanted_keys}
+STRAIGHT_JOIN tickwork_unique AS held FORCE INDEX (PRIMARY) ON held.`key` = wanted.`key`
+SET held.run = wanted.run, held.until = wanted.until
+WHERE (held.`key`, held.run) IN (:found);
+INSERT INTO tickwork_unique (`key`, run, until) VALUES [[(?1, ?2, ?3)]]
+ON DUPLICATE KEY UPDATE `key` = VALUES(`key`);
+SELECT count(*)
+FROM {wanted_keys}
+STRAIGHT_JOIN tickwork_unique AS held FORCE INDEX (PRIMARY)
+    ON held.`key` = wanted.`key` AND held.run = wanted.run;
+
+-- fragment: wanted_keys
+JSON_TABLE(:rows, '$[*]' COLUMNS (
+    `key` {a_name} PATH '$[0]', run {an_id} PATH '$[1]', until BIGINT PATH '$[2]',
+    now_at BIGINT PATH '$[3]'
+)) AS wanted
+
+-- name: key_holders
+-- Read, not locked, before anybody inserts: that took deadlocks from 1,204 to 6.
+SELECT `key`, run FROM tickwork_unique FORCE INDEX (PRIMARY)
+WHERE `key` IN (:keys) AND {is_protected};
+
+-- fragment: is_protected
+CASE
+    WHEN until IS NULL
+    THEN EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.id = tickwork_unique.run)
+    ELSE until > :now
+END
+
+-- name: overlap_holders
+SELECT overlap_key, id FROM tickwork_run FORCE INDEX (overlap) WHERE overlap_key IN (:keys);
+
+-- name: taken_keys
+-- Overlap keys that unfinished runs hold, and unique keys that are protected.
+SELECT overlap_key FROM tickwork_run FORCE INDEX (overlap) WHERE overlap_key IN (:keys)
+UNION ALL
+SELECT `key` FROM tickwork_unique FORCE INDEX (PRIMARY) WHERE `key` IN (:keys) AND {is_protected};
+
+-- name: stage_runs
+UPDATE (
+    SELECT id FROM tickwork_run FORCE INDEX (waiting)
+    WHERE waiting_at <= :now
+    ORDER BY waiting_at, id
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS due
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = due.id
+SET run.phase = 'ready';
+
+-- name: next_waiting
+SELECT min(waiting_at) FROM tickwork_run;
+
+-- name: look_for_news
+-- The newest run, from the end of the index of all of them; and how often something was announced.
+SELECT (SELECT max(id) FROM tickwork_run), (SELECT changes FROM tickwork_news);
+
+-- name: announce
+-- Nobody waits to do so: whoever holds the row announces as well.
+UPDATE (SELECT only_one FROM tickwork_news LIMIT 1 FOR UPDATE SKIP LOCKED) AS free
+STRAIGHT_JOIN tickwork_news AS news FORCE INDEX (PRIMARY) ON news.only_one = free.only_one
+SET news.changes = news.changes + 1;
+
+-- name: look_ahead
+-- One row, each value from the end of an index: it costs the same with a million runs.
+SELECT
+    (SELECT min(waiting_at) FROM tickwork_run),
+    (SELECT min(lease_until) FROM tickwork_run),
+    (SELECT min(blocked_on) FROM tickwork_run),
+    (SELECT min(priority) FROM tickwork_run WHERE phase = 'ready'),
+    (SELECT min(turn_at) FROM tickwork_rate);
+
+-- name: pick_ready
+-- A look at the head of the index, bounded: a backlog that others must take costs no more. It locks
+-- nothing. Then those that are wanted are locked one by one, and those that others hold are passed
+-- over, so that each of two who look at the same head gets rows of its own: a locking read with
+-- these conditions, or in an order that it would have to sort, locks all that it looks at.
+SELECT {claim_columns}
+FROM (
+    SELECT id AS place
+    FROM (
+        SELECT id, queue, job, token, limit_keys IS NULL AS is_unlimited
+        FROM tickwork_run FORCE INDEX (ready)
+        WHERE phase = 'ready'
+        ORDER BY priority, due_at, id
+        LIMIT :look
+    ) AS head
+    WHERE {is_of_these_and_not_paused}
+      AND (:is_ahead = 0 OR (is_unlimited AND token = 0))
+    LIMIT :look
+) AS wanted
+STRAIGHT_JOIN tickwork_run FORCE INDEX (PRIMARY) ON id = place
+WHERE phase = 'ready'
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- fragment: is_wanted
+{is_of_these_and_not_paused}
+  AND (:is_ahead = 0 OR (limit_keys IS NULL AND token = 0))
+
+-- fragment: is_of_these_and_not_paused
+(:no_queues OR queue IN (:queues))
+  AND (:no_jobs OR job IN (:jobs))
+  AND queue NOT IN (
+      SELECT name FROM tickwork_pause WHERE kind = 'queue' AND coalesce(until > :now, 1)
+  )
+  AND job NOT IN (
+      SELECT name FROM tickwork_pause WHERE kind = 'job' AND coalesce(until > :now, 1)
+  )
+
+-- name: count_look
+SELECT count(*) FROM (
+    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'ready' LIMIT :look
+) AS head;
+
+-- name: pairs_ready
+-- The non-empty (queue, job) pairs. Grouped by the index from its first column on, the server skips
+-- from one to the next.
+SELECT queue, job FROM tickwork_run FORCE INDEX (pairs)
+WHERE phase = 'ready'
+GROUP BY phase, queue, job;
+
+-- name: pairs_parked
+SELECT queue, job FROM tickwork_run FORCE INDEX (pairs)
+WHERE phase = 'parked'
+GROUP BY phase, queue, job;
+
+-- name: pick_by_pairs
+-- The best of each pair, then the best of those, locked as in pick_ready. Each pair gives twice
+-- as many as are wanted: half of them may be in another's hands.
+SELECT {claim_columns}
+FROM (
+    SELECT id AS place
+    FROM (
+        [[pairs BY UNION ALL
+        (
+            SELECT id, queue, job, priority, due_at, token, limit_keys IS NULL AS is_unlimited
+            FROM tickwork_run FORCE INDEX (pairs)
+            WHERE phase = 'ready' AND queue = ?1 AND job = ?2
+            ORDER BY priority, due_at, id
+            LIMIT :limit*2
+        )]]
+    ) AS best
+    WHERE {is_of_these_and_not_paused}
+      AND (:is_ahead = 0 OR (is_unlimited AND token = 0))
+    ORDER BY priority, due_at, id
+    LIMIT :limit*4
+) AS wanted
+STRAIGHT_JOIN tickwork_run FORCE INDEX (PRIMARY) ON id = place
+WHERE phase = 'ready'
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: take_runs
+UPDATE tickwork_run FORCE INDEX (PRIMARY)
+SET status = 'running',
+    phase = 'running',
+    token = token + 1,
+    attempt = attempt + 1,
+    claim_tag = :tag,
+    lease_until = :lease_until,
+    worker = :worker,
+    started_at = :started_at,
+    -- A run that waits behind another of its schedule has its turn now.
+    overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
+WHERE id IN (:ids);
+
+-- name: set_aside
+-- A row that cannot be understood: out of the way of the others, with the reason on it.
+INSERT INTO tickwork_history ({history_columns})
+SELECT run.id, tenant, job, queue, priority, 'failed_permanent', due_at, expires_at, args, tags,
+       attempt, attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at,
+       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+       started_at, broken.ended_at, 'failed', NULL, broken.reason
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    id {an_id} PATH '$[0]', ended_at BIGINT PATH '$[1]', reason LONGTEXT PATH '$[2]'
+)) AS broken
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = broken.id;
+DELETE run
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (id {an_id} PATH '$[0]')) AS broken
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = broken.id;
+
+-- name: held_slots
+SELECT run, `key` FROM tickwork_slot FORCE INDEX (PRIMARY) WHERE run IN (:ids);
+
+-- name: lock_gates
+-- Ascending, by everybody, and waiting: nobody waits in a circle.
+SELECT gate FROM tickwork_gate FORCE INDEX (PRIMARY)
+WHERE gate IN (:gates)
+ORDER BY gate
+FOR UPDATE;
+
+-- name: try_gates
+SELECT gate FROM tickwork_gate FORCE INDEX (PRIMARY)
+WHERE gate IN (:gates)
+ORDER BY gate
+FOR UPDATE SKIP LOCKED;
+
+-- name: count_slots
+SELECT `key`, count(*) FROM tickwork_slot FORCE INDEX (taken) WHERE `key` IN (:keys) GROUP BY `key`;
+
+-- name: slots_and_limits
+-- Never in one statement with the lock: it would count what was there before the lock was had.
+SELECT 0, `key`, count(*) FROM tickwork_slot FORCE INDEX (taken)
+WHERE `key` IN (:keys)
+GROUP BY `key`
+UNION ALL
+SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
+
+-- name: insert_slots
+INSERT INTO tickwork_slot (run, `key`) VALUES [[(?1, ?2)]];
+
+-- name: delete_slots
+DELETE slot
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    run {an_id} PATH '$[0]', `key` {a_name} PATH '$[1]'
+)) AS freed
+STRAIGHT_JOIN tickwork_slot AS slot FORCE INDEX (PRIMARY)
+    ON slot.run = freed.run AND slot.`key` = freed.`key`;
+
+-- name: block_runs
+-- The rows are locked already.
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    `key` {a_name} PATH '$[0]', id {an_id} PATH '$[1]'
+)) AS blocked
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = blocked.id
+SET run.phase = 'blocked', run.blocked_on = blocked.`key`;
+
+-- name: let_out
+UPDATE (
+    [[rows BY UNION ALL
+    (
+        SELECT id FROM tickwork_run FORCE INDEX (blocked)
+        WHERE blocked_on = ?1
+        ORDER BY priority, due_at, id
+        LIMIT ?2
+        FOR UPDATE SKIP LOCKED
+    )]]
+) AS lucky
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = lucky.id
+SET run.phase = 'ready', run.blocked_on = NULL;
+
+-- name: keys_blocked
+-- By skipping from one key to the next: a hundred thousand may wait for the same.
+SELECT DISTINCT blocked_on FROM tickwork_run FORCE INDEX (blocked)
+WHERE blocked_on > :after
+ORDER BY blocked_on
+LIMIT :limit;
+
+-- name: keys_blocked_by
+SELECT DISTINCT blocked_on FROM tickwork_run FORCE INDEX (blocked)
+WHERE blocked_on = :name
+   OR (blocked_on >= concat(:name, '=') AND blocked_on < concat(:name, '>'));
+
+-- name: park_runs
+UPDATE (
+    [[rows BY UNION ALL
+    (
+        SELECT id FROM tickwork_run FORCE INDEX (pairs)
+        WHERE phase = 'ready' AND queue = ?1 AND job = ?2
+        ORDER BY priority, due_at, id
+        LIMIT ?3
+        FOR UPDATE SKIP LOCKED
+    )]]
+) AS chosen
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = chosen.id
+SET run.phase = 'parked';
+
+-- name: unpark_runs
+UPDATE (
+    [[rows BY UNION ALL
+    (
+        SELECT id FROM tickwork_run FORCE INDEX (pairs)
+        WHERE phase = 'parked' AND queue = ?1 AND job = ?2
+        ORDER BY priority, due_at, id
+        LIMIT ?3
+        FOR UPDATE SKIP LOCKED
+    )]]
+) AS chosen
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = chosen.id
+SET run.phase = 'ready';
+
+-- name: lock_run
+SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id FOR UPDATE;
+
+-- name: is_finished
+SELECT count(*) FROM tickwork_history WHERE id = :id;
+
+-- name: move_run
+UPDATE tickwork_run
+SET due_at = :due_at,
+    phase = CASE WHEN :due_at > :now THEN 'waiting' WHEN phase = 'waiting' THEN 'ready' ELSE phase END,
+    blocked_on = CASE WHEN :due_at > :now THEN NULL ELSE blocked_on END
+WHERE id = :id;

@@ -1,0 +1,168 @@
+-- fragment: schedule_columns
+id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace, jitter,
+until, target, tags, origin, created_at, next_due_at, last_fired_at, revision, paused_at,
+paused_until, pause_note, seen_at
+
+-- name: insert_schedules
+-- One that is there already is locked, not changed: it must not vanish before it is read.
+INSERT INTO tickwork_schedule (
+    id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
+    jitter, until, target, tags, origin, created_at, next_due_at, seen_at
+)
+VALUES [[(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?19)]]
+ON DUPLICATE KEY UPDATE name = VALUES(name);
+
+-- name: update_schedule
+UPDATE tickwork_schedule
+SET job = :job, rule = :rule, zone = :zone, args = :args, queue = :queue, priority = :priority,
+    expires = :expires, overlap = :overlap, misfire = :misfire, grace = :grace, jitter = :jitter,
+    until = :until, target = :target, tags = :tags, origin = :origin, next_due_at = :next_due_at,
+    seen_at = :now, revision = revision + 1
+WHERE id = :id AND revision = :revision;
+
+-- name: get_schedules
+SELECT {schedule_columns} FROM tickwork_schedule FORCE INDEX (name)
+WHERE (tenant, name) IN (:names);
+
+-- name: scheduled_jobs
+-- By skipping from one job to the next: a million schedules may be of the same.
+SELECT DISTINCT job FROM tickwork_schedule FORCE INDEX (job_due) WHERE job <> '';
+
+-- name: get_schedule_by_id
+SELECT {schedule_columns} FROM tickwork_schedule WHERE id = :id;
+
+-- name: list_schedules
+SELECT {schedule_columns} FROM tickwork_schedule FORCE INDEX (name)
+WHERE (:tenant IS NULL OR tenant = :tenant)
+  AND (
+      :after_tenant IS NULL
+      OR tenant > :after_tenant
+      OR (tenant = :after_tenant AND name > :after_name)
+  )
+ORDER BY tenant, name
+LIMIT :limit;
+
+-- name: delete_schedule
+DELETE FROM tickwork_schedule WHERE id = :id;
+
+-- name: stamp_schedules
+-- A schedule that is being fired was seen by somebody; it is stamped the next time.
+UPDATE (
+    SELECT id FROM tickwork_schedule FORCE INDEX (PRIMARY)
+    WHERE id IN (:ids)
+    ORDER BY id
+    LIMIT 1000000
+    FOR UPDATE SKIP LOCKED
+) AS seen
+STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (PRIMARY) ON schedule.id = seen.id
+SET schedule.seen_at = :now;
+
+-- name: stamp_jobs
+INSERT INTO tickwork_job (tenant, name, seen_at) VALUES [[('', ?1, ?2)]]
+ON DUPLICATE KEY UPDATE seen_at = VALUES(seen_at);
+
+-- name: pause_schedule
+-- The count of an UPDATE may leave out rows that were so before, as the connection has it.
+UPDATE tickwork_schedule
+SET paused_at = :now,
+    pause_note = :note,
+    paused_until = :until,
+    next_due_at = CASE WHEN :until IS NULL THEN next_due_at ELSE :next_due_at END
+WHERE id = :id;
+SELECT count(*) FROM tickwork_schedule WHERE id = :id;
+
+-- name: resume_schedule
+UPDATE tickwork_schedule
+SET paused_at = NULL, pause_note = '', paused_until = NULL, next_due_at = :next_due_at
+WHERE id = :id;
+SELECT count(*) FROM tickwork_schedule WHERE id = :id;
+
+-- name: due_schedules
+-- A look at the first of those that are due, bounded: a backlog that others must fire costs no more.
+-- It locks nothing. A schedule that another ticker holds is left to it.
+SELECT {schedule_columns}
+FROM (
+    SELECT id AS place
+    FROM (
+        SELECT id, job, origin, seen_at, paused_at, paused_until
+        FROM tickwork_schedule FORCE INDEX (due)
+        WHERE fires_at <= :now
+        ORDER BY fires_at, id
+        LIMIT :look
+    ) AS head
+    WHERE {is_not_paused} AND (:no_jobs OR job IN (:jobs)) AND {is_not_retired}
+    LIMIT :look
+) AS wanted
+STRAIGHT_JOIN tickwork_schedule FORCE INDEX (PRIMARY) ON id = place
+WHERE fires_at <= :now AND {is_not_paused}
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- fragment: is_not_paused
+(paused_at IS NULL OR paused_until <= :now)
+
+-- name: count_due
+SELECT count(*) FROM (
+    SELECT 1 FROM tickwork_schedule FORCE INDEX (due) WHERE fires_at <= :now LIMIT :look
+) AS due;
+
+-- name: due_by_job
+-- The first of each job, then the first of those, locked as in due_schedules. Each job gives twice
+-- as many as are wanted: half of them may be in another's hands.
+SELECT {schedule_columns}
+FROM (
+    SELECT place
+    FROM (
+        [[jobs BY UNION ALL
+        (
+            SELECT id AS place, fires_at FROM tickwork_schedule FORCE INDEX (job_due)
+            WHERE job = ?1 AND fires_at <= :now AND {is_not_paused} AND {is_not_retired}
+            ORDER BY fires_at, id
+            LIMIT :limit*2
+        )]]
+    ) AS first
+    ORDER BY fires_at, place
+    LIMIT :limit*4
+) AS wanted
+STRAIGHT_JOIN tickwork_schedule FORCE INDEX (PRIMARY) ON id = place
+WHERE fires_at <= :now AND {is_not_paused}
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: move_schedules
+-- Compare and set: whoever moved it first has fired it. The rows are locked already.
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    id {an_id} PATH '$[0]', due_at BIGINT PATH '$[1]', next_due_at BIGINT PATH '$[2]',
+    last_fired_at BIGINT PATH '$[3]'
+)) AS move
+STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (PRIMARY) ON schedule.id = move.id
+SET schedule.next_due_at = move.next_due_at,
+    schedule.last_fired_at = coalesce(
+        greatest(schedule.last_fired_at, move.last_fired_at), move.last_fired_at,
+        schedule.last_fired_at
+    ),
+    schedule.paused_at = NULL,
+    schedule.pause_note = '',
+    schedule.paused_until = NULL
+WHERE schedule.next_due_at = move.due_at;
+
+-- name: next_firing
+SELECT (
+    SELECT fires_at FROM tickwork_schedule FORCE INDEX (due)
+    WHERE fires_at IS NOT NULL AND {is_not_retired}
+    ORDER BY fires_at, id
+    LIMIT 1
+);
+
+-- name: next_firing_of
+-- The first of each job: those of jobs that nobody here knows may have been due for a year.
+SELECT min((
+    SELECT fires_at FROM tickwork_schedule FORCE INDEX (job_due)
+    WHERE job = wanted.job AND fires_at IS NOT NULL AND {is_not_retired}
+    ORDER BY fires_at
+    LIMIT 1
+))
+FROM JSON_TABLE(:json_jobs, '$[*]' COLUMNS (job {a_name} PATH '$')) AS wanted;
+
+-- fragment: is_not_retired
+(:seen_after IS NULL OR origin <> 'code' OR seen_at >= :seen_after)

@@ -1,0 +1,34 @@
+-- name: create_meta
+-- One row, which whoever installs locks.
+CREATE TABLE IF NOT EXISTS tickwork_meta (
+    only_one        TINYINT NOT NULL,
+    version         INT     NOT NULL,
+    compatible_from INT     NOT NULL,
+    PRIMARY KEY (only_one)
+) ENGINE = InnoDB;
+
+-- name: lock_meta
+-- Installers go one after the other; whoever only reads the version does not wait.
+INSERT INTO tickwork_meta (only_one, version, compatible_from) VALUES (1, 0, 0)
+ON DUPLICATE KEY UPDATE only_one = VALUES(only_one);
+SELECT only_one FROM tickwork_meta FOR UPDATE;
+
+-- name: has_meta
+SELECT count(*) FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_name = 'tickwork_meta';
+
+-- name: get_version
+SELECT version, compatible_from FROM tickwork_meta;
+
+-- name: set_version
+UPDATE tickwork_meta SET version = :version, compatible_from = :compatible;
+
+-- name: server_time
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+
+-- name: oldest_transaction
+-- Of anybody on this server: nothing that was deleted since can be cleaned up.
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+       - TIMESTAMPDIFF(MICROSECOND, min(trx_started), NOW(6))
+FROM information_schema.innodb_trx
+WHERE trx_mysql_thread_id <> CONNECTION_ID();

@@ -1,0 +1,33 @@
+-- name: due_runs
+{live_as_run} FORCE INDEX (ready)
+WHERE phase = 'ready'
+  AND {is_wanted}
+  AND coalesce(expires_at >= :now, 1)
+ORDER BY priority, due_at, id
+LIMIT :limit;
+
+-- name: lock_claimable
+-- Due or not, and whatever it waits for: what is in its way is looked at next. Whoever holds the
+-- row is waited for: it is asked for by name.
+SELECT {claim_columns} FROM tickwork_run
+WHERE id = :id AND status <> 'running' AND {is_wanted}
+FOR UPDATE;
+
+-- name: take_run
+-- As take_runs, for one that may have been blocked.
+UPDATE tickwork_run
+SET status = 'running',
+    phase = 'running',
+    blocked_on = NULL,
+    token = token + 1,
+    attempt = attempt + 1,
+    claim_tag = :tag,
+    lease_until = :lease_until,
+    worker = :worker,
+    started_at = :started_at,
+    overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
+WHERE id = :id;
+
+-- name: completed_runs
+SELECT id, token, ended_at FROM tickwork_history FORCE INDEX (PRIMARY)
+WHERE id IN (:ids) AND status = 'completed';

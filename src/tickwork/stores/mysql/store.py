@@ -1,0 +1,229 @@
+"""MariaDB and MySQL: many machines, every promise."""
+
+import re
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+from tickwork._domain.identity import RunId
+from tickwork.errors import (
+    DriverMissing,
+    InvalidStoreUrl,
+    SchemaMissing,
+    ServerTooOld,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+    WrongConnection,
+)
+from tickwork.stores._sql.borrowed import kind_of
+from tickwork.stores._sql.migrate import check_version
+from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
+from tickwork.stores._sql.serving import (
+    INSTALL_TIMEOUT,
+    LOCK_TIMEOUT,
+    POOL_MAX,
+    STATEMENT_TIMEOUT,
+    Refused,
+    ServerStore,
+)
+from tickwork.stores._sql.statement import Operation
+from tickwork.stores.contract import Health, Listener
+from tickwork.stores.mysql import schema
+
+if TYPE_CHECKING:
+    from tickwork.stores.mysql.borrowed import BorrowedConnection
+    from tickwork.stores.mysql.connection import MysqlConnection
+
+T = TypeVar("T")
+
+_MARIADB_MIN: Final = (10, 6)
+_MYSQL_MIN: Final = (8, 0, 17)
+
+NO_TABLE: Final = "1146"
+LOCK_TIMED_OUT: Final = "1205"
+_STATEMENT_TIMED_OUT: Final = frozenset({"1969", "3024"})  # MariaDB's, MySQL's
+_READ_ONLY: Final = frozenset({"1290", "1836"})
+CONFLICTS: Final = frozenset(
+    {
+        "1213",  # deadlock
+        LOCK_TIMED_OUT,
+        "1020",  # a row was changed since it was read
+        # A key that was taken while we did not see it yet: we will, the next time. One that is
+        # taken for good is so at the last try, too.
+        "1062",
+    }
+)
+"""What may be over when it is tried again."""
+
+
+class MysqlStore(ServerStore["MysqlConnection"]):
+    """A store in a MariaDB or MySQL database. Any number of threads may use it, and forks too.
+
+    Raises:
+        DriverMissing: PyMySQL is not installed.
+        InvalidStoreUrl: The URL cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = TABLE_PREFIX,
+        pool_max: int = POOL_MAX,
+        statement_timeout: timedelta = STATEMENT_TIMEOUT,
+        lock_timeout: timedelta = LOCK_TIMEOUT,
+    ) -> None:
+        try:
+            # Whoever never opens such a store needs no driver.
+            from tickwork.stores.mysql import connection  # noqa: PLC0415
+        except ImportError as error:
+            raise DriverMissing("PyMySQL", extra="mysql") from error
+        super().__init__(
+            url,
+            pool_max=pool_max,
+            statement_timeout=statement_timeout,
+            lock_timeout=lock_timeout,
+        )
+        self.query = Queries(schema.PACKAGE, prefix=prefix)
+        self._prefix = prefix
+        try:
+            self._settings = connection.settings_of(url)
+        except ValueError as error:
+            raise InvalidStoreUrl(url, str(error)) from None
+        self._driver = connection
+
+    def _connect(self) -> "MysqlConnection":
+        return self._connected(self._statement_timeout)
+
+    def _connected(self, statement_timeout: timedelta) -> "MysqlConnection":
+        connection = self._driver.MysqlConnection(
+            self._settings, statement_timeout=statement_timeout, lock_timeout=self._lock_timeout
+        )
+        try:
+            _refuse_old(connection.version)
+        except ServerTooOld:
+            connection.close()
+            raise
+        return connection
+
+    # ------------------------------------------------------------ a caller's connection
+
+    def using(self, connection: object) -> "MysqlStore":
+        """The same store, every verb of which happens in the transaction of this connection."""
+        from tickwork.stores.mysql.borrowed import BorrowedConnection  # noqa: PLC0415
+
+        return _LentStore(self, BorrowedConnection(connection, url=self.url))
+
+    def using_async(self, connection: object) -> NoReturn:
+        """Refuse: PyMySQL has no async connections."""
+        from tickwork.stores.mysql.borrowed import TAKES  # noqa: PLC0415
+
+        reason = f"It is a {kind_of(connection)}, and PyMySQL has no async ones."
+        raise WrongConnection(self.url, reason, takes=TAKES)
+
+    # ------------------------------------------------------------ refusals
+
+    def _may_repeat(self, error: Refused) -> bool:
+        return error.state in CONFLICTS
+
+    def _said(self, error: Refused) -> StoreError:
+        if error.state == NO_TABLE:
+            return SchemaMissing(self.url)
+        if error.state == LOCK_TIMED_OUT:
+            return StoreBusy(self.url, waited=self._lock_timeout)
+        if error.state in _STATEMENT_TIMED_OUT:
+            return StoreBusy(self.url, waited=self._statement_timeout)
+        if error.state in _READ_ONLY:
+            # A replica. The next connection may find the primary.
+            self._pool.clear()
+            return StoreUnavailable(self.url, error.message)
+        return StoreError(f"The server refused a statement ({error.state}).", why=error.message)
+
+    # ------------------------------------------------------------ ids that people type
+
+    def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
+        """Ids that begin like this; compared as what they are, which is ASCII."""
+        return super().find_run_ids(prefix, limit=limit) if prefix.isascii() else []
+
+    # ------------------------------------------------------------ schema
+
+    def install(self) -> int:
+        """Create or upgrade the tables; return the version. Safe to run many at once."""
+        found = self.schema_version()
+        if schema.is_current(found):
+            return found
+        return self._patiently(self._install, is_installing=True)
+
+    def _install(self) -> int:
+        with (
+            closing(self._connected(INSTALL_TIMEOUT)) as keeper,
+            closing(self._connected(INSTALL_TIMEOUT)) as maker,
+        ):
+            return schema.install(self.query, prefix=self._prefix, keeper=keeper, maker=maker)
+
+    def schema_version(self) -> int:
+        """The version that is installed; 0 when there is none."""
+        return self._versions()[0]
+
+    def check_schema(self) -> None:
+        """Raise when the installed schema and this code do not fit."""
+        installed, compatible_from = self._versions()
+        check_version(self.url, installed=installed, compatible_from=compatible_from)
+
+    def _versions(self) -> tuple[int, int]:
+        return self._read(lambda: schema.versions(self.query))
+
+    def database_time(self) -> datetime:
+        """What time it is for the server."""
+        return self._read(lambda: schema.server_time(self.query))
+
+    def health(self) -> Health:
+        """How large the tables are; and the oldest transaction, to those who may see others'."""
+        found = super().health()
+        try:
+            oldest = self._read(lambda: schema.oldest_transaction(self.query))
+        except StoreError:  # whoever may not is told so
+            return found
+        return replace(found, oldest_transaction_at=oldest)
+
+    def listen(self) -> Listener | None:
+        """Looks whether there are new runs: nothing can be heard here."""
+        from tickwork.stores.mysql.wakeup import MysqlListener  # noqa: PLC0415  # for workers
+
+        return MysqlListener(self._connect, self.query)
+
+
+class _LentStore(MysqlStore):
+    """The same store on a caller's connection: see :meth:`MysqlStore.using`."""
+
+    def __init__(self, store: MysqlStore, connection: "BorrowedConnection") -> None:
+        # All the rest is the store's own.
+        vars(self).update(vars(store))
+        self._lender = store
+        self._connection = connection
+
+    def _write(self, begin: Callable[[], Operation[T]]) -> T:
+        return self._connection.run(begin)
+
+    def _read(self, begin: Callable[[], Operation[T]]) -> T:
+        return self._connection.run(begin)
+
+    def install(self) -> int:
+        """Create or upgrade the tables, on connections of our own: DDL would commit."""
+        return self._lender.install()
+
+    def close(self) -> None:
+        """Leave it as it is: the connection is the caller's."""
+
+
+def _refuse_old(version: str) -> None:
+    name = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+    needed = _MARIADB_MIN if name == "MariaDB" else _MYSQL_MIN
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if numbers < needed:
+        raise ServerTooOld(
+            name, found=".".join(map(str, numbers)), needed=".".join(map(str, needed))
+        )

@@ -1,0 +1,201 @@
+r"""Statements as the server reads them: PyMySQL sends text, and this is where it is written.
+
+``:name`` is a value; a list is its elements, for ``IN (:ids)``, and a list of lists is rows of
+them. ``:limit*2`` is twice as many. ``:no_jobs`` says whether there is no list of that name, and
+``:json_ids`` is the list as one JSON text. What the part before has found is ``:found``, and
+``:found_1`` the first column of its first row.
+
+In a batch, ``:rows`` is all of its rows as one JSON text, ``:sorted_rows`` the same by their
+first column, and ``:v1`` the first column of the first row. ``[[(?1, ?2)]]`` is written for each
+row, with commas in between; ``[[pairs BY UNION ALL (…)]]`` for each row of a value, with that. A
+part with ``?1`` elsewhere is a text of its own for each row.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tickwork.stores._sql.statement import Row, Rows, Statement
+
+_TOKEN: Final = re.compile(
+    r"\[\[(?:(?P<of>[a-z_]+) BY (?P<joint>UNION ALL)\s)?(?P<body>.*?)\]\]"
+    r"|(?<![:\w]):(?P<name>[a-z][a-z_0-9]*)(?:\*(?P<times>\d+))?",
+    re.DOTALL,
+)
+_COLUMN: Final = re.compile(r"\?(\d+)")
+_OF_ROWS: Final = frozenset({"rows", "sorted_rows"})
+
+Escape: TypeAlias = Callable[[str], str]
+
+
+class _Place(NamedTuple):
+    """Where a value goes."""
+
+    name: str
+    times: int
+
+
+class _Each(NamedTuple):
+    """What is written once for each row."""
+
+    of: str
+    joint: str
+    body: "tuple[str | _Place, ...]"
+
+
+Piece: TypeAlias = "str | _Place | _Each"
+
+
+class Template(NamedTuple):
+    """One part of a query, taken apart."""
+
+    pieces: tuple[Piece, ...]
+    needs_found: bool
+    is_for_each: bool
+
+    def texts(self, statement: Statement, found: Rows = ()) -> list[str]:
+        """The text with its values; or one for each row of a batch."""
+        text = self.filled(statement, found)
+        if not self.is_for_each:
+            return [text]
+        return [
+            _COLUMN.sub(lambda place, row=row: literal(row[int(place[1]) - 1]), text)  # type: ignore[misc]
+            for row in statement.many or ()
+        ]
+
+    def filled(self, statement: Statement, found: Rows = ()) -> str:
+        """The text with its values, but for those of each row."""
+        values = _Values(statement, found)
+        return "".join(
+            [
+                piece
+                if isinstance(piece, str)
+                else values.at(piece)
+                if isinstance(piece, _Place)
+                else values.each(piece)
+                for piece in self.pieces
+            ]
+        )
+
+
+@lru_cache(maxsize=512)
+def template(part: str) -> Template:
+    """A part of a query, taken apart once."""
+    pieces = _pieces(part)
+    return Template(
+        pieces,
+        any(isinstance(piece, _Place) and piece.name.startswith("found") for piece in pieces),
+        any(isinstance(piece, str) and _COLUMN.search(piece) for piece in pieces),
+    )
+
+
+def _pieces(text: str) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    end = 0
+    for token in _TOKEN.finditer(text):
+        pieces.append(text[end : token.start()])
+        end = token.end()
+        if token["name"]:
+            pieces.append(_Place(token["name"], int(token["times"] or 1)))
+        else:
+            body = tuple(piece for piece in _pieces(token["body"]) if not isinstance(piece, _Each))
+            pieces.append(_Each(token["of"] or "rows", token["joint"] or ",", body))
+    pieces.append(text[end:])
+    return tuple(pieces)
+
+
+class _Values:
+    """The values of one statement, each written once."""
+
+    def __init__(self, statement: Statement, found: Rows) -> None:
+        self._statement = statement
+        self._found = found
+
+    def at(self, place: _Place) -> str:
+        name, times = place
+        _, _, params, many, _ = self._statement
+        if name == "found":
+            return listed([row[0] if len(row) == 1 else row for row in self._found])
+        if name.startswith("found_"):
+            return literal(self._found[0][int(name[6:]) - 1])
+        if many is not None:
+            if name in _OF_ROWS:
+                rows = sorted(many, key=itemgetter(0)) if name == "sorted_rows" else many
+                return literal(as_json(rows))
+            return literal(many[0][int(name[1:]) - 1])
+        if name in params:
+            value = params[name]
+            if times > 1:
+                value *= times
+            return listed(value) if isinstance(value, list) else literal(value)
+        if name.startswith("no_"):
+            return str(int(params[name[3:]] is None))
+        assert name.startswith("json_"), name
+        return literal(as_json(params[name[5:]]))
+
+    def each(self, each: _Each) -> str:
+        rows = self._statement.many if each.of == "rows" else self._statement.params[each.of]
+        assert rows, self._statement
+        if isinstance(rows[0], str):
+            rows = [(value,) for value in rows]
+        body = "".join(
+            piece.replace("%", "%%") if isinstance(piece, str) else self.at(piece)
+            for piece in each.body
+        )
+        columns = [int(number) - 1 for number in _COLUMN.findall(body)]
+        text = _COLUMN.sub("%s", body)
+        joint = each.joint if each.joint == "," else f" {each.joint} "
+        if columns == list(range(len(rows[0]))):
+            return joint.join([text % tuple(map(literal, row)) for row in rows])
+        return joint.join(
+            [text % tuple(literal(row[column]) for column in columns) for row in rows]
+        )
+
+
+def literal(value: Any) -> str:
+    r"""One value.
+
+    >>> literal("it's"), literal(None), literal(3)
+    ("'it''s'", 'NULL', '3')
+    >>> print(literal("a\\b"))
+    'a\\b'
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        if "\\" in value:
+            value = value.replace("\\", "\\\\")
+        if "'" in value:
+            value = value.replace("'", "''")
+        return f"'{value}'"
+    assert type(value) is int, value
+    return str(value)
+
+
+def listed(values: Sequence[Any]) -> str:
+    """Values with commas between them; of none, what nothing is equal to.
+
+    >>> listed(["a", "b"]), listed([["a", 1], ["b", 2]]), listed([])
+    ("'a','b'", "('a',1),('b',2)", 'NULL')
+    """
+    if not values:
+        return "NULL"
+    if isinstance(values[0], str | int):
+        return ",".join(map(literal, values))
+    return ",".join([f"({','.join(map(literal, row))})" for row in values])
+
+
+def as_json(rows: Sequence[Row] | Sequence[str]) -> str:
+    """Rows as the text of which the server makes a table."""
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+
+
+def encoded(text: str) -> bytes:
+    """Text as it can be sent: half of a surrogate pair is replaced."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")

@@ -1,0 +1,124 @@
+-- name: read_rates
+-- Each key with the starts that leave its window next: as many as were asked for, and one for each
+-- that was let out and may start first. Never in one statement with the lock of the gate.
+SELECT rate.key, rate.number, rate.idle_at, rate.turn_at, rate.opened, start.number, start.at
+FROM jsonb_array_elements(:wanted::jsonb) AS wanted
+CROSS JOIN LATERAL (
+    SELECT * FROM tickwork_rate WHERE key = wanted ->> 0 OFFSET 0
+) AS rate
+LEFT JOIN LATERAL (
+    SELECT number, at FROM tickwork_start
+    WHERE key = rate.key
+      AND number > rate.number - (wanted ->> 1)::bigint
+      AND number <= rate.number - (wanted ->> 1)::bigint + rate.opened + (wanted ->> 2)::bigint
+    OFFSET 0
+) AS start ON true;
+
+-- name: save_rates
+INSERT INTO tickwork_rate (key, number, idle_at, turn_at, opened)
+SELECT key, number, idle_at, turn_at, opened
+FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[], :c4::bigint[], :c5::integer[])
+    AS rate (key, number, idle_at, turn_at, opened)
+ON CONFLICT (key) DO UPDATE
+SET number = excluded.number,
+    idle_at = excluded.idle_at,
+    turn_at = excluded.turn_at,
+    opened = excluded.opened;
+
+-- name: insert_starts
+INSERT INTO tickwork_start (key, number, at)
+SELECT key, number, at
+FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[]) AS start (key, number, at);
+
+-- name: forget_starts
+-- Nobody else touches the starts of a key whose gate we hold: their place on the page is safe.
+DELETE FROM tickwork_start
+WHERE ctid = ANY (ARRAY(
+    SELECT start.place
+    FROM unnest(:c1::text[], :c2::bigint[]) AS old (key, number)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM tickwork_start
+        WHERE tickwork_start.key = old.key AND tickwork_start.number <= old.number
+        OFFSET 0
+    ) AS start
+));
+
+-- name: due_turns
+SELECT key FROM tickwork_rate
+WHERE turn_at <= :now::bigint
+ORDER BY turn_at
+LIMIT :limit::bigint;
+
+-- name: keys_waiting
+SELECT wanted.key
+FROM unnest(:keys::text[]) AS wanted (key)
+CROSS JOIN LATERAL (
+    SELECT FROM tickwork_run WHERE blocked_on = wanted.key LIMIT 1
+) AS run;
+
+-- name: let_out_expired
+WITH expired AS MATERIALIZED (
+    SELECT run.id
+    FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[]) AS past (key, now, most)
+    CROSS JOIN LATERAL (
+        SELECT id FROM tickwork_run
+        WHERE blocked_on = past.key AND expires_at < past.now
+        ORDER BY expires_at
+        LIMIT past.most
+        FOR UPDATE SKIP LOCKED
+    ) AS run
+)
+UPDATE tickwork_run
+SET phase = 'ready', blocked_on = NULL
+WHERE id = ANY (ARRAY(SELECT id FROM expired));
+
+-- name: hurry_rates
+-- Their next turn comes at once, and finds out what it is worth now.
+UPDATE tickwork_rate
+SET turn_at = 0
+WHERE turn_at IS NOT NULL
+  AND (
+      key = :name::text
+      OR (key >= :name::text || '=' AND key < :name::text || '>')
+  );
+
+-- name: keys_without_turn
+SELECT key FROM unnest(:keys::text[]) AS wanted (key)
+WHERE NOT EXISTS (
+    SELECT FROM tickwork_rate
+    WHERE tickwork_rate.key = wanted.key AND tickwork_rate.turn_at IS NOT NULL
+);
+
+-- name: set_turns
+INSERT INTO tickwork_rate (key, number, turn_at, opened)
+SELECT key, 0, 0, 0 FROM unnest(:c1::text[]) AS stuck (key)
+ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
+
+-- name: place_of
+-- Where a blocked run stands among those who wait for the same, counted up to a cap.
+SELECT count(*) FROM (
+    SELECT FROM tickwork_run AS run
+    CROSS JOIN LATERAL (
+        SELECT FROM tickwork_run AS other
+        WHERE other.blocked_on = run.blocked_on
+          AND (other.priority, other.due_at, other.id) <= (run.priority, run.due_at, run.id)
+        LIMIT :cap::bigint
+    ) AS better
+    WHERE run.id = :id::uuid
+) AS place;
+
+-- name: idle_rates
+SELECT key FROM tickwork_rate
+WHERE turn_at IS NULL AND idle_at < :before::bigint
+ORDER BY idle_at
+LIMIT :limit::bigint;
+
+-- name: delete_rates
+-- Under the gates of these keys: nobody makes a start there meanwhile.
+DELETE FROM tickwork_start
+WHERE key = ANY (ARRAY(
+    SELECT key FROM tickwork_rate
+    WHERE key = ANY (:keys::text[]) AND turn_at IS NULL AND idle_at < :before::bigint
+));
+DELETE FROM tickwork_rate
+WHERE key = ANY (:keys::text[]) AND turn_at IS NULL AND idle_at < :before::bigint;

@@ -1,0 +1,83 @@
+-- name: read_rates
+-- Each key with the starts that leave its window next: as many as were asked for, and one for each
+-- that was let out and may start first.
+SELECT rate.key, rate.number, rate.idle_at, rate.turn_at, rate.opened, start.number, start.at
+FROM json_each(:wanted) AS wanted
+CROSS JOIN tickwork_rate AS rate ON rate.key = wanted.value ->> 0
+LEFT JOIN tickwork_start AS start
+    ON start.key = rate.key
+    AND start.number > rate.number - (wanted.value ->> 1)
+    AND start.number <= rate.number - (wanted.value ->> 1) + rate.opened + (wanted.value ->> 2);
+
+-- name: save_rates
+INSERT INTO tickwork_rate (key, number, idle_at, turn_at, opened)
+VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE
+SET number = excluded.number,
+    idle_at = excluded.idle_at,
+    turn_at = excluded.turn_at,
+    opened = excluded.opened;
+
+-- name: insert_starts
+INSERT INTO tickwork_start (key, number, at) VALUES (?, ?, ?);
+
+-- name: forget_starts
+DELETE FROM tickwork_start WHERE key = ? AND number <= ?;
+
+-- name: due_turns
+SELECT key FROM tickwork_rate WHERE turn_at <= :now ORDER BY turn_at LIMIT :limit;
+
+-- name: keys_waiting
+SELECT value FROM json_each(:keys)
+WHERE EXISTS (SELECT 1 FROM tickwork_run WHERE blocked_on = value);
+
+-- name: let_out_expired
+UPDATE tickwork_run
+SET phase = 'ready', blocked_on = NULL
+WHERE id IN (
+    SELECT id FROM tickwork_run
+    WHERE blocked_on = ? AND expires_at < ?
+    ORDER BY expires_at
+    LIMIT ?
+);
+
+-- name: hurry_rates
+-- Their next turn comes at once, and finds out what it is worth now.
+UPDATE tickwork_rate
+SET turn_at = 0
+WHERE turn_at IS NOT NULL AND (key = :name OR (key >= :name || '=' AND key < :name || '>'));
+
+-- name: keys_without_turn
+SELECT value FROM json_each(:keys)
+WHERE NOT EXISTS (SELECT 1 FROM tickwork_rate WHERE key = value AND turn_at IS NOT NULL);
+
+-- name: set_turns
+INSERT INTO tickwork_rate (key, number, turn_at, opened)
+VALUES (?, 0, 0, 0)
+ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
+
+-- name: place_of
+-- Where a blocked run stands among those who wait for the same, counted up to a cap.
+SELECT count(*) FROM (
+    SELECT 1 FROM tickwork_run AS run
+    JOIN tickwork_run AS other
+        ON other.blocked_on = run.blocked_on
+        AND (other.priority, other.due_at, other.id) <= (run.priority, run.due_at, run.id)
+    WHERE run.id = :id
+    LIMIT :cap
+);
+
+-- name: idle_rates
+SELECT key FROM tickwork_rate
+WHERE turn_at IS NULL AND idle_at < :before
+ORDER BY idle_at
+LIMIT :limit;
+
+-- name: delete_rates
+DELETE FROM tickwork_start
+WHERE key IN (
+    SELECT key FROM tickwork_rate
+    WHERE key IN (SELECT value FROM json_each(:keys)) AND turn_at IS NULL AND idle_at < :before
+);
+DELETE FROM tickwork_rate
+WHERE key IN (SELECT value FROM json_each(:keys)) AND turn_at IS NULL AND idle_at < :before;

@@ -1,0 +1,304 @@
+"""Rolled back means never seen: on each kind of connection, by each way that a transaction ends."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
+
+import pytest
+
+from application.borrowers import Borrower, Kind, Undone, connect, each_kind, maybe, orders, ship
+from tickwork import RunContext, RunStatus
+from tickwork.errors import NotCommitted
+
+__all__ = ["connect", "orders", "ship"]  # fixtures
+WAIT_SECONDS_MAX = 20.0
+
+
+# ---------------------------------------------------------------- verbs
+
+
+class Verb(NamedTuple):
+    """Something to be done in a transaction, and how many runs come of it."""
+
+    act: Callable[[Any, Any], Any]
+    added: int
+
+
+VERBS = {
+    "dispatch": Verb(lambda ship, lent: ship.unique(by="order").using(lent).dispatch(order=1), 1),
+    "dispatch_many": Verb(
+        lambda ship, lent: (
+            ship.unique(by="order")
+            .using(lent)
+            .dispatch_many({"order": order} for order in range(5))
+        ),
+        5,
+    ),
+}
+each_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+
+
+# ---------------------------------------------------------------- endings
+
+
+Act = Callable[[], Awaitable[object]]
+
+
+async def committed(borrower: Borrower, act: Act) -> None:
+    """Nothing but this: whoever commits must know that there is something to commit."""
+    await act()
+    await borrower.commit()
+
+
+async def committed_with_an_order(borrower: Borrower, act: Act) -> None:
+    await borrower.order()
+    await act()
+    await borrower.order()
+    await borrower.commit()
+
+
+async def rolled_back(borrower: Borrower, act: Act) -> None:
+    await act()
+    await borrower.roll_back()
+
+
+async def rolled_back_to_a_savepoint(borrower: Borrower, act: Act) -> None:
+    await borrower.order()
+    with suppress(Undone):
+        async with borrower.savepoint():
+            await act()
+            await borrower.order()
+            raise Undone
+    await borrower.commit()
+
+
+async def left_open(borrower: Borrower, act: Act) -> None:
+    """As an error would leave it: nobody commits, and the connection is closed."""
+    await borrower.order()
+    await act()
+
+
+class Ending(NamedTuple):
+    """How a transaction ends, whether what was done in it stays, and how many orders do."""
+
+    end: Callable[[Borrower, Act], Awaitable[None]]
+    stays: bool
+    orders: int
+
+
+ENDINGS = {
+    "committed": Ending(committed, stays=True, orders=0),
+    "committed with an order": Ending(committed_with_an_order, stays=True, orders=2),
+    "rolled back": Ending(rolled_back, stays=False, orders=0),
+    "rolled back to a savepoint": Ending(rolled_back_to_a_savepoint, stays=False, orders=1),
+    "left open": Ending(left_open, stays=False, orders=0),
+}
+each_ending = pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+
+
+@each_kind()
+@each_verb
+@each_ending
+def test_a_dispatch(*, app, url, orders, ship, passes, kind: Kind, verb: Verb, ending: Ending):
+    found: list[Any] = []
+
+    async def main() -> None:
+        async with kind.open(url) as borrower:
+
+            async def act() -> None:
+                runs = await maybe(verb.act(ship, borrower.lent))
+                found.extend(runs if isinstance(runs, list) else [runs])
+                assert app.runs.recent() == []  # nobody else sees it yet
+
+            await ending.end(borrower, act)
+
+    asyncio.run(main())
+
+    assert len(found) == verb.added
+    assert len(app.runs.recent()) == (verb.added if ending.stays else 0)
+    assert orders() == ending.orders
+    assert passes(app) == (verb.added if ending.stays else 0)
+    if ending.stays:
+        assert [run.status for run in found] == [RunStatus.COMPLETED] * verb.added
+    else:
+        with pytest.raises(NotCommitted):
+            found[0].read()
+        # Its unique key is free.
+        assert ship.unique(by="order").dispatch(order=1).is_new
+
+
+@each_kind()
+@each_ending
+def test_the_end_of_a_run(app, url, orders, kind: Kind, ending: Ending):
+    @app.job(concurrency=1)
+    async def charge(ctx: RunContext) -> None:
+        async with kind.open(url) as borrower:
+            await ending.end(borrower, lambda: completed(ctx, borrower, kind))
+
+    run = charge.dispatch()
+    app.run()
+
+    assert run.status == ("completed" if ending.stays else "failed_permanent")
+    assert run.read().result == ('"paid"' if ending.stays else None)
+    assert orders() == ending.orders
+    assert app._opened.count_taken(["job:charge"]) == {"job:charge": 0}
+
+
+async def completed(ctx: RunContext, borrower: Borrower, kind: Kind) -> None:
+    if kind.is_async:
+        await ctx.complete_async(connection=borrower.lent, result="paid")
+    else:
+        ctx.complete(connection=borrower.lent, result="paid")
+
+
+# ---------------------------------------------------------------- called off half-way
+
+
+class HalfWay:
+    """Makes verbs stop half-way, inside of a statement, until they are let go on."""
+
+    def __init__(self, database: str, connect: Callable[[], Any]) -> None:
+        self._database = database
+        self._connect = connect
+        self._reached, self._go_on = threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def blocking(self, table: str) -> AsyncIterator[None]:
+        """On PostgreSQL somebody else has what is needed; on SQLite a trigger waits."""
+        with self._connect() as other:
+            if self._database == "postgres" and table == "tickwork_run":
+                other.execute(f"LOCK TABLE {table} IN SHARE MODE")
+            elif self._database == "postgres":
+                other.execute("SELECT FROM tickwork_run FOR UPDATE")
+            try:
+                yield
+            finally:
+                self._go_on.set()
+
+    def prepare(self, connection: Any) -> Any:
+        """What is done with a driver's connection beforehand."""
+        if self._database != "sqlite":
+            return None
+        connection.create_function("pause", 0, self._pause)
+        for table in ("tickwork_run", "tickwork_history"):
+            connection.execute(
+                f"CREATE TEMP TRIGGER pause_{table} AFTER INSERT ON main.{table}"
+                " BEGIN SELECT pause(); END"
+            )
+        return None
+
+    async def reached(self) -> None:
+        """Come back when the verb is there."""
+        with ThreadPoolExecutor(1) as threads:
+            await asyncio.get_running_loop().run_in_executor(threads, self._await_reached)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+    def _pause(self) -> int:
+        self._reached.set()
+        return int(self._go_on.wait(WAIT_SECONDS_MAX))
+
+    def _await_reached(self) -> None:
+        if self._database == "sqlite":
+            assert self._reached.wait(WAIT_SECONDS_MAX)
+            return
+        give_up_at = time.monotonic() + WAIT_SECONDS_MAX
+        with self._connect() as connection:
+            while time.monotonic() < give_up_at:
+                found = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+                if found.fetchone()[0]:
+                    return
+                connection.rollback()
+                threading.Event().wait(0.005)
+        raise AssertionError("Nobody waits.")
+
+
+@pytest.fixture
+def half_way(database: str, connect: Callable[[], Any]) -> HalfWay:
+    return HalfWay(database, connect)
+
+
+async def call_off(half_way: HalfWay, act: Act) -> None:
+    """Cancel a task in the middle of a statement of ours."""
+    task = asyncio.ensure_future(act())
+    await half_way.reached()
+    task.cancel()
+    await asyncio.sleep(0)
+    half_way.go_on()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+is_async = each_kind(lambda kind: kind.is_async)
+each_fate = pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
+
+
+@is_async
+@each_verb
+@each_fate
+def test_a_dispatch_that_is_called_off(
+    *, app, url, orders, ship, half_way: HalfWay, kind: Kind, verb: Verb, is_committed: bool
+):
+    """Nothing of it is there, the transaction can be used, and its end is the caller's."""
+
+    async def main() -> None:
+        async with kind.open(url, prepare=half_way.prepare) as borrower:
+            await borrower.order()
+            async with half_way.blocking("tickwork_run"):
+                await call_off(half_way, lambda: verb.act(ship, borrower.lent))
+            await ship.using(borrower.lent).dispatch(order=7)
+            await (borrower.commit() if is_committed else borrower.roll_back())
+
+    asyncio.run(main())
+
+    assert [run.args for run in app.runs.recent()] == (['{"order":7}'] if is_committed else [])
+    assert orders() == (1 if is_committed else 0)
+    assert ship.unique(by="order").dispatch(order=1).is_new
+
+
+@is_async
+@each_fate
+def test_the_end_of_a_run_that_is_called_off(
+    *, app, url, orders, half_way: HalfWay, kind: Kind, is_committed: bool
+):
+    @app.job(concurrency=1)
+    async def charge(ctx: RunContext) -> None:
+        async with kind.open(url, prepare=half_way.prepare) as borrower:
+            await borrower.order()
+            async with half_way.blocking("tickwork_history"):
+                await call_off(half_way, lambda: completed(ctx, borrower, kind))
+            await (borrower.commit() if is_committed else borrower.roll_back())
+
+    run = charge.dispatch()
+    app.run()
+
+    assert run.status == "completed"  # by its handler's return: nothing else has finished it
+    assert run.read().result is None
+    assert orders() == (1 if is_committed else 0)
+
+
+@is_async
+def test_a_task_that_is_called_off_as_a_whole(
+    *, app, url, orders, ship, half_way: HalfWay, kind: Kind
+):
+    """As by the shutdown of a server: what it had open is closed on its way out."""
+
+    async def place() -> None:
+        async with kind.open(url, prepare=half_way.prepare) as borrower:
+            await borrower.order()
+            await ship.using(borrower.lent).dispatch(order=1)
+            await borrower.commit()
+
+    async def main() -> None:
+        async with half_way.blocking("tickwork_run"):
+            await call_off(half_way, place)
+
+    asyncio.run(main())
+
+    assert app.runs.recent() == []
+    assert orders() == 0

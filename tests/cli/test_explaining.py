@@ -1,0 +1,533 @@
+"""``explain`` names the true reason, from rows alone, in a program that did not cause it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from cli.conftest import Cli, a_worker, claimed
+from tickwork import Discard, RetryLater, Snooze
+from tickwork._domain.explain import Why
+from tickwork.errors import AmbiguousRun, JobNotFound, RunNotFound
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def why(asker):
+    """The reasons that another program finds."""
+
+    def found(what, **said):
+        return list(asker.explain(str(what), **said).reasons)
+
+    return found
+
+
+def the(asker, what, reason):
+    """The one cause of this reason."""
+    return next(cause for cause in asker.explain(str(what)).causes if cause.why is reason)
+
+
+class TestARunThatWaits:
+    """What stands between a run and its start."""
+
+    def test_its_queue_is_paused(self, app, asker, why):
+        a_worker(app)
+        run = app.dispatch("send_email", to="ann")
+        app.pause(queue="emails", note="the provider is down", until=app.clock.now() + 60 * SECOND)
+
+        assert why(run.id)[0] is Why.PAUSED_QUEUE
+        cause = the(asker, run.id, Why.PAUSED_QUEUE)
+        assert "provider is down" in cause.text
+        assert cause.fix == "tickwork resume --queue emails"
+        assert cause.until == app.clock.now() + 60 * SECOND
+
+    def test_its_job_is_paused(self, app, why):
+        a_worker(app)
+        run = app.dispatch("report")
+        app.pause(job="report")
+
+        assert why(run.id) == [Why.PAUSED_JOB]
+
+    def test_another_run_has_the_place(self, app, asker, why):
+        worker = a_worker(app)
+        first = app.dispatch("send_email", to="ann")
+        app._services.catalog.refresh()  # limits are written down
+        claimed(app, worker)
+        second = app.dispatch("send_email", to="bob")
+
+        assert why(second.id) == [Why.LIMITED]
+        cause = the(asker, second.id, Why.LIMITED)
+        assert cause.runs == (first.id,)
+        assert "'job:send_email'" in cause.text
+        claimed(app, worker)  # it is blocked now, and the answer is the same
+        assert asker.get_run(second.id).read().phase.value == "blocked"
+        assert why(second.id) == [Why.LIMITED]
+
+    def test_so_many_have_started_in_that_time(self, app, asker, why):
+        @app.job(rate="1/minute")
+        def seldom() -> None: ...
+
+        for _ in range(2):
+            seldom.dispatch()
+        run = seldom.dispatch()
+        app.run()
+        app.run()
+        a_worker(app, "seldom")
+
+        assert why(run.id) == [Why.RATED]
+        cause = the(asker, run.id, Why.RATED)
+        assert "Only 1 a minute may start" in cause.text
+        assert "it is number 2" in cause.text
+        assert cause.until is not None
+        assert cause.until > app.clock.now()
+
+    def test_it_waits_for_its_retry(self, app, asker, why):
+        a_worker(app)
+        run = app.dispatch("send_email", to="nobody")
+        app.run()
+
+        assert why(run.id) == [Why.RETRYING]
+        cause = the(asker, run.id, Why.RETRYING)
+        assert cause.until == run.read().due_at
+        assert "no such address" in cause.text
+
+    def test_it_was_dispatched_for_later(self, app, asker, why):
+        a_worker(app)
+        run = app.draft.delay("1h").dispatch("report")
+
+        assert why(run.id) == [Why.DELAYED]
+        assert the(asker, run.id, Why.DELAYED).until == app.clock.now() + timedelta(hours=1)
+
+    def test_its_schedule_has_spread_it(self, app, clock, why):
+        @app.job
+        def spread() -> None: ...
+
+        app.schedule("spreading", spread).hourly().jitter(1800)
+        app.run()
+        clock.advance(hours=1)
+        app.run()
+        a_worker(app, "spread")
+        waiting = [run for run in app.runs.recent() if run.job == "spread" and not run.is_finished]
+
+        assert [why(run.id) for run in waiting] == [[Why.NOT_DUE]]
+
+    def test_a_filter_said_no_and_is_asked_again(self, app, asker, why):
+        @app.job(when=lambda: False)
+        def picky() -> None: ...
+
+        run = picky.dispatch()
+        app.run()
+        a_worker(app, "picky")
+
+        assert why(run.id) == [Why.PUT_OFF]
+        assert "once" in the(asker, run.id, Why.PUT_OFF).text
+
+    def test_its_handler_asked_to_be_called_later(self, app, asker, why):
+        @app.job
+        def sleepy() -> None:
+            raise Snooze(60, "the shop is closed")
+
+        run = sleepy.dispatch()
+        app.run()
+        a_worker(app, "sleepy")
+
+        assert why(run.id) == [Why.SNOOZED]
+        assert "the shop is closed" in the(asker, run.id, Why.SNOOZED).text
+
+    def test_its_handler_asked_for_a_retry(self, app, why):
+        @app.job
+        def asks() -> None:
+            raise RetryLater(30, "busy")
+
+        run = asks.dispatch()
+        app.run()
+        a_worker(app, "asks")
+
+        assert why(run.id) == [Why.RETRYING]
+
+    def test_it_should_have_started_by_now(self, app, clock, why):
+        run = app.draft.expires("1m").dispatch("report")
+        clock.advance(minutes=5)
+        a_worker(app)
+
+        assert why(run.id)[0] is Why.EXPIRED
+
+    def test_no_worker_is_up(self, app, asker, why):
+        run = app.dispatch("report")
+
+        assert why(run.id) == [Why.NO_WORKER]
+        a_worker(app, silent_for=timedelta(minutes=5))
+        assert why(run.id) == [Why.NO_WORKER]
+        assert "1 have been silent" in the(asker, run.id, Why.NO_WORKER).text
+
+    def test_no_worker_knows_its_job(self, app, why):
+        a_worker(app, "something_else")
+        run = app.dispatch("report")
+
+        assert why(run.id) == [Why.UNKNOWN_JOB]
+
+    def test_no_worker_takes_its_queue(self, app, why):
+        a_worker(app, queues=("emails",))
+        run = app.dispatch("report")
+
+        assert why(run.id) == [Why.UNTAKEN_QUEUE]
+
+    def test_others_come_before_it(self, app, asker, why):
+        a_worker(app)
+        app.dispatch("report")
+        run = app.dispatch("report")
+
+        assert why(run.id) == [Why.BUSY]
+        assert "1 runs come before it" in the(asker, run.id, Why.BUSY).text
+
+    def test_all_slots_are_taken(self, app, why):
+        a_worker(app, running=10, slots=10)
+        run = app.dispatch("report")
+
+        assert why(run.id) == [Why.BUSY]
+
+    def test_nothing_is_in_its_way(self, app, why):
+        a_worker(app)
+        run = app.dispatch("report")
+
+        assert why(run.id) == [Why.ABOUT_TO_START]
+
+
+class TestARunThatIsClaimed:
+    """Who has it, and whether they live."""
+
+    def test_it_runs(self, app, asker, why):
+        worker = a_worker(app)
+        run = app.dispatch("report")
+        claimed(app, worker)
+
+        assert why(run.id) == [Why.RUNNING]
+        assert "web-1, process 4711" in the(asker, run.id, Why.RUNNING).text
+
+    def test_it_was_asked_to_stop(self, app, why):
+        worker = a_worker(app)
+        run = app.dispatch("report")
+        claimed(app, worker)
+        run.cancel()
+
+        assert why(run.id) == [Why.CANCELING]
+
+    def test_its_worker_is_silent(self, app, asker, clock, why):
+        worker = a_worker(app)
+        run = app.dispatch("report")
+        claimed(app, worker, minutes=10)
+        clock.advance(minutes=5)
+
+        assert why(run.id) == [Why.WORKER_DOWN]
+        cause = the(asker, run.id, Why.WORKER_DOWN)
+        assert cause.until == run.read().lease_until
+        assert cause.worker == worker
+
+    def test_its_worker_is_gone(self, app, why):
+        worker = a_worker(app)
+        run = app.dispatch("report")
+        claimed(app, worker)
+        app._services.store.remove_worker(worker)
+
+        assert why(run.id) == [Why.WORKER_DOWN]
+
+    def test_its_lease_has_ended_and_nobody_took_it_back(self, app, asker, clock, why):
+        worker = a_worker(app)
+        run = app.dispatch("report")
+        claimed(app, worker)
+        clock.advance(minutes=5)
+
+        assert why(run.id) == [Why.LEASE_ENDED]
+        assert "tickwork work" in the(asker, run.id, Why.LEASE_ENDED).fix
+
+
+class TestARunThatEnded:
+    """What became of it."""
+
+    def test_it_completed(self, app, why):
+        run = app.dispatch("report")
+        app.run()
+
+        assert why(run.id) == [Why.COMPLETED]
+
+    def test_it_failed_for_the_last_time(self, app, asker, why):
+        run = app.dispatch("breaks")
+        app.run()
+
+        assert why(run.id) == [Why.FAILED_FOR_GOOD]
+        cause = the(asker, run.id, Why.FAILED_FOR_GOOD)
+        assert cause.text.endswith("it broke 0 times")
+        assert cause.fix == f"tickwork retry {run.id}"
+
+    def test_its_handler_discarded_it(self, app, why):
+        @app.job(retries=5)
+        def discards() -> None:
+            raise Discard("no such user")
+
+        run = discards.dispatch()
+        app.run()
+
+        assert why(run.id) == [Why.FAILED_FOR_GOOD]
+
+    def test_it_was_canceled(self, app, asker, why):
+        run = app.dispatch("report")
+        run.cancel("nobody wants it")
+
+        assert why(run.id) == [Why.CANCELED]
+        assert "nobody wants it" in the(asker, run.id, Why.CANCELED).text
+
+    def test_a_filter_said_no(self, app, asker, why):
+        @app.job(skip=lambda: True)
+        def skips() -> None: ...
+
+        run = skips.dispatch()
+        app.run()
+
+        assert why(run.id) == [Why.FILTERED]
+        assert "skip:" in the(asker, run.id, Why.FILTERED).text
+
+    def test_it_expired(self, app, clock, why):
+        run = app.draft.expires("1m").dispatch("report")
+        clock.advance(minutes=5)
+        app.run()
+
+        assert why(run.id) == [Why.EXPIRED]
+
+
+class TestASchedule:
+    """Why it has given no run."""
+
+    @pytest.fixture(autouse=True)
+    def written(self, app):
+        app._services.catalog.refresh()
+
+    def test_it_is_not_due(self, app, asker, why):
+        a_worker(app)
+
+        assert why("nightly") == [Why.NOT_DUE]
+        row = app._services.store.get_schedule("", "nightly")
+        assert the(asker, "nightly", Why.NOT_DUE).until == row.next_due_at
+
+    def test_it_is_not_due_and_nobody_would_fire_it(self, app, why):
+        assert why("nightly") == [Why.NO_WORKER, Why.NOT_DUE]
+
+    def test_it_is_paused(self, app, asker, why):
+        a_worker(app)
+        app.schedules.pause("nightly", note="moving")
+
+        assert why("nightly") == [Why.PAUSED_SCHEDULE]
+        assert the(asker, "nightly", Why.PAUSED_SCHEDULE).fix == (
+            "tickwork resume --schedule nightly"
+        )
+
+    def test_no_program_has_it_any_more(self, app, clock, why):
+        clock.advance(days=8)
+        a_worker(app)
+
+        assert why("nightly") == [Why.RETIRED]
+
+    def test_it_has_no_instant_left(self, app, clock, why):
+        @app.job
+        def once() -> None: ...
+
+        app.schedule("just once", once).once(clock.now() + 60 * SECOND)
+        app.run()
+        clock.advance(minutes=1)
+        app.run()
+        a_worker(app, "once")
+
+        assert why("just once") == [Why.ENDED]
+
+    def test_this_version_cannot_read_its_rule(self, app, asker, why):
+        store = app._services.store
+        row = store.get_schedule("", "nightly")
+        spec = replace(row.spec, rule='{"kind": "lunar"}')
+        assert store.change_schedule(row, spec, now=app.clock.now(), next_due_at=row.next_due_at)
+        a_worker(app)
+
+        assert why("nightly") == [Why.UNREADABLE]
+
+    def test_it_is_due_and_no_worker_is_up(self, app, clock, why):
+        clock.advance(minutes=2)
+
+        assert why("tick") == [Why.NO_WORKER]
+
+    def test_it_is_due_and_no_worker_knows_its_job(self, app, clock, why):
+        clock.advance(minutes=2)
+        a_worker(app, "something_else")
+
+        assert why("tick") == [Why.UNKNOWN_JOB]
+
+    def test_it_is_due_and_will_fire(self, app, clock, why):
+        clock.advance(minutes=2)
+        a_worker(app)
+
+        assert why("tick") == [Why.ABOUT_TO_START]
+
+    def test_the_run_before_has_not_finished(self, app, asker, clock, why):
+        clock.advance(minutes=1)
+        fired = app.due()
+        clock.advance(minutes=1)
+        app.due()
+        a_worker(app)
+
+        assert why("tick") == [Why.NOT_DUE, Why.OVERLAPPED, Why.IN_THE_WAY]
+        assert the(asker, "tick", Why.IN_THE_WAY).runs == (fired[0].id,)
+        assert [part.name for part in asker.explain("tick").parts] == [fired[0].id]
+
+    def test_another_run_waits_already(self, app, asker, clock, why):
+        @app.job(overlap="queue_one")
+        def queues() -> None: ...
+
+        app.schedule("queueing", queues).every_minute()
+        app.due()
+        clock.advance(minutes=1)
+        app.due()
+        clock.advance(minutes=1)
+        app.due()
+        a_worker(app, "queues")
+
+        assert why("queueing") == [Why.NOT_DUE, Why.OVERLAPPED, Why.IN_THE_WAY]
+        assert "the next ones wait" in the(asker, "queueing", Why.IN_THE_WAY).text
+
+    def test_a_run_with_the_same_key_was_there(self, app, clock, why):
+        @app.job(unique=True, overlap="allow")
+        def alone() -> None: ...
+
+        app.schedule("alone again", alone).every_minute()
+        app.run()
+        alone.delay("1d").dispatch()
+        clock.advance(minutes=1)
+        app.due()
+        a_worker(app, "alone")
+
+        assert why("alone again") == [Why.NOT_DUE, Why.NOT_UNIQUE]
+
+    def test_nobody_was_there_to_fire_it(self, app, clock, why):
+        @app.job(misfire="skip")
+        def strict() -> None: ...
+
+        app.schedule("strictly", strict).hourly()
+        app.run()
+        clock.advance(hours=3, minutes=30)
+        app.run()
+        a_worker(app, "strict")
+
+        assert why("strictly") == [Why.NOT_DUE, Why.MISSED]
+
+    def test_a_filter_said_no_to_its_last_firing(self, app, clock, why):
+        @app.job(when=lambda: False)
+        def picky() -> None: ...
+
+        app.schedule("pickily", picky).every_minute()
+        app.run()
+        clock.advance(minutes=1)
+        app.run()
+        a_worker(app, "picky")
+
+        assert why("pickily") == [Why.NOT_DUE, Why.FILTERED]
+
+
+class TestAJob:
+    """What can be said about a job, besides its schedules and runs."""
+
+    def test_nothing_was_asked_of_it(self, app, why):
+        app._services.catalog.refresh()
+        a_worker(app)
+
+        assert why("send_email") == [Why.NOTHING]
+
+    def test_it_is_only_in_code_so_far(self, app):
+        assert app.explain("send_email").reasons[0] is Why.NOT_WRITTEN
+
+    def test_it_fails_again_and_again(self, app, asker, why):
+        for _ in range(2):
+            app.dispatch("breaks")
+        app.run()
+        a_worker(app)
+
+        assert why("breaks") == [Why.FAILING, Why.NOTHING]
+        assert "2 times in a row" in the(asker, "breaks", Why.FAILING).text
+
+    def test_it_is_told_with_its_schedules_and_its_runs(self, app, asker):
+        app._services.catalog.refresh()
+        a_worker(app)
+        run = app.draft.delay("1h").dispatch("report")
+        app.pause(job="report", note="moving")
+
+        found = asker.explain("report")
+
+        assert found.reasons == (Why.PAUSED_JOB,)
+        assert [(part.kind, part.name) for part in found.parts] == [
+            ("schedule", "tick"),  # it is due first
+            ("schedule", "nightly"),
+            ("run", run.id),
+        ]
+
+    def test_of_many_a_few_are_told_about(self, app, asker):
+        for number in range(8):
+            app.schedules.register("", f"one more {number}", app.clock.now(), "1h", "breaks")
+        app.run()
+        for _ in range(9):
+            app.draft.delay("1h").dispatch("breaks")
+
+        found = asker.explain("breaks")
+
+        assert len(found.parts) == 5 + 3
+        assert found.left_out == 3 + 6
+        assert "and 9 more schedules and runs" in Cli(asker).text("explain", "breaks")
+
+
+class TestNames:
+    """What is explained: names before ids, and what is close to what was typed."""
+
+    def test_an_unknown_name_is_told_with_the_close_one(self, app):
+        with pytest.raises(JobNotFound, match="Did you mean 'send_email'"):
+            app.explain("send_emial")
+
+    def test_an_unknown_id(self, app):
+        with pytest.raises(RunNotFound):
+            app.explain("0123abcd-ffff")
+
+    def test_the_beginning_of_an_id(self, app, asker):
+        run = app.dispatch("report")
+
+        assert asker.explain(run.id[:30]).name == run.id
+
+    def test_an_id_that_begins_like_several(self, app, asker):
+        runs = [app.dispatch("report") for _ in range(2)]
+
+        with pytest.raises(AmbiguousRun) as caught:
+            asker.explain(runs[0].id[:8])
+        assert set(caught.value.candidates) == {run.id for run in runs}
+
+
+class TestTheCommand:
+    """What a person reads, and a program."""
+
+    def test_each_reason_comes_with_when_and_what_to_do(self, app, asker):
+        a_worker(app)
+        run = app.dispatch("send_email", to="ann")
+        app.pause(queue="emails", note="the provider is down")
+
+        lines = Cli(asker).text("explain", run.id).splitlines()
+
+        assert lines == [
+            f"run {run.id}",
+            "  - The queue 'emails' is paused (the provider is down).",
+            "    → tickwork resume --queue emails",
+        ]
+
+    def test_a_program_gets_the_word(self, app, asker):
+        run = app.dispatch("report")
+
+        found = Cli(asker).json("explain", run.id)
+
+        assert (found["kind"], found["name"]) == ("run", run.id)
+        assert [cause["why"] for cause in found["causes"]] == ["no_worker"]
+
+    def test_what_is_unknown_ends_with_3(self, app):
+        done = Cli(app)("explain", "send_emial", code=3)
+
+        assert "Did you mean 'send_email'?" in done.stderr

@@ -1,0 +1,363 @@
+"""What ``status``, ``runs``, ``inspect``, ``next`` and ``doctor`` show, on each database."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from cli.conftest import Cli, a_worker, as_time, claimed, newest
+from tickwork import RunStatus, Tickwork
+from tickwork.testing import ManualClock
+
+
+class TestStatus:
+    """Seed A's table and more: jobs, runs, workers, pauses."""
+
+    def test_an_empty_database_says_what_to_do(self, cli):
+        text = cli.text("status")
+
+        assert "none unfinished" in text
+        assert "No worker is up: nothing will run. Start one: tickwork work" in text
+
+    def test_a_job_has_its_last_and_next_run_and_its_failures(self, seeded, cli):
+        found = cli.json("status")
+
+        jobs = {job["name"]: job for job in found["jobs"]}
+        assert set(jobs) == {"send_email", "breaks", "report"}
+        assert (jobs["send_email"]["queue"], jobs["send_email"]["priority"]) == ("emails", 10)
+        assert jobs["breaks"]["failures"] == 1
+        assert jobs["breaks"]["last_error"].startswith("RuntimeError: it broke 3 times")
+        assert as_time(jobs["report"]["next_due_at"]) <= as_time(found["now"])
+        assert jobs["report"]["when"] == [
+            "at 02:30 (Europe/Berlin)",
+            "every minute (UTC)",
+        ]
+        assert found["runs"]["waiting"] == 2
+        assert (found["defined"], found["running"], found["idle"]) == (3, 0, 3)
+
+    def test_people_see_it_in_columns(self, seeded, cli):
+        a_worker(seeded)
+        seeded.pause(queue="emails", note="the provider is down")
+        lines = cli.text("status").splitlines()
+
+        head = next(line for line in lines if line.startswith("JOB"))
+        row = next(line for line in lines if line.startswith("send_email"))
+        assert head.split() == [
+            *("JOB", "QUEUE", "PRIO", "WHEN", "LAST", "RUN", "NEXT", "RUN", "RUNNING"),
+            *("LEASED", "FAILS", "SEEN", "ERROR"),
+        ]
+        assert row.startswith("send_email  emails     10")
+        assert row[head.index("LAST RUN") :].startswith("5m ago")
+        assert any("web-1" in line and "4711" in line for line in lines)
+        assert any(line.startswith("queue") and "provider" in line for line in lines)
+
+    def test_what_nobody_fires_is_overdue(self, app, cli, clock):
+        app.run()
+        clock.advance(minutes=3)
+
+        assert "overdue 2m" in cli.text("status")
+
+    def test_a_job_with_many_schedules_is_still_one_line(self, app, cli):
+        for number in range(9):
+            every = f"{number + 1}h"
+            app.schedules.register("", f"one more {number}", app.clock.now(), every, "breaks")
+
+        [job] = [job for job in cli.json("status")["jobs"] if job["name"] == "breaks"]
+        assert len(job["when"]) == 6
+        assert job["when"][-1] == "and 4 more"
+
+    def test_what_runs_is_counted_and_leased(self, app, cli):
+        worker = a_worker(app)
+        app.dispatch("report")
+        claimed(app, worker)
+
+        [job] = [job for job in cli.json("status")["jobs"] if job["name"] == "report"]
+        assert job["running"] == 1
+        assert as_time(job["lease_until"]) == app.clock.now() + timedelta(seconds=60)
+
+    def test_a_worker_that_does_not_report_is_silent(self, app, cli):
+        a_worker(app, silent_for=timedelta(minutes=2))
+
+        assert cli.json("status")["workers"][0]["is_silent"]
+        assert "2m ago (silent)" in cli.text("status")
+
+    def test_a_job_of_another_program_is_there_too(self, seeded, asker):
+        names = [job["name"] for job in Cli(asker).json("status")["jobs"]]
+
+        assert names == ["breaks", "report", "send_email"]
+
+
+class TestRuns:
+    """Lists of runs, by what they have in common."""
+
+    def test_the_newest_come_first(self, seeded, cli):
+        found = cli.json("runs")
+
+        assert [run["status"] for run in found["runs"]] == [
+            "canceled",
+            "pending",
+            "completed",
+            "failed_permanent",
+            "failed",
+            "completed",
+        ]
+        assert found["cursor"] is None
+
+    def test_people_see_one_line_each(self, seeded, cli):
+        head, *rows = cli.text("runs").splitlines()
+
+        assert head.split() == ["ID", "JOB", "STATUS", "DUE", "TOOK", "TRIES", "ABOUT"]
+        assert len(rows) == 6
+        assert "RuntimeError: it broke 3 times" in rows[3]
+        assert "and more" not in rows[3]
+
+    @pytest.mark.parametrize(
+        ("words", "count"),
+        [
+            (["--job", "report"], 3),
+            (["--queue", "emails"], 2),
+            (["--status", "failed"], 1),
+            (["--status", "failed", "--status", "canceled"], 2),
+            (["--since", "1h"], 6),
+            (["--tenant", "acme"], 0),
+            (["--tag", "nope"], 0),
+            (["--schedule", "nightly"], 0),
+            (["-n", "2"], 2),
+        ],
+    )
+    def test_filters(self, seeded, cli, words, count, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: seeded.clock)
+        assert len(cli.json("runs", *words)["runs"]) == count
+
+    def test_before_and_since_are_instants(self, seeded, cli, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: seeded.clock)
+        assert cli.json("runs", "--since", "1m")["runs"] == []
+        assert len(cli.json("runs", "--before", "1m")["runs"]) == 6
+
+    def test_pages_follow_each_other(self, seeded, cli):
+        first = cli.json("runs", "-n", "4")
+        second = cli.json("runs", "-n", "4", "--after", first["cursor"])
+
+        ids = [run["id"] for run in first["runs"] + second["runs"]]
+        assert ids == [run["id"] for run in cli.json("runs")["runs"]]
+        assert second["cursor"] is None
+
+    def test_a_cursor_that_is_none(self, cli):
+        done = cli("runs", "--after", "xyz", code=2)
+
+        assert "cursor" in done.stderr
+
+    def test_secrets_are_masked(self, seeded, cli):
+        text = cli("runs", "--json").stdout
+        run = newest(seeded, RunStatus.FAILED)
+        story = cli("inspect", run).stdout
+
+        assert "4711" not in text + story
+        seeded.dispatch("send_email", to="ann", card="5555")
+        assert "5555" not in cli("runs", "--json").stdout + cli("runs").stdout
+        assert '"card": "***"' in cli("runs", "--json").stdout
+
+
+class TestInspect:
+    """A run's whole story."""
+
+    def test_a_run_that_waits_for_its_retry(self, seeded, cli):
+        run = newest(seeded, RunStatus.FAILED)
+
+        found = cli.json("inspect", run[:13])
+
+        assert found["run"]["id"] == run
+        assert found["run"]["args"] == {"to": "nobody"}
+        assert [attempt["outcome"] for attempt in found["attempts"]] == ["failed"]
+        assert "no such address" in found["attempts"][0]["traceback"]
+        assert {"retrying", "no_worker"} & {cause["why"] for cause in found["causes"]}
+
+    def test_people_see_a_timeline(self, seeded, cli):
+        text = cli.text("inspect", newest(seeded, RunStatus.FAILED_PERMANENT))
+
+        assert "Timeline" in text
+        assert "created" in text
+        assert "failed_permanent" in text
+        assert "Traceback of attempt 1" in text
+        assert "RuntimeError: it broke 3 times" in text
+
+    def test_a_success_has_its_result(self, seeded, cli):
+        run = newest(seeded, RunStatus.COMPLETED)
+
+        assert cli.json("inspect", run)["run"]["result"] == {"kind": "weekly"}
+        assert 'result:   {"kind": "weekly"}' in cli.text("inspect", run)
+
+    def test_what_it_logged(self, app, cli):
+        import logging
+
+        @app.job
+        def talks() -> None:
+            logging.getLogger("shop").warning("here we are")
+
+        run = talks.dispatch()
+        app.run()
+
+        assert cli.json("inspect", run.id)["log"][0]["message"] == "here we are"
+        assert "here we are" in cli.text("inspect", run.id)
+
+    def test_an_unknown_id(self, cli):
+        done = cli("inspect", "0123abcd", code=3)
+
+        assert done.stderr.startswith("Error: There is no run 0123abcd.")
+        assert "Traceback" not in done.output
+
+    def test_an_id_that_begins_like_several(self, seeded, cli):
+        done = cli("inspect", newest(seeded, RunStatus.FAILED)[:6], code=3)
+
+        assert "Several runs begin with" in done.stderr
+        assert newest(seeded, RunStatus.FAILED) in done.stderr
+
+    @pytest.mark.parametrize("odd", ["nonsense!", "%", "' OR 1=1", "0" * 40, "-"])
+    def test_what_is_no_id_at_all(self, cli, odd):
+        cli("inspect", "--", odd, code=3)
+
+    def test_errors_are_json_for_programs(self, cli):
+        done = cli("inspect", "0123abcd", "--json", code=3)
+
+        assert json.loads(done.stderr)["error"]["code"] == "run-not-found"
+        assert done.stdout == ""
+
+
+class TestNext:
+    """The coming firings, in order, in two zones."""
+
+    def test_they_come_in_order(self, seeded, cli):
+        firings = cli.json("next", "-n", "100")["firings"]
+
+        moments = [as_time(firing["at"]) for firing in firings]
+        assert moments == sorted(moments)
+        assert len(moments) == 100
+        assert {firing["schedule"] for firing in firings} == {"tick", "nightly"}
+
+    def test_of_one_schedule_or_job(self, seeded, cli):
+        found = cli.json("next", "--schedule", "nightly", "-n", "3")["firings"]
+
+        assert [firing["zone"] for firing in found] == ["Europe/Berlin"] * 3
+        assert cli.json("next", "--job", "breaks")["firings"] == []
+
+    def test_what_is_only_in_code_is_marked(self, cli):
+        assert not any(firing["is_written"] for firing in cli.json("next")["firings"])
+        text = cli.text("next", "--schedule", "nightly", "-n", "1")
+        assert "nightly *" in text
+        assert "02:30:00 CE" in text
+        assert "only in code so far" in text
+
+    def test_not_after_a_time(self, seeded, cli, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: seeded.clock)
+        found = cli.json("next", "--until", "3m", "-n", "1000")["firings"]
+
+        assert 3 <= len(found) <= 9
+
+    def test_what_is_paused_is_left_out_and_said(self, seeded, cli):
+        seeded.schedules.pause("tick")
+        seeded.schedules.pause("nightly")
+
+        assert cli.json("next")["firings"] == []
+        assert "left out: 2 paused" in cli.text("next")
+
+    def test_an_unknown_schedule(self, seeded, cli):
+        done = cli("next", "--schedule", "nightyl", code=3)
+
+        assert "Did you mean 'nightly'?" in done.stderr
+
+
+class TestTablesThatAreNotThere:
+    """A server waits until somebody installs."""
+
+    def test_each_command_says_what_to_do(self, postgres_url):
+        with Tickwork(postgres_url) as app:
+            cli = Cli(app)
+            assert "Run `tickwork install`" in cli("status", code=4).stderr
+            [check] = cli.json("doctor", code=1)["checks"]
+            assert (check["name"], check["level"]) == ("schema", "bad")
+
+            assert cli.json("install")["before"] == 0
+
+            assert cli.json("status")["jobs"] == []
+
+
+class TestDoctor:
+    """Whether all is well, and what to do if not."""
+
+    def test_all_is_well(self, app, cli):
+        app.run()
+        a_worker(app)
+
+        found = cli.json("doctor")
+
+        assert found["is_well"]
+        assert {check["level"] for check in found["checks"]} == {"ok"}
+        assert "All is well." in cli.text("doctor")
+
+    @staticmethod
+    def levels(cli: Cli, *, code: int = 1) -> dict[str, str]:
+        found = cli.json("doctor", code=code)
+        return {check["name"]: check["level"] for check in found["checks"]}
+
+    def test_no_worker_is_up(self, app, cli):
+        app.run()
+
+        assert self.levels(cli)["workers"] == "bad"
+
+    def test_a_worker_is_silent(self, app, cli):
+        a_worker(app)
+        a_worker(app, silent_for=timedelta(minutes=2))
+
+        assert self.levels(cli, code=0)["workers"] == "warn"
+        cli("doctor", "--strict", code=1)
+
+    def test_workers_of_another_version(self, app, cli):
+        a_worker(app, version="0.0.9")
+
+        assert "0.0.9" in cli.text("doctor")
+
+    def test_machines_that_may_disagree_about_clock_changes(self, app, cli):
+        a_worker(app, version="0.1.0 tz/1999z")
+
+        assert self.levels(cli, code=0)["time zones"] == "warn"
+        [worker] = cli.json("status")["workers"]
+        assert (worker["version"], worker["zones"]) == ("0.1.0", "1999z")
+
+    def test_a_lease_has_ended_and_nobody_cares(self, app: Tickwork, cli, clock: ManualClock):
+        app.dispatch("report")
+        claimed(app, a_worker(app))
+        clock.advance(minutes=5)
+
+        assert self.levels(cli)["leases"] == "bad"
+
+    def test_a_backlog(self, app, cli, clock):
+        app.dispatch("report")
+        clock.advance(minutes=1)
+        a_worker(app)
+        assert self.levels(cli, code=0)["backlog"] == "warn"
+
+        clock.advance(hours=1)
+        a_worker(app)
+        assert self.levels(cli)["backlog"] == "bad"
+
+    def test_runs_of_a_job_that_no_worker_knows(self, app, cli):
+        app.remote("elsewhere").dispatch()
+        a_worker(app)
+
+        assert self.levels(cli, code=0)["known jobs"] == "warn"
+
+    def test_a_schedule_that_nobody_fires(self, app, cli, clock):
+        app.run()
+        clock.advance(minutes=5)
+        a_worker(app)
+
+        assert self.levels(cli)["schedules"] == "bad"
+
+    def test_a_job_that_fails_again_and_again(self, app, cli):
+        for _ in range(3):
+            app.dispatch("breaks")
+        app.run()
+        a_worker(app)
+
+        assert self.levels(cli, code=0)["jobs"] == "warn"
+        assert "breaks (3 in a row)" in cli.text("doctor")

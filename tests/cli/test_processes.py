@@ -1,0 +1,478 @@
+"""What only a real process shows: signals, exit codes, pipes, terminals, broken programs."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHOP = """
+import os, time
+from tickwork import Tickwork
+
+app = Tickwork("sqlite:///shop.db?synchronous=NORMAL")
+
+@app.job
+def answers(n: int = 1) -> int:
+    return n
+
+@app.job
+def fails() -> None:
+    raise ValueError("no")
+
+def tick():
+    print("tick", flush=True)
+
+app.schedule("tick", tick).every_second()
+"""
+
+
+class Folder:
+    """A user's folder, and commands in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, text: str = SHOP, name: str = "shop.py") -> None:
+        (self.path / name).write_text(text, encoding="utf-8")
+
+    def env(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name != "TICKWORK_APP"}
+        return {**kept, "TERM": "xterm-256color", **more}
+
+    def run(
+        self, *words: str, app: str = "shop:app", **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tickwork", *(["-a", app] if app else []), *words]
+        return subprocess.run(
+            command,
+            cwd=self.path,
+            env=self.env(**env),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def start(self, *words: str, app: str = "shop:app") -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tickwork", *(["-a", app] if app else []), *words]
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=self.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+class Terminal:
+    """A command on a terminal of its own: what it draws, and what is typed."""
+
+    def __init__(self, folder: Folder, *words: str, columns: int = 100, **env: str) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tickwork", "-a", "shop:app", *words],
+            cwd=folder.path,
+            env=folder.env(**env),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # no threads
+        )
+        os.close(slave)
+        self.drawn = ""
+
+    def read(self, seconds: float, until: str = "") -> str:
+        """What is drawn within this time, or until this is."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not (until and until in self.drawn):
+            ready, _, _ = select.select([self.master], [], [], 0.05)
+            if ready:
+                try:
+                    data = os.read(self.master, 65536)
+                except OSError:
+                    break
+                if not data:
+                    break
+                self.drawn += data.decode(errors="replace")
+        return self.drawn
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def end(self) -> int:
+        code = None
+        deadline = time.monotonic() + 45
+        while code is None and time.monotonic() < deadline:
+            self.read(0.1)  # whoever draws must not wait for a reader
+            code = self.process.poll()
+        if code is None:
+            self.process.kill()
+            raise AssertionError(self.drawn)
+        os.close(self.master)
+        return code
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = Folder(tmp_path)
+    made.write()
+    return made
+
+
+class TestAnApplicationThatCannotBeHad:
+    """A user's mistake is told in words, with the user's own line, and no traceback."""
+
+    @staticmethod
+    def refused(done, *said):
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        for text in said:
+            assert text in done.stderr
+
+    def test_none_is_named(self, folder):
+        self.refused(folder.run("status", app=""), "Which application?", "tickwork init")
+
+    def test_there_is_no_such_module(self, folder):
+        done = folder.run("status", app="shpo:app")
+
+        self.refused(done, "There is no module 'shpo', which -a shpo:app names.")
+
+    def test_the_module_has_no_such_name(self, folder):
+        self.refused(folder.run("status", app="shop:ap"), "It has app: tickwork -a shop:app")
+
+    def test_the_module_raises(self, folder):
+        folder.write("import os\n\n\ndef make():\n    return undefined_thing\n\n\nx = make()\n")
+
+        self.refused(
+            folder.run("status"),
+            "shop cannot be imported: NameError: name 'undefined_thing' is not defined",
+            "shop.py, line 5:",
+            "return undefined_thing",
+        )
+
+    def test_the_module_imports_what_is_not_there(self, folder):
+        folder.write("import tickwork\nimport reqests\n")
+
+        self.refused(folder.run("status"), "shop.py, line 2:", "import reqests")
+
+    def test_the_module_is_no_python(self, folder):
+        folder.write("from tickwork import Tickwork\napp = Tickwork(\n")
+
+        self.refused(folder.run("status"), "SyntaxError", "shop.py, line 2:", "app = Tickwork(")
+
+    def test_a_definition_that_cannot_be(self, folder):
+        folder.write(SHOP + "\napp.schedule('bad', tick).cron('61 * * * *')\n")
+
+        self.refused(folder.run("status"), "'61' is not in 0-59", ".cron('61 * * * *')")
+
+    def test_a_configuration_with_faults(self, folder):
+        folder.write('[tickwork]\nap = "shop:app"\n', name="tickwork.toml")
+
+        self.refused(folder.run("status", app=""), "tickwork.toml", "ap")
+
+    def test_the_configuration_names_it(self, folder):
+        folder.write('[tickwork]\napp = "shop:app"\n', name="tickwork.toml")
+
+        assert folder.run("show", app="").returncode == 0
+
+    def test_the_configuration_is_it(self, folder):
+        folder.write(
+            '[tickwork]\nhandler_paths = ["shop"]\n\n'
+            '[[jobs]]\nname = "by file"\nclass = "shop:tick"\nrun = "EVERY_DAY"\n',
+            name="tickwork.toml",
+        )
+
+        done = folder.run("show", "--json", app="")
+
+        assert [job["name"] for job in json.loads(done.stdout)["jobs"]] == ["by file"]
+
+
+class TestADatabaseThatCannotBeReached:
+    """It is said in words, with its own exit code; ``doctor`` says it as a finding."""
+
+    BODY = "from tickwork import Tickwork\napp = Tickwork({url!r})\n"
+
+    def test_nobody_listens(self, folder):
+        folder.write(self.BODY.format(url="postgresql://app:s3cret@127.0.0.1:1/jobs"))
+
+        done = folder.run("status")
+
+        assert done.returncode == 4
+        assert "cannot be reached" in done.stderr
+        assert "s3cret" not in done.stderr
+        assert "Traceback" not in done.stderr
+        looked = folder.run("doctor", "--json")
+        assert looked.returncode == 1
+        [check] = json.loads(looked.stdout)["checks"]
+        assert (check["name"], check["level"]) == ("connection", "bad")
+        assert "s3cret" not in looked.stdout
+
+    def test_there_is_no_such_folder(self, folder):
+        folder.write(self.BODY.format(url="sqlite:////no/such/folder/jobs.db"))
+
+        done = folder.run("runs")
+
+        assert done.returncode == 4
+        assert "Traceback" not in done.stderr
+
+    def test_no_such_store(self, folder):
+        folder.write(self.BODY.format(url="oracle://db/jobs"))
+
+        done = folder.run("status")
+
+        assert done.returncode == 4
+        assert "names no store" in done.stderr
+
+
+class TestTheCommandLine:
+    """Words that are wrong, and help."""
+
+    def test_a_command_that_is_close(self, folder):
+        done = folder.run("statsu")
+
+        assert done.returncode == 2
+        assert "Did you mean 'status'?" in done.stderr
+
+    def test_completion_knows_commands_and_jobs(self, folder):
+        words = {
+            "_TICKWORK_COMPLETE": "bash_complete",
+            "COMP_WORDS": "tickwork sta",
+            "COMP_CWORD": "1",
+        }
+        program = [
+            sys.executable,
+            "-c",
+            "from tickwork.cli.main import main; main(complete_var='_TICKWORK_COMPLETE')",
+        ]
+
+        def completed(words):
+            return subprocess.run(
+                program,
+                cwd=folder.path,
+                env=folder.env(**words, TICKWORK_APP="shop:app"),
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            ).stdout
+
+        assert "plain,status" in completed(words)
+        words |= {"COMP_WORDS": "tickwork dispatch ans", "COMP_CWORD": "2"}
+        assert "plain,answers" in completed(words)
+
+    def test_a_reader_that_leaves_early(self, folder):
+        folder.run("dispatch", "answers")
+        command = f"{sys.executable} -m tickwork -a shop:app next -n 5000 | head -n 1"
+
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=folder.path,
+            env=folder.env(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+        assert done.stdout.startswith("IN ")
+        assert "Traceback" not in done.stderr
+
+
+class TestWorking:
+    """From an empty folder to a job that has run, and what signals do."""
+
+    def test_init_and_work(self, tmp_path):
+        folder = Folder(tmp_path)
+        assert folder.run("init", app="").returncode == 0
+
+        worker = folder.start("work", app="")
+        begun = time.monotonic()
+        line = read_line(worker)
+
+        taken = time.monotonic() - begun
+        assert line.startswith("tick at"), line
+        print(f"a job has run {taken:.1f} s after `tickwork work`")  # noqa: T201  # a figure
+        assert taken < 20  # ten, on a machine that has nothing else to do
+        assert folder.run("dispatch", "greet", "name=Ann", "--wait", app="").returncode == 0
+        worker.send_signal(signal.SIGINT)
+        out, _ = worker.communicate(timeout=20)
+        assert worker.returncode == 0
+        assert "Worked for" in out
+
+    def test_no_terminal_library_is_loaded_to_work(self, folder):
+        folder.write(
+            SHOP
+            + """
+import sys
+
+@app.job
+def loaded() -> list[str]:
+    return [name for name in ("rich", "jinja2", "markdown_it") if name in sys.modules]
+"""
+        )
+        worker = folder.start("work")
+        try:
+            done = folder.run("dispatch", "loaded", "--wait", "--timeout", "20s", "--json")
+            assert json.loads(done.stdout)["run"]["result"] == []
+            status = Path(f"/proc/{worker.pid}/status").read_text(encoding="ascii")
+            [kilobytes] = re.findall(r"VmRSS:\s+(\d+)", status)
+            megabytes = int(kilobytes) / 1024
+            print(f"a worker has {megabytes:.1f} MB")  # noqa: T201  # a figure
+            assert megabytes < 60
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=20)
+
+    def test_too_many_late_firings_end_it_if_asked(self, folder):
+        folder.write(
+            SHOP.replace('print("tick", flush=True)', "time.sleep(1.6)").replace(
+                'schedule("tick", tick).every_second()',
+                'schedule("tick", tick).every_second().overlap("queue_all")',
+            )
+        )
+
+        worker = folder.start("work", "--slots", "1", "--max-missed", "2", "--drain", "0")
+        out, _ = worker.communicate(timeout=60)
+
+        assert worker.returncode == 71, out
+        assert "firings in a row started more than a second late" in out
+        assert "--slots" in out
+
+    def test_several_processes_are_told_the_same(self, folder):
+        worker = folder.start("work", "--processes", "2", "--slots", "3", "-q", "default")
+        try:
+            deadline = time.monotonic() + 45
+            workers: list[Any] = []
+            while len(workers) < 2 and time.monotonic() < deadline:
+                time.sleep(0.2)
+                workers = json.loads(folder.run("status", "--json").stdout)["workers"]
+            assert [(each["slots"], each["queues"]) for each in workers] == [(3, ["default"])] * 2
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=30)
+        assert worker.returncode == 0
+
+
+class TestOnATerminal:
+    """Colours, tables, live views: what a person sees."""
+
+    def test_colours_only_where_somebody_sees_them(self, folder):
+        folder.run("dispatch", "answers")
+
+        piped = folder.run("runs").stdout
+        assert "\x1b[" not in piped
+        seen = Terminal(folder, "runs")
+        assert seen.end() == 0
+        assert "\x1b[" in seen.drawn
+        plain = Terminal(folder, "runs", NO_COLOR="1")
+        assert plain.end() == 0
+        assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain.drawn)
+
+    def test_a_table_fits_the_terminal(self, folder):
+        folder.run("collect")
+        for columns in (60, 80, 140):
+            seen = Terminal(folder, "status", columns=columns)
+            assert seen.end() == 0
+            lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.drawn).splitlines()
+            assert max(map(len, lines)) <= columns
+
+    def test_a_live_view_is_drawn_in_its_place_and_ends_with_ctrl_c(self, folder):
+        folder.run("dispatch", "answers")
+        seen = Terminal(folder, "status", "--watch", "--every", "0.2")
+        seen.read(45, until="\x1b[1A")  # it went up, to draw it again
+
+        seen.type("\x03")
+
+        assert seen.end() == 0
+        assert "\x1b[2J" not in seen.drawn  # nothing is wiped, so nothing flickers
+        assert "\x1b[?25l" in seen.drawn
+        assert seen.drawn.rindex("\x1b[?25h") > seen.drawn.rindex("\x1b[?25l")
+        assert "Traceback" not in seen.drawn
+        assert "Aborted" not in seen.drawn
+
+    def test_a_tail_shows_what_happens_and_ends_with_ctrl_c(self, folder):
+        folder.run("dispatch", "answers")
+        seen = Terminal(folder, "runs", "--follow", "--every", "0.1")
+        assert "pending" in seen.read(45, until="pending")
+
+        folder.run("dispatch", "fails")
+        folder.run("collect")
+        seen.read(45, until="failed_permanent")
+        seen.type("\x03")
+
+        assert seen.end() == 0
+        assert "completed" in seen.drawn
+        assert "ValueError: no" in seen.drawn
+        assert "Traceback" not in seen.drawn
+
+    def test_a_tail_in_a_pipe_is_lines_of_json(self, folder):
+        folder.run("dispatch", "answers")
+        tail = folder.start("runs", "--follow", "--json", "--every", "0.1")
+        first = json.loads(read_line(tail))
+        assert (first["job"], first["status"]) == ("answers", "pending")
+
+        folder.run("collect")
+        found = set()
+        while "completed" not in found:
+            line = json.loads(read_line(tail))
+            found.add(line["status"] if line["job"] == "answers" else "")
+
+        tail.send_signal(signal.SIGINT)
+        tail.communicate(timeout=20)
+        assert tail.returncode == 0
+
+    def test_a_worker_says_that_it_works_and_ends_with_ctrl_c(self, folder):
+        seen = Terminal(folder, "work")
+        seen.read(45, until="tick\r\n")
+        seen.type("\x03")
+
+        assert seen.end() == 0
+        assert "Working on sqlite:///shop.db" in seen.drawn
+        assert "3 jobs, 1 schedule, all queues. Ctrl-C ends it." in seen.drawn
+        assert "Worked for" in seen.drawn
+
+    def test_many_are_asked_about(self, folder):
+        folder.run("dispatch", "fails")
+        folder.run("collect")
+        seen = Terminal(folder, "retry", "--job", "fails")
+        seen.read(45, until="[y/N]")
+        seen.type("y\n")
+
+        assert seen.end() == 0
+        assert "1 run run again." in seen.drawn
+        assert "Retrying" in seen.drawn  # a bar, while it lasts
+
+    def test_ctrl_c_while_something_is_waited_for(self, folder):
+        seen = Terminal(folder, "dispatch", "answers", "--delay", "1h", "--wait")
+        time.sleep(0.2)
+        deadline = time.monotonic() + 45
+        while time.monotonic() < deadline:
+            with suppress(Exception):
+                if json.loads(folder.run("runs", "--json").stdout)["runs"]:
+                    break
+        time.sleep(0.3)
+        seen.type("\x03")
+
+        assert seen.end() == 130
+        assert "Traceback" not in seen.drawn

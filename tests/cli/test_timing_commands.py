@@ -1,0 +1,257 @@
+"""Rules, definitions and what they would do: preview, simulate, show; and settings, init."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from application.conftest import DATABASES
+from cli.conftest import Cli
+from tickwork import Tickwork
+from tickwork.cli.main import cli as command
+
+
+@pytest.fixture(params=DATABASES[:1])  # nothing here is about databases
+def database(request):
+    return str(request.param)
+
+
+GAP = "1 of its times is in the gap: fires once, at 03:00:00 CEST."
+FOLD = "1 of its times is in the hour that comes twice: fires once, in the first pass."
+
+
+def called(*words, code=0, env=None):
+    done = CliRunner().invoke(
+        command, words, prog_name="tickwork", catch_exceptions=False, env=env or {}
+    )
+    assert done.exit_code == code, done.output
+    return done
+
+
+def preview(*words):
+    return json.loads(called("preview", *words, "--json").stdout)
+
+
+class TestPreview:
+    """Any rule, without an application."""
+
+    @pytest.mark.parametrize(
+        ("rule", "description"),
+        [
+            ("*/5 9-17 * * MON-FRI", "every 5 minutes during hours 9 to 17 on Monday to Friday"),
+            ("*/10 * * * * *", "every 10 seconds"),
+            ("@daily", "at 00:00"),
+            ("EVERY_WEEK", "at 06:20 on Monday"),
+            ("hourly", "every hour"),
+            ("minutes=*/15 hours=9-17 wday=1-5", "every 15 minutes during hours 9 to 17 on Monday"),
+            ("daily_at('13:00').weekdays()", "at 13:00 on Monday to Friday"),
+            (".every_five_minutes().hours(range(9, 18))", "every 5 minutes during hours 9 to 17"),
+            ("schedules.weekly_on(1, '8:00')", "at 08:00 on Monday"),
+            ("every(minutes=15)", "every 15m"),
+            ("daily().hours([9, 12])", "at 09:00 and 12:00"),
+        ],
+    )
+    def test_what_it_means(self, rule, description):
+        found = preview(rule)
+
+        assert found["description"].startswith(description)
+        assert len(found["instants"]) == 10
+        assert found["instants"] == sorted(found["instants"])
+
+    def test_a_gap_and_a_fold(self):
+        words = ["--timezone", "Europe/Berlin", "--after", "2026-01-01T00:00+01:00"]
+
+        fixed = preview("30 2 * * *", *words)["notes"]
+        berlin = "clocks in Europe/Berlin go"
+        assert fixed == [
+            f"2026-03-29: {berlin} forward from 02:00 to 03:00; {GAP}",
+            f"2026-10-25: {berlin} back from 03:00 to 02:00; {FOLD}",
+        ]
+        wild = preview("*/20 * * * *", *words)["notes"]
+        assert wild[0].endswith(
+            "3 of its times are in the gap: skipped, because they do not exist."
+        )
+        assert wild[1].endswith("in the hour that comes twice: fires in both passes.")
+        assert preview("0 12 * * *", *words)["notes"] == []
+        assert preview("0 2 * * *")["notes"] == []
+
+    def test_people_see_both_zones(self):
+        text = called(
+            "preview", "0 9 * * *", "--tz", "America/New_York", "-n", "2", "--after",
+            "2026-07-01T00:00+00:00", env={"TZ": "Asia/Tokyo"},
+        ).stdout  # fmt: skip
+
+        assert "RULE'S TIME (AMERICA/NEW_YORK)" in text
+        assert "Wed 2026-07-01 09:00:00 EDT" in text
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["61 * * * *"], "minute (field 1) '61' is not in 0-59"),
+            (["evry_day"], "is no symbol, no frequency and no cron expression"),
+            (["EVERY_DAI"], "Did you mean 'EVERY_DAY'?"),
+            (["hors=9"], "Did you mean 'hours'?"),
+            (["daly_at('1:00')"], "Did you mean 'daily_at'?"),
+            (["daily_at(open('x'))"], "is no value"),
+            (["__import__('os').system('true')"], "There is no word"),
+            (["daily("], "cannot be read"),
+            (["daily().hours"], "is not called"),
+            (["daily().hourly()"], "comes after daily()"),
+            (["0 0 * * *", "--tz", "Europe/Berln"], "Did you mean 'Europe/Berlin'?"),
+            (["hours=9 hours=10"], "is given twice"),
+            (["x" * 2000], "too long"),
+        ],
+    )
+    def test_wrong_rules(self, words, said):
+        done = called("preview", *words, code=1)
+
+        assert said in done.stderr
+        assert "Traceback" not in done.output
+
+    def test_a_rule_that_never_fires(self):
+        assert "It never fires." in called("preview", "0 0 30 2 *").stdout
+
+
+class TestSimulate:
+    """What the schedules would do, on paper."""
+
+    def test_counts_by_hour_and_schedule(self, app, cli):
+        found = cli.json("simulate", "--days", "1", "--zone", "UTC")
+
+        assert found["by_hour"] == [60] + [61] + [60] * 22
+        counts = {line["name"]: line["firings"] for line in found["schedules"]}
+        assert counts == {"tick": 1440, "nightly": 1}
+        assert found["firings"] == 1441
+
+    def test_collisions(self, cli):
+        found = cli.json("simulate", "--days", "1", "--zone", "UTC")
+
+        [meeting] = found["collisions"]
+        assert (meeting["at"], meeting["count"]) == ("2026-01-01T01:30:00+00:00", 2)
+        assert set(meeting["schedules"]) == {"tick", "nightly"}
+
+    def test_clock_changes(self, cli):
+        found = cli.json("simulate", "--days", "120")
+
+        [nightly] = [line for line in found["schedules"] if line["name"] == "nightly"]
+        assert "2026-03-29" in nightly["notes"][0]
+
+    def test_people_see_bars(self, cli):
+        text = cli.text("simulate", "--days", "2")
+
+        assert text.count("█") > 100
+        assert "Clock changes" not in text
+        assert "Several at the same instant" in text
+
+    def test_nothing_is_written(self, app, cli):
+        cli("simulate")
+
+        assert app.schedules.list() == []
+        assert app.runs.recent() == []
+
+
+class TestShow:
+    """Definitions, from code alone."""
+
+    def test_all_jobs(self, cli):
+        jobs = {job["name"]: job for job in cli.json("show")["jobs"]}
+
+        assert set(jobs) == {"send_email", "breaks", "report"}
+        assert jobs["send_email"]["limits"] == {"job:send_email": 1}
+        assert jobs["send_email"]["attempts_max"] == 3
+        assert {each["name"] for each in jobs["report"]["schedules"]} == {"nightly", "tick"}
+        assert "report" in cli.text("show")
+
+    def test_one_job(self, cli):
+        text = cli.text("show", "send_email")
+
+        assert "doubling from 1s to 1m, with full jitter" in text
+        assert "(to: str" in text
+        assert "conftest.py" in text
+
+    def test_no_database_is_needed(self, tmp_path):
+        app = Tickwork(f"sqlite:///{tmp_path}/no/such/folder/jobs.db")
+        app.schedule("idle", lambda: None).hourly()
+
+        assert Cli(app).json("show")["jobs"][0]["name"] == "idle"
+
+    def test_an_unknown_job(self, cli):
+        assert "Did you mean 'report'?" in cli("show", "reprot", code=3).stderr
+
+
+class TestSettings:
+    """Each value, and where it came from."""
+
+    def test_where_each_came_from(self, tmp_path, monkeypatch):
+        (tmp_path / "settings.toml").write_text('[tickwork]\nredact = ["password"]\n')
+        monkeypatch.setenv("TICKWORK_TIMEZONE", "Europe/Berlin")
+        app = Tickwork(
+            "postgresql://app:s3cret@db/jobs", config=tmp_path / "settings.toml", payload_max=1000
+        )
+
+        found = {each["name"]: each for each in Cli(app).json("settings")["settings"]}
+
+        assert found["url"]["source"] == "the program"
+        assert "s3cret" not in found["url"]["value"]
+        assert (found["timezone"]["value"], found["timezone"]["source"]) == (
+            "Europe/Berlin",
+            "TICKWORK_TIMEZONE",
+        )
+        assert found["redact"]["source"].endswith("settings.toml")
+        assert found["retire_after"]["source"] == "default"
+        assert found["retire_after"]["value"] == 7 * 86400
+        assert "s3cret" not in Cli(app).text("settings")
+
+
+class TestInstall:
+    """Tables, once."""
+
+    @pytest.mark.parametrize("verb", ["install", "upgrade"])
+    def test_from_nothing_and_again(self, tmp_path, verb):
+        with Tickwork(f"sqlite:///{tmp_path}/jobs.db") as app:
+            cli = Cli(app)
+            first = cli.json(verb)
+            assert (first["before"], first["version"] > 0) == (0, True)
+            assert "already" in cli.text(verb)
+
+
+class TestInit:
+    """The first minute."""
+
+    def test_it_writes_a_small_application(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+
+        found = json.loads(called("init", "shop", "--json").stdout)
+
+        assert found["files"] == ["shop/jobs.py", "shop/tickwork.toml"]
+        assert found["next"][0] == "cd shop"
+        compile(Path("shop/jobs.py").read_text(), "jobs.py", "exec")
+
+    def test_it_writes_over_nothing(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        Path("jobs.py").write_text("mine = True\n")
+
+        done = called("init", code=1)
+
+        assert "jobs.py is there already" in done.stderr
+        assert Path("jobs.py").read_text() == "mine = True\n"
+        called("init", "--force")
+        assert "Tickwork" in Path("jobs.py").read_text()
+
+
+def test_a_program_mounts_them_in_its_own_command(app):
+    @click.group()
+    def shop():
+        """The program's own."""
+
+    shop.add_command(app.cli())
+
+    done = CliRunner().invoke(shop, ["tickwork", "dispatch", "report", "--json"])
+
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["run"]["job"] == "report"
+    refused = CliRunner().invoke(shop, ["tickwork", "inspect", "0123"])
+    assert refused.exit_code == 3
+    assert "-a, --app" not in CliRunner().invoke(shop, ["tickwork", "--help"]).stdout

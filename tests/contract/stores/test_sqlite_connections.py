@@ -1,0 +1,64 @@
+"""What a disk does to SQLite, said in our words: it is for now, and not about the statement."""
+
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from contract.builders import NOON, Hands, a_run, add
+from tickwork._domain.outcome import Succeeded
+from tickwork.errors import StoreBusy, StoreUnavailable
+from tickwork.stores.sqlite.connection import SqliteConnection
+from tickwork.stores.sqlite.store import SqliteStore
+from tickwork.testing import ManualClock
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = SqliteStore(
+        tmp_path / "jobs.db", synchronous="NORMAL", busy_timeout=timedelta(milliseconds=50)
+    )
+    opened.install()
+    yield opened
+    opened.close()
+
+
+def pages_left(store: SqliteStore, count: int) -> None:
+    assert isinstance(store._writer, SqliteConnection)
+    connection = store._writer._opened()
+    [[pages]] = connection.execute("PRAGMA page_count").fetchall()
+    connection.execute(f"PRAGMA max_page_count = {pages + count}").fetchall()
+
+
+class TestAFullDisk:
+    def test_whoever_dispatches_is_told_that_it_cannot_be_reached(self, store):
+        pages_left(store, 2)
+
+        with pytest.raises(StoreUnavailable, match="database or disk is full"):
+            add(store, *(a_run(args=f'{{"x": "{"y" * 9_000}"}}') for _ in range(20)))
+
+    def test_an_outcome_is_kept_and_not_taken_for_a_bad_one(self, store):
+        hands = Hands(store, ManualClock(NOON))
+        add(store, a_run())
+        claim = hands.claim_one()
+        pages_left(store, 2)
+        outcome = Succeeded(result=f'"{"y" * 60_000}"')
+
+        with pytest.raises(StoreUnavailable):
+            hands.record(claim, outcome)
+
+        pages_left(store, 100)
+        assert hands.record(claim, outcome) == []  # the same, once there is room
+
+
+class TestALockedFile:
+    def test_a_look_at_a_file_that_somebody_locks_is_told_as_busy(self, store, tmp_path):
+        store.close()
+        with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("CREATE TABLE x (y)")
+
+            with pytest.raises(StoreBusy):
+                store.get_runs([])

@@ -1,0 +1,739 @@
+"""The checker finds what it looks for: evidence made by hand, with one thing wrong in each."""
+
+import ast
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import chaos.checker
+from chaos.checker import judge
+from chaos.checker.evidence import (
+    SECOND,
+    Attempt,
+    Change,
+    Effect,
+    Evidence,
+    Finished,
+    JobRow,
+    Line,
+    Schedule,
+)
+from chaos.checker.verdict import judged
+from chaos.workload import manifest
+
+T0 = 1_767_225_600 * SECOND
+LEASE = 2 * SECOND
+ANN, BOB = "ann", "bob"
+PIDS = {ANN: 11, BOB: 22}
+
+
+class Book:
+    """Evidence in the making: each verb is one thing that happens, half a second later."""
+
+    def __init__(self) -> None:
+        self.now = T0
+        self.lines: list[Line] = []
+        self.changes: list[Change] = []
+        self.finished: dict[str, Finished] = {}
+        self.attempts: list[Attempt] = []
+        self.effects: list[Effect] = []
+        self.orders: list[str] = []
+        self.rows: dict[str, Change] = {}
+        self.schedules: list[Schedule] = []
+        self.last: dict[str, int] = {}
+
+    # ------------------------------------------------------------ verbs
+
+    def add(self, run="r1", job="plain", *, uid=None, is_told=True, **facts) -> None:
+        args = {"uid": uid or f"u-{run}", **facts.pop("args", {})}
+        if is_told:
+            self.say("try", "dispatcher", uid=args["uid"], job=job)
+        row = Change(
+            0, 0, "INSERT", run, json.dumps(args), job, created_at=facts.pop("created_at", self.now)
+        )
+        self.put(row._replace(**facts))
+        if is_told:
+            self.say("dispatched", "dispatcher", uid=args["uid"], run=run, is_new=True)
+
+    def claim(self, run="r1", worker=ANN, **facts) -> None:
+        row = self.rows[run]
+        row = row._replace(
+            op="UPDATE", args=None, status="running", phase="running", token=row.token + 1,
+            attempt=row.attempt + 1, worker=worker, lease_until=self.now + LEASE,
+            claim_tag=f"{worker}-{len(self.changes)}",
+        )  # fmt: skip
+        self.put(row._replace(**facts))
+
+    def begin(self, run="r1", worker=ANN, **facts) -> str:
+        row = self.rows[run]
+        nonce = f"<{PIDS[worker]}.{len(self.lines)}>"
+        said = {"run": run, "token": row.token, "nonce": nonce, "job": row.job, **facts}
+        self.say("begin", worker, **said)
+        return nonce
+
+    def end(self, run="r1", worker=ANN, how="returned", **facts) -> None:
+        said = {"run": run, "token": self.rows[run].token, "how": how, **facts}
+        self.say("end", worker, **said)
+
+    def give_back(self, run="r1", **facts) -> None:
+        row = self.rows[run]._replace(
+            status="pending", phase="ready", lease_until=None, worker=None
+        )
+        self.put(row._replace(**facts))
+
+    def finish(self, run="r1", **facts) -> None:
+        row = self.rows.pop(run)
+        self.put(row._replace(op="DELETE"))
+        self.rows.pop(run)
+        done = Finished(
+            run, row.tenant, row.job, "completed", row.attempt, 1, row.crashes, row.token,
+            "succeeded", "", "{}", self.now, None, row.schedule, row.nominal_at,
+        )  # fmt: skip
+        self.finished[run] = done = done._replace(**facts)
+        if done.outcome == "succeeded" and done.job != "charge":
+            self.last[done.job] = self.now
+
+    def run_to_end(self, run="r1", worker=ANN, **facts) -> None:
+        """One good attempt."""
+        self.claim(run, worker)
+        nonce = self.begin(run, worker)
+        self.end(run, worker)
+        self.finish(run, result=json.dumps({"nonce": nonce}), **facts)
+
+    # ------------------------------------------------------------ below
+
+    def put(self, row: Change) -> None:
+        self.now += SECOND // 2
+        self.rows[row.run] = row
+        self.changes.append(row._replace(seq=len(self.changes), at=self.now))
+
+    def say(self, word: str, who: str, **facts: Any) -> None:
+        self.now += SECOND // 100
+        self.lines.append(Line(self.now, who, PIDS.get(who, 1), word, facts))
+
+    def evidence(self, **changes) -> Evidence:
+        made = Evidence(
+            lines=self.lines,
+            changes=self.changes,
+            live=list(self.rows),
+            finished=list(self.finished.values()),
+            attempts=self.attempts,
+            effects=self.effects,
+            orders=self.orders,
+            schedules=self.schedules,
+            jobs=[JobRow("", job, at) for job, at in self.last.items()],
+            pids=PIDS,
+            manifest=manifest(),
+        )
+        return replace(made, **changes)
+
+    def broken(self, **changes) -> list[str]:
+        """What is violated, in words."""
+        return [str(violation) for violation in judged(self.evidence(**changes)).violations]
+
+
+def only(found: list[str], *words: str) -> None:
+    assert len(found) == 1, found
+    assert all(word in found[0] for word in words), found
+
+
+class TestAGoodRun:
+    def test_nothing_is_found(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+        book.add("r2", "flaky", args={"fail_first": 1})
+        book.claim("r2")
+        nonce = book.begin("r2")
+        book.end("r2", how="RuntimeError")
+        book.attempts.append(Attempt("r2", 1, 1, "failed", f"RuntimeError: {nonce}"))
+        book.give_back("r2", reason=f"RuntimeError: {nonce}", status="failed")
+        book.attempts.append(Attempt("r2", 2, 2, "succeeded", ""))
+        book.run_to_end("r2", BOB)
+
+        verdict = judged(book.evidence())
+
+        assert verdict.violations == []
+        assert "Every promise was kept" in verdict.told()
+
+    def test_a_lease_that_ended_is_taken_over(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.now += 2 * LEASE
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.give_back(crashes=1, attempt=0, reason="The lease ended without an outcome.")
+        book.attempts.append(Attempt("r1", 2, 1, "succeeded", ""))
+        book.run_to_end("r1", BOB)
+        # It wakes up, and goes on: that is no harm, as long as it writes nothing.
+        book.say("end", ANN, run="r1", token=1, how="returned")
+
+        assert book.broken() == []
+
+    def test_one_that_wakes_up_and_begins_without_a_lease_leaves_no_trace(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.now += 2 * LEASE
+        book.give_back(attempt=0, reason="The lease ended without an outcome.")
+        book.claim("r1", BOB)
+        nonce = book.begin("r1", BOB)
+        book.say("begin", ANN, run="r1", token=1, nonce="<11.999>", job="plain")
+        book.end("r1", BOB)
+        book.finish(result=json.dumps({"nonce": nonce}))
+
+        assert book.broken() == []
+
+
+class TestDispatches:
+    def test_a_run_that_is_gone(self):
+        book = Book()
+        book.say("dispatched", "dispatcher", uid="u1", run="r1", is_new=True)
+
+        only(book.broken(), "lost", "dispatcher was told", "r1")
+
+    def test_a_row_that_vanished(self):
+        book = Book()
+        book.add()
+
+        found = book.broken(live=[])
+
+        assert any("in no table any more" in each for each in found)
+
+    def test_a_run_of_a_transaction_that_was_rolled_back(self):
+        book = Book()
+        book.add(is_told=False)
+        book.run_to_end()
+        book.say("rolled back", "dispatcher", uid="u-r1", run="r1", is_new=True)
+
+        only(book.broken(), "rolled back", "r1")
+
+    def test_half_of_a_transaction(self):
+        book = Book()
+        book.say("added", "dispatcher", uid="u1", run="r1", is_new=True)
+        book.orders.append("u1")
+
+        only(book.broken(), "only the order")
+
+    def test_one_dispatch_and_two_runs(self):
+        book = Book()
+        for run in ("r1", "r2"):
+            book.add(run, uid="same")
+            book.run_to_end(run)
+
+        only(book.broken(), "added twice", "same has 2 runs")
+
+    def test_a_run_that_its_caller_was_refused(self):
+        book = Book()
+        book.add(is_told=False)
+        book.say("refused", "dispatcher", uid="u-r1", error="StoreBusy", is_unknown=False)
+        book.run_to_end()
+
+        only(book.broken(), "refused it (StoreBusy)")
+
+    def test_a_run_of_which_its_caller_knew_nothing(self):
+        book = Book()
+        book.add(is_told=False)
+        book.say("refused", "dispatcher", uid="u-r1", error="OutcomeUnknown", is_unknown=True)
+        book.run_to_end()
+
+        assert book.broken() == []
+
+    def test_a_run_that_never_ends(self):
+        book = Book()
+        book.add()
+
+        only(book.broken(), "not final", "r1")
+
+    def test_a_place_that_was_never_given_back(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+
+        only(book.broken(slots=["r1"]), "still has its place")
+
+
+class TestLeases:
+    def test_a_claim_of_what_another_holds(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.run_to_end("r1", BOB, attempt=1)
+
+        assert any("claimed while token 1 was held" in each for each in book.broken())
+
+    def test_a_run_that_runs_again_without_a_claim(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.now += 2 * LEASE
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.give_back(crashes=1, attempt=0)
+        book.put(book.rows["r1"]._replace(status="running", lease_until=book.now + LEASE))
+        book.finish(attempt=1)
+
+        assert any("without a new claim" in each for each in book.broken())
+
+    def test_a_run_that_came_back(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+        book.add(is_told=False)
+        book.rows.clear()
+
+        assert any("came back after its end" in each for each in book.broken())
+
+    def test_a_lease_that_was_taken_too_early(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.give_back(crashes=1, attempt=0)
+        book.attempts.append(Attempt("r1", 2, 1, "succeeded", ""))
+        book.run_to_end("r1", BOB)
+
+        only(book.broken(), "taken back 1.", "too early")
+
+    def test_a_living_worker_whose_lease_was_ended(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.put(book.rows["r1"]._replace(lease_until=book.now))
+        book.begin()
+        book.end()
+        book.finish()
+
+        only(book.broken(), "the lease of a living worker was ended")
+
+    def test_a_dead_worker_whose_lease_was_ended(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.say("signal", "driver", actor="worker-1", child=PIDS[ANN], number="SIGKILL")
+        book.put(book.rows["r1"]._replace(lease_until=book.now))
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.give_back(crashes=1, attempt=0)
+        book.attempts.append(Attempt("r1", 2, 1, "succeeded", ""))
+        book.run_to_end("r1", BOB)
+
+        assert book.broken() == []
+
+    def test_one_claim_and_two_attempts(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.begin(worker=BOB)
+        book.end()
+        book.finish()
+
+        found = book.broken()
+
+        assert any("token 1 was attempted 2 times" in each for each in found)
+        assert any("is of process 11, and was attempted by 22" in each for each in found)
+
+    def test_an_attempt_without_a_claim(self):
+        book = Book()
+        book.add()
+        book.begin()
+        book.run_to_end()
+
+        assert any("never claimed" in each for each in book.broken())
+
+    def test_two_attempts_side_by_side(self):
+        book = Book()
+        book.add()
+        book.claim(lease_until=T0 + 60 * SECOND)
+        book.begin()
+        book.claim("r1", BOB)  # without a word about the one before
+        book.begin("r1", BOB)
+        book.end("r1", BOB)
+        book.finish()
+        book.say("end", ANN, run="r1", token=1, how="returned")
+        changes = [c._replace(at=c.at + SECOND) if c.token == 2 else c for c in book.changes]
+
+        found = book.broken(changes=changes)
+
+        assert any("side by side" in each for each in found)
+
+    def test_an_end_that_another_attempt_wrote(self):
+        book = Book()
+        book.add()
+        book.claim()
+        stale = book.begin()
+        book.now += 2 * LEASE
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.give_back(crashes=1, attempt=0)
+        book.claim("r1", BOB)
+        book.begin("r1", BOB)
+        book.attempts.append(Attempt("r1", 2, 1, "succeeded", ""))
+        book.finish(result=json.dumps({"nonce": stale}))
+
+        only(book.broken(), "stale", "its end under token 2 was written by another")
+
+    def test_a_return_that_another_attempt_wrote(self):
+        book = Book()
+        book.add(job="flaky", args={"fail_first": 0})
+        book.claim()
+        stale = book.begin()
+        book.now += 2 * LEASE
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.give_back(crashes=1, attempt=0)
+        book.claim("r1", BOB)
+        book.give_back(reason=f"RuntimeError: {stale}", attempt=0)
+        book.attempts.append(Attempt("r1", 3, 1, "succeeded", ""))
+        book.run_to_end("r1", BOB)
+
+        only(book.broken(), "stale", "reason under token 2")
+
+    def test_a_checkpoint_that_another_attempt_wrote(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.put(book.rows["r1"]._replace(checkpoint=json.dumps({"nonce": "<22.999>"})))
+        book.begin()
+        book.end()
+        book.finish()
+
+        only(book.broken(), "stale", "checkpoint under token 1")
+
+    def test_an_effect_that_happened_twice(self):
+        book = Book()
+        book.add(job="charge")
+        book.effects += [Effect("r1", 1, "<1.1>"), Effect("r1", 1, "<1.2>")]
+        book.run_to_end()
+
+        only(book.broken(), "effects", "there 2 times")
+
+    def test_an_end_without_its_effect(self):
+        book = Book()
+        book.add(job="charge")
+        book.run_to_end()
+
+        only(book.broken(), "completed without its effect")
+
+    def test_an_effect_of_an_attempt_that_was_taken_over(self):
+        book = Book()
+        book.add(job="charge")
+        book.effects.append(Effect("r1", 7, "<1.1>"))
+        book.run_to_end()
+
+        only(book.broken(), "its end is another's")
+
+
+class TestLimits:
+    def test_one_too_many(self):
+        book = Book()
+        for run in ("r1", "r2", "r3"):
+            book.add(run, "narrow")
+            book.claim(run)
+        for run in ("r1", "r2", "r3"):
+            book.begin(run)
+            book.end(run)
+            book.finish(run)
+
+        only(book.broken(), "limits", "3 of 2 of narrow")
+
+    def test_one_too_many_of_a_value(self):
+        book = Book()
+        for run, account in (("r1", 1), ("r2", 2), ("r3", 1)):
+            book.add(run, "account", args={"account": account})
+            book.claim(run)
+        for run in ("r1", "r2", "r3"):
+            book.begin(run)
+            book.end(run)
+            book.finish(run)
+
+        only(book.broken(), "2 of 1 of account per account (1,)")
+
+    def test_one_too_many_at_work(self):
+        book = Book()
+        for run in ("r1", "r2", "r3"):
+            book.add(run, "narrow")
+            book.claim(run)
+            book.begin(run)
+        for run in ("r1", "r2", "r3"):
+            book.end(run)
+            book.finish(run)
+
+        assert any("at work at once" in each for each in book.broken())
+
+    def test_one_start_too_many(self):
+        book = Book()
+        for run in ("r1", "r2", "r3"):
+            book.add(run)
+            book.run_to_end(run)  # half a second apart, and more
+        rate = {"job": "plain", "seconds": 60, "lease": LEASE / SECOND}
+
+        def judged_at(starts: int) -> list[str]:
+            return book.broken(manifest=manifest() | {"rates": [rate | {"starts": starts}]})
+
+        assert judged_at(3) == []
+        only(judged_at(2), "rates", "3 starts of plain within")
+
+    def test_two_of_a_unique_key(self):
+        book = Book()
+        for run in ("r1", "r2"):
+            book.add(run, "single", args={"key": 1})
+        for run in ("r1", "r2"):
+            book.run_to_end(run)
+
+        only(book.broken(), "unique", "2 of 1 of key ('single', '', 1)")
+
+    def test_two_within_a_window(self):
+        book = Book()
+        for run in ("r1", "r2"):
+            book.add(run, "windowed", args={"key": 1}, created_at=T0)
+            book.run_to_end(run)
+
+        only(book.broken(), "added twice within 0.000 s")
+
+    def test_two_of_a_schedule_that_skips(self):
+        book = Book()
+        for run, at in (("r1", 0), ("r2", 2)):
+            nominal = T0 + at * SECOND
+            book.add(run, "even", is_told=False, schedule="even", nominal_at=nominal)
+        for run in ("r1", "r2"):
+            book.run_to_end(run)
+
+        only(book.broken(), "overlap", "2 of 1 of skip")
+
+
+class TestPriorities:
+    @staticmethod
+    def passed_over(times: int, **fault: Any) -> list[str]:
+        book = Book()
+        book.add("best", "ranked", priority=1)
+        worse = [f"w{number}" for number in range(times)]
+        for run in worse:
+            book.add(run, "ranked", priority=9)
+        book.now += SECOND
+        if fault:
+            book.say("fault", "driver", **fault)
+        for run in [*worse, "best"]:
+            book.run_to_end(run)
+        return book.broken()
+
+    def test_a_better_one_that_is_passed_over_again_and_again(self):
+        only(self.passed_over(3), "priorities", "3 claims", "best")
+
+    def test_twice_may_be_chance(self):
+        assert self.passed_over(2) == []
+
+    def test_a_frozen_worker_may_have_had_it(self):
+        assert self.passed_over(3, name="freeze_worker", target="worker-1", seconds=9.0) == []
+
+
+class TestFirings:
+    @staticmethod
+    def fired(*instants: int, schedule: str = "second", skips: Any = ()) -> list[str]:
+        book = Book()
+        book.schedules.append(Schedule("", schedule, T0 - SECOND, None))
+        for number, instant in enumerate(instants):
+            nominal = T0 + instant * SECOND
+            run = f"r{number}"
+            book.add(run, schedule, is_told=False, schedule=schedule, nominal_at=nominal)
+            book.run_to_end(run)
+        for number, (first, last, count, reason) in enumerate(skips):
+            run = f"s{number}"
+            book.finished[run] = Finished(
+                run, "", schedule, "skipped", 0, 1, 0, 0, "skipped", reason, "{}", book.now, None,
+                schedule, T0 + first * SECOND, T0 + last * SECOND, count,
+            )  # fmt: skip
+        return book.broken()
+
+    def test_all_of_them(self):
+        assert self.fired(0, 1, 4, skips=[(2, 3, 2, "missed: nobody was there")]) == []
+
+    def test_one_that_fired_twice(self):
+        only(self.fired(0, 1, 1), "fired 2 times")
+
+    def test_one_that_is_missing(self):
+        only(self.fired(0, 2), "nothing is said of")
+
+    def test_one_that_fired_and_was_skipped(self):
+        assert any("accounted for 2 times" in each for each in self.fired(
+            0, 1, 2, skips=[(1, 1, 1, "missed: nobody was there")]
+        ))  # fmt: skip
+
+    def test_one_that_the_schedule_does_not_have(self):
+        assert any("has no instant" in each for each in self.fired(0, 1, schedule="even"))
+
+    def test_a_row_that_counts_wrong(self):
+        assert any("spans others" in each for each in self.fired(
+            0, 4, skips=[(1, 3, 2, "missed: nobody was there")]
+        ))  # fmt: skip
+
+    def test_a_gap_where_all_are_made_up_for(self):
+        only(
+            self.fired(0, 2, schedule="caught_up", skips=[(1, 1, 1, "missed: nobody was there")]),
+            "makes up for all",
+        )
+
+    def test_one_that_begins_late(self):
+        only(self.fired(5, 6), "began only at")
+
+
+class TestBooks:
+    def test_a_success_that_nobody_had(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.finish()
+
+        only(book.broken(), "nobody worked on it")
+
+    def test_a_success_that_is_recorded_as_a_failure(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.end()
+        book.attempts.append(Attempt("r1", 1, 1, "failed", "could not be written"))
+        book.finish(status="failed_permanent", outcome="failed", reason="could not be written")
+
+        found = book.broken()
+
+        assert any("it has failed (could not be written), and did not" in each for each in found)
+
+    def test_a_run_that_is_given_up_too_early(self):
+        book = Book()
+        book.add(job="charge")
+        book.claim()
+        book.begin()
+        book.end(how="RuntimeError")
+        book.attempts.append(Attempt("r1", 1, 1, "failed", ""))
+        book.finish(status="failed_permanent", outcome="failed")
+
+        only(book.broken(), "given up after 1 attempts")
+
+    def test_a_cancel_that_nobody_asked_for(self):
+        book = Book()
+        book.add()
+        book.finish(status="canceled", outcome="canceled")
+
+        only(book.broken(), "nobody asked for it")
+
+    def test_a_crash_that_was_not_counted(self):
+        book = Book()
+        book.add()
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.run_to_end()
+
+        only(book.broken(), "0 crashes, and 1 rows")
+
+    def test_an_attempt_too_many(self):
+        book = Book()
+        book.add()
+        book.run_to_end(attempt=2)
+
+        only(book.broken(), "2 attempts")
+
+    def test_a_token_that_counts_no_claim(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.end()
+        book.finish(token=2)
+
+        assert any("token 2 after 1 claims" in each for each in book.broken())
+
+    def test_a_job_that_forgot(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+
+        only(book.broken(jobs=[]), "counters", "remembers None")
+
+
+class TestActors:
+    def test_a_worker_that_ended_by_itself(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+        book.say("exited", "driver", actor="worker-1", child=11, code=1, is_told=False)
+
+        only(book.broken(), "workers", "ended with status 1")
+
+    def test_a_worker_that_does_not_hear(self):
+        book = Book()
+        book.say("signal", "driver", actor="worker-1", child=11, number="SIGTERM")
+        book.now += 60 * SECOND
+        book.say("exited", "driver", actor="worker-1", child=11, code=0, is_told=True)
+
+        only(book.broken(), "worker-1 (process 11) took 60 s to end when told")
+
+    def test_one_that_found_no_database_at_its_start(self):
+        book = Book()
+        book.say("exited", "driver", actor="worker-1", child=11, code=4, is_told=False)
+
+        assert book.broken() == []
+
+    def test_a_crew_that_did_not_come_to_rest(self):
+        book = Book()
+        book.say("not rested", "driver", unfinished=3)
+
+        only(book.broken(), "not rested")
+
+
+class TestTheChecker:
+    def test_it_tells_the_story_of_the_run(self):
+        book = Book()
+        book.add()
+        book.say("fault", "driver", name="kill_worker", target="worker-1", seconds=1.0)
+
+        told = judged(book.evidence()).told()
+
+        assert "The story of run r1" in told
+        assert "INSERT plain pending/ready" in told
+        assert "dispatcher (1): dispatched" in told
+        assert "kill_worker" in told
+
+    def test_many_of_one_kind_do_not_hide_another(self):
+        book = Book()
+        for number in range(20):
+            book.add(f"r{number}")
+        book.say("not rested", "driver", unfinished=20)
+
+        told = judged(book.evidence()).told()
+
+        assert "not final: … and 15 more" in told
+        assert "workers: not rested" in told
+
+    def test_it_judges_again_what_was_kept(self, tmp_path):
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest()))
+        tables: dict[str, list[Any]] = {
+            name: [] for name in ("changes", "finished", "attempts", "effects", "schedules")
+        }
+        tables |= {name: [] for name in ("jobs", "live", "slots", "orders", "workers")}
+        (tmp_path / "tables.json").write_text(json.dumps(tables))
+        said = {"at": 1.0, "who": "d", "pid": 1, "word": "committed", "run": "r1", "uid": "u"}
+        (tmp_path / "d.log").write_text(json.dumps(said) + "\n")
+
+        verdict = judge(tmp_path)
+
+        assert verdict.rules == ["lost"]
+
+    def test_it_knows_nothing_of_tickwork(self):
+        folder = Path(chaos.checker.__file__).parent
+        for path in folder.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""]
+                assert not any(name.split(".")[0] == "tickwork" for name in names), path
+        code = (
+            "import sys; sys.modules['tickwork'] = None; import chaos.checker.__main__ as _;"
+            "assert not any(name.startswith('tickwork.') for name in sys.modules)"
+        )
+        root = folder.parent.parent
+        subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

@@ -1,0 +1,193 @@
+"""The first minute of somebody who has nothing but the wheel, in an empty folder."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from scenarios.project import Process, figure
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS_MAX = 10
+"""From `tickwork work` to the first run: what the README promises."""
+
+BLOCKS_RUN = """
+import contextlib, io, re, sys
+from pathlib import Path
+
+ELSEWHERE = {"asyncpg", "django", "psycopg", "pymysql", "pytest", "sqlalchemy"}
+for page in sys.argv[1:]:
+    text = Path(page).read_text(encoding="utf-8")
+    for found in re.finditer(r"^```python\\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        code, printed = found[1], io.StringIO()
+        where = f"{page}:{text.count(chr(10), 0, found.start()) + 1}"
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, where, "exec"), {})
+        except ModuleNotFoundError as missing:
+            if missing.name not in ELSEWHERE:
+                raise
+            continue
+        said = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
+        if "print(" in code and printed.getvalue().splitlines() != said:
+            sys.exit(f"{where}: {printed.getvalue()!r} is not {said!r}")
+        print("ran", page)
+"""
+
+
+class Newcomer(NamedTuple):
+    """A person with a wheel, an environment that has nothing else, and an empty folder."""
+
+    wheel: Path
+    programs: Path
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("TICKWORK_", "PYTHON", "VIRTUAL_ENV"))
+        }
+        return {**kept, "PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}"}
+
+    def does(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            shlex.split(command),
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def starts(self, command: str) -> Process:
+        log = self.folder.parent / "worker.log"
+        program, *words = command.split()
+        return Process(
+            [str(self.programs / program), *words], folder=self.folder, log=log, env=self.env
+        )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    target: Path = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(target)]
+    env = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    done = subprocess.run(
+        [*pip, str(ROOT)], env=env, capture_output=True, text=True, check=False, cwd=target
+    )
+    assert done.returncode == 0, done.stderr
+    [built] = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def newcomer(wheel, tmp_path_factory) -> Newcomer:
+    place: Path = tmp_path_factory.mktemp("newcomer")
+    venv.create(place / "env")
+    (place / "empty").mkdir()
+    return Newcomer(wheel, place / "env" / "bin", place / "empty")
+
+
+def first_minute() -> list[str]:
+    """The commands that the README tells a newcomer to type."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = (
+        text.partition("## The first minute")[2].partition("```console\n")[2].partition("```")[0]
+    )
+    return [line[2:].partition("#")[0].strip() for line in block.splitlines() if line[:2] == "$ "]
+
+
+class TestTheWheel:
+    """It has what it needs, says what it is, and nothing else."""
+
+    def test_everything_that_is_not_code_is_in_it(self, wheel):
+        names = set(zipfile.ZipFile(wheel).namelist())
+        source = ROOT / "src"
+
+        needed = {
+            path.relative_to(source).as_posix()
+            for path in (source / "tickwork").rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        assert "tickwork/py.typed" in needed
+        assert any(name.endswith(".sql") for name in needed)
+        assert needed - names == set()
+        assert {name.partition("/")[0] for name in names} == {"tickwork", _info(wheel)}
+
+    def test_it_says_what_it_is(self, wheel):
+        text = zipfile.ZipFile(wheel).read(f"{_info(wheel)}/METADATA").decode()
+        facts = Parser().parsestr(text)
+
+        assert facts["Name"] == "tickwork"
+        assert facts["License-Expression"] == "MIT"
+        assert "Typing :: Typed" in facts.get_all("Classifier", [])
+        needs = [one for one in facts.get_all("Requires-Dist", []) if "extra" not in one]
+        assert {re.split(r"\W", one)[0] for one in needs if "win32" not in one} == {"click", "rich"}
+        assert set(facts.get_all("Provides-Extra", [])) >= {"postgres", "mysql"}
+        assert str(ROOT) not in text
+
+    def test_what_it_says_of_itself_is_the_readme(self, wheel):
+        text = zipfile.ZipFile(wheel).read(f"{_info(wheel)}/METADATA").decode()
+
+        assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
+
+
+@pytest.mark.timeout(240)
+def test_the_first_minute_as_the_readme_has_it(newcomer):
+    install, init, work = first_minute()
+    assert (install, init, work) == ("pip install tickwork", "tickwork init", "tickwork work")
+    assert list(newcomer.folder.iterdir()) == []
+
+    pip = f"{sys.executable} -m pip --python {newcomer.programs / 'python'}"
+    install = install.replace("tickwork", str(newcomer.wheel)).replace("pip", pip, 1)
+    for command in (install, init):
+        done = newcomer.does(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    begun = time.monotonic()
+    worker = newcomer.starts(work)
+    try:
+        while "tick at" not in worker.log:
+            assert time.monotonic() - begun < SECONDS_MAX, worker.log
+            time.sleep(0.05)
+        figure(f"the first run was {time.monotonic() - begun:.1f} s after `tickwork work`")
+
+        for question in ("status", "next", "runs", "explain tick"):
+            answer = newcomer.does(f"tickwork {question}")
+            assert answer.returncode == 0, f"{question}\n{answer.stdout}{answer.stderr}"
+            assert "tick" in answer.stdout
+        asked = newcomer.does("tickwork dispatch greet name=Ann --wait --timeout 10s")
+        assert asked.returncode == 0, asked.stdout + asked.stderr
+        runs = json.loads(newcomer.does("tickwork runs --json").stdout)
+        assert "completed" in json.dumps(runs)
+        worker.terminate()
+        assert worker.wait() == 0, worker.log
+        assert "Hello Ann" in worker.log
+    finally:
+        worker.end()
+
+    # What the pages show works here, too, where there is nothing but the wheel.
+    guides = sorted((ROOT / "docs" / "guide").glob("*.md"))
+    script = newcomer.folder.parent / "blocks.py"
+    script.write_text(BLOCKS_RUN, encoding="utf-8")
+    pages = " ".join(str(page) for page in [ROOT / "README.md", *guides])
+    done = newcomer.does(f"{newcomer.programs / 'python'} {script} {pages}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("ran") > 40
+
+
+def _info(wheel: Path) -> str:
+    name, version, *_ = wheel.name.split("-")
+    return f"{name}-{version}.dist-info"

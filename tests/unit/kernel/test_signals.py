@@ -1,0 +1,40 @@
+"""What a process makes of being told to stop, once and twice."""
+
+import signal
+import subprocess
+import sys
+
+PROGRAM = """
+import os, signal, sys, time
+from tickwork._kernel import signals
+
+signals.SAME_WITHIN = float(sys.argv[1])
+calls = []
+with signals.stopping_on_signals(lambda: calls.append(1)):
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)  # a step of the main thread, in which handlers are called
+    print(len(calls), flush=True)
+"""
+
+
+def told_twice(*, same_within: float) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(same_within)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_two_at_the_same_moment_are_one():
+    ended = told_twice(same_within=30)
+
+    assert (ended.returncode, ended.stdout) == (0, "1\n")
+
+
+def test_the_next_one_ends_it():
+    ended = told_twice(same_within=0)
+
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")

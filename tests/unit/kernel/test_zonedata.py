@@ -1,0 +1,37 @@
+import zoneinfo
+
+import pytest
+
+from tickwork._kernel.zonedata import marked, split, zone_data_version
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    zone_data_version.cache_clear()
+    yield
+    zone_data_version.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("tzdata.zi", "# version 2026b\nR A 1\n"), ("+VERSION", "2026b\n")]
+)
+def test_files_of_the_machine_say_which_they_are(tmp_path, monkeypatch, name, text):
+    (tmp_path / name).write_text(text)
+    monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path / "none"), str(tmp_path)))
+
+    assert marked("0.1.0") == "0.1.0 tz/2026b"
+    assert split(marked("0.1.0")) == ("0.1.0", "2026b")
+
+
+def test_files_that_do_not_say(tmp_path, monkeypatch):
+    (tmp_path / "UTC").touch()
+    monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path),))
+
+    assert marked("0.1.0") == "0.1.0"
+    assert split("0.1.0") == ("0.1.0", "")
+
+
+def test_the_package_where_the_machine_has_none(monkeypatch):
+    monkeypatch.setattr(zoneinfo, "TZPATH", ())
+
+    assert zone_data_version().startswith("20")
