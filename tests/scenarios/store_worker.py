@@ -60,7 +60,7 @@ SLOW_OF: Final = 250
 """Of so many runs one is slow, among the first 1,000: its worker stalls past its lease, and
 finds when it wakes that another holds the run."""
 
-STALL_SECONDS: Final = 2.8
+STALL_SECONDS_MAX: Final = 20.0
 SLOW_SECONDS: Final = 1.5
 MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -196,6 +196,10 @@ class Orders:
         return Path(self.folder) / f"{self.serial}.added"
 
     @property
+    def is_stalling(self) -> Path:
+        return Path(self.folder) / f"{self.serial}.stalls"
+
+    @property
     def is_over(self) -> Path:
         return Path(self.folder) / "over"
 
@@ -299,10 +303,24 @@ class StoreWorker:
             }
             assert found == {claim.run_id for claim in claims}, "its own claims, by their tag"
         time.sleep(self.random.uniform(0, 0.004))
-        slow = [claim.token for claim in claims if claim.job == "slow"]
-        if slow:
-            time.sleep(STALL_SECONDS if min(slow) == 1 else SLOW_SECONDS)
+        slow = [claim for claim in claims if claim.job == "slow"]
+        if any(claim.token == 1 for claim in slow):
+            self.stall(slow)
+        elif slow:
+            time.sleep(SLOW_SECONDS)
         self.finish(claims, to_cancel)
+
+    def stall(self, claims: list[Claim]) -> None:
+        """Do nothing, as a stopped process does, until others have taken or ended one of these."""
+        self.orders.is_stalling.touch()
+        tokens = {claim.run_id: claim.token for claim in claims}
+        give_up_at = time.monotonic() + STALL_SECONDS_MAX
+        while time.monotonic() < give_up_at:
+            time.sleep(0.1)
+            runs = self.store.get_runs(list(tokens))
+            if any(run.token > tokens[run.id] or run.is_finished for run in runs):
+                break
+        self.orders.is_stalling.unlink()
 
     def beat(self, claims: Iterable[Claim]) -> set[RunId]:
         moment = self.moment()
