@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -111,6 +112,7 @@ def limit_of(key: str) -> str:
     return key.partition("=")[0]
 
 
+@lru_cache(maxsize=4096)
 def gate_of(key: str) -> int:
     """The lock row for this key: 0 to 1023."""
     return crc32(key.encode()) % GATES
@@ -142,12 +144,12 @@ def keys_needed(
     not start: it is claimed to be skipped, and uses up nobody's rate.
     """
     is_past = expires_at is not None and now > expires_at
-    return tuple(key for key in keys if key not in held and not (is_past and is_rate(key)))
+    return tuple([key for key in keys if key not in held and not (is_past and is_rate(key))])
 
 
 def slots_in(keys: Iterable[str]) -> tuple[str, ...]:
     """Those of the keys of which a run holds a slot, rather than making a start."""
-    return tuple(key for key in keys if not is_rate(key))
+    return tuple([key for key in keys if not is_rate(key)])
 
 
 class Grants(NamedTuple):
@@ -195,7 +197,8 @@ def decide_grants(
             continue
         full = next((key for key in keys if room(key) == 0), None)
         if full is None:
-            used.update(keys)
+            for key in keys:
+                used[key] += 1
             grants.granted.append(run_id)
         else:
             grants.blocked_on[run_id] = full

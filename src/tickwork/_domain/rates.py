@@ -89,6 +89,7 @@ def window_text(window: timedelta) -> str:
     return _WORDS.get(window) or format_duration(window)
 
 
+@lru_cache(maxsize=4096)
 def is_rate(key: str) -> bool:
     """Whether a key, or the name of a limit, is about starts, rather than places.
 

@@ -25,7 +25,7 @@ from tickwork._worker.keeping import LogKeeper
 from tickwork._worker.known import KnownJobs, LaneName
 from tickwork._worker.making import AsyncMaker, Hands, Maker, ProcessMaker
 from tickwork._worker.options import WorkerOptions
-from tickwork._worker.pump import Lane, Pump
+from tickwork._worker.pump import Lane, Pump, Turns
 from tickwork._worker.reporting import Reporter
 from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
@@ -173,6 +173,7 @@ def assembled(
         stats.is_behind = stats.is_behind or 0 < options.missed_max <= stats.missed
         return stats.is_stuck or stats.is_behind
 
+    turns = Turns()
     parts = Parts(
         clock=clock,
         options=options,
@@ -187,6 +188,7 @@ def assembled(
                 lanes=lanes,
                 held=held,
                 writer=writer,
+                turns=turns,
                 known=known,
                 wake=wake,
                 batch=options.batch,

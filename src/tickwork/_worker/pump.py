@@ -1,7 +1,8 @@
 """Finished transitions out, claims in: one thread, one connection."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from threading import Lock
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ from tickwork._worker.held import HeldRuns
 from tickwork._worker.known import KnownJobs
 from tickwork._worker.making import Means
 from tickwork._worker.wake import Backoff, Wake
-from tickwork._worker.writer import Writer
+from tickwork._worker.writer import Writer, Wrote
 from tickwork.engines.contract import Engine
 from tickwork.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from tickwork.stores.contract import Store, Wanted
@@ -33,6 +34,9 @@ HOLD_MAX: Final = 48
 
 RESTING: Final = 8
 """For how many times the time that it took nobody asks again for what was not there."""
+
+TURN_SECONDS: Final = 0.05
+"""For how long a pump leaves the work to another before it goes on all the same."""
 
 LATE_FIRST: Final = Lease(LEASE_MIN).let_go_after.total_seconds()
 TOO_LATE: Final = Interrupted("Its claim took longer than its lease.")
@@ -135,6 +139,38 @@ class Lane:
             self._dry = None if at_once else self._dry._replace(until=self._dry.not_before)
 
 
+class Turns:
+    """Lets pumps work at once; and only one of them while most runs have limits.
+
+    Those would wait for each other in the database, for the gate of the same key, and one
+    that is alone gets twice as much done.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._since = 0.0
+        self.is_one_by_one = False
+
+    @contextmanager
+    def turn(self, *, now: float) -> Iterator[bool]:
+        """One turn of one pump; whether it may: not while another has been at it for a moment.
+
+        That one finds what this one was called for: it looks at the signals again when it is
+        done. When it takes long, somebody has to go on.
+        """
+        if not self.is_one_by_one:
+            yield True
+            return
+        is_ours = self._lock.acquire(blocking=False)
+        if is_ours:
+            self._since = now
+        try:
+            yield is_ours or now - self._since > TURN_SECONDS
+        finally:
+            if is_ours:
+                self._lock.release()
+
+
 class Pump:
     """Writes what was done, and claims as many runs as can start soon."""
 
@@ -149,6 +185,7 @@ class Pump:
         lanes: Sequence[Lane],
         held: HeldRuns,
         writer: Writer,
+        turns: Turns,
         known: KnownJobs,
         wake: Wake,
         batch: int,
@@ -166,6 +203,7 @@ class Pump:
         self._lanes = lanes
         self._held = held
         self._writer = writer
+        self._turns = turns
         self._known = known
         self._wake = wake
         self._batch = batch
@@ -189,15 +227,10 @@ class Pump:
         if is_polling:
             self._look_again(at_once=True)
         try:
-            wrote = self._writer.write()
-            self._wrote = wrote.jobs
-            self._is_short = True
-            if wrote.may_free:
-                self._look_again(at_once=False)  # somebody may have waited for just that
-            claimed = self._recovered(may_claim=may_claim)
-            # Whatever cannot be written must not pile up: each of them was a claim once.
-            if may_claim and len(self._writer) < self._unwritten_max:
-                claimed += sum(map(self._claim_for, self._lanes))
+            with self._turns.turn(now=self._clock.monotonic()) as may_go:
+                if not may_go:
+                    return False
+                wrote, claimed = self._turn(may_claim=may_claim)
         except (StoreUnavailable, StoreBusy) as fault:
             # Nothing is lost: outcomes wait in memory, and leases are the heartbeat's.
             self._is_away = True
@@ -211,6 +244,20 @@ class Pump:
         # Who got less than it asked for is called when there is something to write, or more to
         # take. Meanwhile it leaves the interpreter to those who start what it got.
         return bool(wrote.steps or (claimed and not self._is_short))
+
+    def _turn(self, *, may_claim: bool) -> tuple[Wrote, int]:
+        wrote = self._writer.write()
+        self._wrote = wrote.jobs
+        self._is_short = True
+        if wrote.steps:
+            self._turns.is_one_by_one = wrote.is_limited
+        if wrote.may_free:
+            self._look_again(at_once=False)  # somebody may have waited for just that
+        claimed = self._recovered(may_claim=may_claim)
+        # Whatever cannot be written must not pile up: each of them was a claim once.
+        if may_claim and len(self._writer) < self._unwritten_max:
+            claimed += sum(map(self._claim_for, self._lanes))
+        return wrote, claimed
 
     @property
     def is_holding_back(self) -> bool:

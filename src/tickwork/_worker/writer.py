@@ -34,10 +34,14 @@ class Refused(NamedTuple):
 
 
 class Wrote(NamedTuple):
-    """What became of a batch: how many steps it had, and whether others may have waited for it."""
+    """What became of a batch: how many steps it had, and whether others may have waited for it.
+
+    ``is_limited`` says that most of them were of runs with limits.
+    """
 
     steps: int
     may_free: bool = False
+    is_limited: bool = False
     jobs: frozenset[str] = frozenset()
 
 
@@ -115,8 +119,13 @@ class Writer:
         self._held.drop_all([step.claim for step in steps])
         written = [*looked.landed, *looked.unwritten] if looked.landed else looked.unwritten
         self._reporter.recorded(written, lost=lost, at=self._clock.now())
-        jobs = frozenset([step.claim.job for step in steps])
-        return Wrote(len(steps), any(map(_may_free, steps)), jobs)
+        limited = len([step for step in steps if step.claim.limit_keys])
+        return Wrote(
+            len(steps),
+            may_free=any(map(_may_free, steps)),
+            is_limited=2 * limited > len(steps),
+            jobs=frozenset([step.claim.job for step in steps]),
+        )
 
     def keep_log(self) -> None:
         """Write what handlers have logged.

@@ -8,7 +8,7 @@ import pytest
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.making import Means
-from tickwork._worker.pump import Lane, Pump
+from tickwork._worker.pump import TURN_SECONDS, Lane, Pump, Turns
 from tickwork._worker.wake import Wake
 from tickwork._worker.writer import Wrote
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
@@ -63,7 +63,7 @@ class Writer:
         return self.size
 
     def write(self):
-        return Wrote(len(self.jobs), self.may_free, self.jobs)
+        return Wrote(len(self.jobs), self.may_free, jobs=self.jobs)
 
 
 class Known:
@@ -89,6 +89,7 @@ def a_pump(queue, *lanes, **said):
         "lanes": lanes,
         "held": HeldRuns(),
         "writer": Writer(),
+        "turns": Turns(),
         "known": Known(),
         "wake": NoWait(),
         "batch": 500,
@@ -523,3 +524,62 @@ def test_a_pump_survives_a_database_that_is_away(fault):
     pump = a_pump(queue, a_lane(Engine()))
 
     assert [pump.step(may_claim=True) for _ in range(3)] == [True] * 3
+
+
+class BusyWriter(Writer):
+    """Writes limited runs, and has a word with others while it does."""
+
+    def __init__(self, meanwhile=lambda: None, is_limited=True):
+        super().__init__()
+        self.meanwhile, self.is_limited = meanwhile, is_limited
+
+    def write(self):
+        self.meanwhile()
+        return Wrote(1, is_limited=self.is_limited, jobs=frozenset({"job"}))
+
+
+class TestTurns:
+    """Pumps that would wait for each other in the database take turns."""
+
+    @pytest.mark.parametrize(
+        ("is_limited", "seconds", "asked"),
+        [(True, 0.0, 0), (True, 2 * TURN_SECONDS, 1), (False, 0.0, 1)],
+    )
+    def test_one_leaves_the_work_to_another(self, is_limited, seconds, asked):
+        clock, turns, queue = ManualClock(), Turns(), Queue()
+        turns.is_one_by_one = is_limited
+        second = a_pump(queue, a_lane(Engine()), clock=clock, turns=turns)
+        found = []
+
+        def meanwhile():
+            clock.advance(seconds=seconds)
+            second.step(may_claim=True)
+            found.append(len(queue.wanted))
+
+        writer = BusyWriter(meanwhile, is_limited=is_limited)
+        first = a_pump(Queue(), a_lane(Engine()), clock=clock, turns=turns, writer=writer)
+
+        first.step(may_claim=True)
+
+        assert found == [asked]
+
+    def test_the_next_turn_is_anybodys(self):
+        turns, queue = Turns(), Queue()
+        first = a_pump(Queue(), turns=turns, writer=BusyWriter())
+        second = a_pump(queue, a_lane(Engine()), turns=turns)
+
+        first.step(may_claim=True)
+        second.step(may_claim=True)
+
+        assert turns.is_one_by_one
+        assert len(queue.wanted) == 1
+
+    @pytest.mark.parametrize("steps", [0, 1])
+    def test_what_was_written_last_decides(self, steps):
+        turns = Turns()
+        turns.is_one_by_one = True
+        writer = BusyWriter(is_limited=False) if steps else Writer()
+
+        a_pump(Queue(), turns=turns, writer=writer).step(may_claim=True)
+
+        assert turns.is_one_by_one is (steps == 0)

@@ -80,9 +80,9 @@ def writer(books, clock, held, told, keeper):
     return Writer(store=books, clock=clock, held=held, reporter=told, keeper=keeper, batch=4)
 
 
-def put(writer, held, *names, token=1):
+def put(writer, held, *names, token=1, limit_keys=()):
     for name in names:
-        claim = a_claim(run_id=RunId(name), token=token)
+        claim = a_claim(run_id=RunId(name), token=token, limit_keys=limit_keys)
         held.add([claim], extended_at=0.0)
         step = Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, NOON, NOON)
         writer.put(held.of(claim), step)
@@ -90,7 +90,7 @@ def put(writer, held, *names, token=1):
 
 def write_all(writer, rounds=50):
     for _ in range(rounds):
-        if not writer.write():
+        if not writer.write().steps:
             return
 
 
@@ -105,6 +105,13 @@ class TestWriting:
         assert books.asked == [(list("abcd"), False), (list("ef"), False)]
         assert told.recorded_ids == list("abcdef")
         assert len(held) == 0
+
+    @pytest.mark.parametrize(("limited", "is_limited"), [("", False), ("cd", False), ("bcd", True)])
+    def test_it_tells_whether_most_had_limits(self, writer, held, limited, is_limited):
+        put(writer, held, *limited, limit_keys=("job:send",))
+        put(writer, held, *"abcd"[: 4 - len(limited)])
+
+        assert writer.write().is_limited is is_limited
 
     def test_what_was_claimed_anew_meanwhile_is_still_held(self, writer, held):
         put(writer, held, "a")

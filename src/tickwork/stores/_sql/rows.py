@@ -59,6 +59,7 @@ def length_micros(length: timedelta) -> int:
     return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
 
 
+@lru_cache(maxsize=4096)
 def _texts(value: str | None) -> tuple[str, ...]:
     return tuple(json.loads(value)) if value else ()
 

@@ -144,7 +144,11 @@ class MysqlConnection:
         try:
             yield
             if self._is_begun:
-                self._unsent.append(_COMMIT)
+                if len(self._unsent) == 2 and self._unsent[0] is _WRITING:
+                    # One statement is a transaction of its own, and two answers less to read.
+                    del self._unsent[0]
+                else:
+                    self._unsent.append(_COMMIT)
                 self._is_commit_sent = True
                 self._send()
         except BaseException:

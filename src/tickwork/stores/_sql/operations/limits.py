@@ -37,9 +37,10 @@ def grant(
     query: Queries, claims: Sequence[Claim], *, now: datetime, limit: int
 ) -> Operation[Grants]:
     """Decide, in this order, which of these locked runs get their slots; take them."""
-    limited = sorted(claim.run_id for claim in claims if claim.limit_keys)
+    # One that was never claimed before cannot have kept a slot.
+    again = sorted(claim.run_id for claim in claims if claim.limit_keys and claim.token > 1)
     held: dict[RunId, set[str]] = {}
-    for run_id, key in (yield query("held_slots", ids=limited)):
+    for run_id, key in (yield query("held_slots", ids=again)) if again else ():
         held.setdefault(run_id, set()).add(key)
     candidates = [
         Candidate(

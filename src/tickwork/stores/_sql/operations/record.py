@@ -64,6 +64,16 @@ def record(
         written = yield from _write_locked(query, others, is_repeat=is_repeat)
         landed += written.landed
         lost |= written.lost
+    # After the rows of all runs: in this order everybody locks them.
+    slots = [
+        (step.claim.run_id, key)
+        for step in landed
+        if step.claim.limit_keys
+        for key in slots_in(step.claim.limit_keys)
+        if step.due_at is None or not is_kept_between_attempts(key)
+    ]
+    if slots:
+        yield from free(query, slots)
     if plain and others:
         # As they came: of two that ended at the same moment, the later one has the last word.
         place = {step.claim.run_id: number for number, step in enumerate(steps)}
@@ -78,13 +88,12 @@ def record(
 
 
 def _is_plain(step: Transition) -> bool:
-    """Whether nothing but the run's own row is concerned: most runs, on a good day."""
+    """Whether it leaves nothing but its row in history: most runs, on a good day."""
     claim = step.claim
     return (
         step.outcome is OutcomeKind.SUCCEEDED
         and not step.reason
         and claim.attempt == 1
-        and not (claim.limit_keys and slots_in(claim.limit_keys))
         and not claim.crashes
     )
 
@@ -150,14 +159,6 @@ def _write_locked(
             step for step in returned if step.due_at and is_soon(step.due_at, now=step.ended_at)
         ]
         yield from wake(query, (step.claim.queue for step in soon))
-    slots = [
-        (step.claim.run_id, key)
-        for step in ours
-        for key in slots_in(step.claim.limit_keys)
-        if step.due_at is None or not is_kept_between_attempts(key)
-    ]
-    if slots:
-        yield from free(query, slots)
     lost = {step.claim.run_id for step in gone}
     if gone and is_repeat:
         lost -= yield from _landed_before(query, gone)
