@@ -8,6 +8,7 @@ import pytest
 
 from scenarios.project import figure, is_there, now
 from tickwork import RunStatus
+from tickwork._kernel.signals import SAME_WITHIN
 
 SLEEPERS = """
 @app.job(on_error=lambda ctx, error: mark("on_error", error=str(error)))
@@ -203,11 +204,11 @@ def tell():
         project.marked("begun")
 
         worker.terminate()
-        time.sleep(0.5)
+        time.sleep(5 * SAME_WITHIN)
         assert worker.is_alive
         worker.terminate()
 
-        assert worker.wait(5) == -signal.SIGTERM
+        assert worker.wait(30) == -signal.SIGTERM
 
     def test_the_children_of_a_supervisor_end_with_it(self, sqlite_project):
         project = sqlite_project

@@ -291,6 +291,17 @@ class TestFreedSlots:
         assert len(done) == 11
         assert store.count_taken([KEY, QUEUE_KEY]) == {KEY: 0, QUEUE_KEY: 0}
 
+    @pytest.mark.parametrize("key", [KEY, SCHEDULE_KEY])
+    def test_the_next_one_comes_when_it_was_let_out_and_is_canceled(
+        self, store, clock, worker, key
+    ):
+        store.set_limits({KEY: 1})
+        add(store, *(runs := limited(3, key)))
+        worker.record(worker.claim()[0])
+        store.cancel(runs[1].id, now=clock.now())
+
+        assert ids(worker.claim()) == [runs[2].id]
+
 
 class TestOneAtATime:
     """The implicit limit of a schedule counts unfinished runs, not only running ones."""
@@ -504,18 +515,6 @@ class TestSweeping:
         add(store, a_run(), a_run(due_at=NOON + MINUTE))
 
         assert store.sweep(now=clock.now(), limit=10) == 0
-
-    def test_it_finds_who_was_left_when_a_run_that_was_let_out_is_canceled(
-        self, store, clock, worker
-    ):
-        store.set_limits({KEY: 1})
-        add(store, *(runs := limited(3)))
-        worker.record(worker.claim()[0])
-        store.cancel(runs[1].id, now=clock.now())
-
-        store.sweep(now=clock.now(), limit=10)
-
-        assert ids(worker.claim()) == [runs[2].id]
 
 
 class TestLookingAtSlots:

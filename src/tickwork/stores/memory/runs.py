@@ -200,7 +200,10 @@ class MemoryRuns(TableHolder):
             run = tables.runs.get(run_id)
             if run is None:
                 return Canceling.FINISHED if run_id in tables.history else Canceling.UNKNOWN
-            return _cancel(tables, run, now=now, reason=reason)
+            answer = _cancel(tables, run, now=now, reason=reason)
+            if answer is Canceling.DONE:
+                let_out(tables, run.limit_keys)
+            return answer
 
     def cancel_schedule(
         self, tenant: str, schedule: str, *, now: datetime, reason: str = ""
@@ -208,8 +211,12 @@ class MemoryRuns(TableHolder):
         """Do the same for every unfinished run of a schedule."""
         with self._writing() as tables:
             runs = tables.unfinished_of(tenant, schedule)
-            for run in runs:
-                _cancel(tables, run, now=now, reason=reason)
+            canceled = [
+                run
+                for run in runs
+                if _cancel(tables, run, now=now, reason=reason) is Canceling.DONE
+            ]
+            let_out(tables, [key for run in canceled for key in run.limit_keys])
             return len(runs)
 
     # ------------------------------------------------------------ moving about
@@ -445,7 +452,7 @@ def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> Cancelin
     if run.status is RunStatus.RUNNING:
         tables.runs[run.id] = run
         return Canceling.REQUESTED
-    freed = finish(
+    finish(
         tables,
         run,
         status=RunStatus.CANCELED,
@@ -453,7 +460,6 @@ def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> Cancelin
         ended_at=now,
         reason=reason,
     )
-    let_out(tables, freed)
     return Canceling.DONE
 
 

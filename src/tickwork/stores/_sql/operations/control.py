@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.limits import is_kept_between_attempts
+from tickwork._domain.limits import slots_in
 from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.operations.limits import free
 from tickwork.stores._sql.operations.waking import is_soon, wake_all
@@ -49,12 +49,12 @@ def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -
     ids = sorted(row[0] for row in runs)
     yield query.tell("cancel_waiting", ids=ids, now=micros(now), reason=reason)
     yield query.tell("free_keys", ids=ids, now=micros(now))
-    # A run that waits holds only those slots that it kept from an earlier attempt.
+    # It may hold what it kept from an earlier attempt; and it may have been let out, and taken no
+    # place yet: then it is for the next to go.
     slots = [
         (run_id, key)
         for run_id, limit_keys in runs
-        for key in (json.loads(limit_keys) if limit_keys else ())
-        if is_kept_between_attempts(key)
+        for key in slots_in(json.loads(limit_keys) if limit_keys else ())
     ]
     if slots:
         yield from free(query, slots)
