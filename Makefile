@@ -16,6 +16,9 @@ DB ?= sqlite
 SECONDS = 60
 SEED ?=
 
+# Programs are started by the hundred here: they are not to be compiled anew each time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long check lint format bench chaos docs clean
 

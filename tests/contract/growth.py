@@ -23,6 +23,7 @@ from tickwork._domain.outcome import SUCCEEDED
 from tickwork._domain.retry import NO_RETRY
 from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.schedules.interval import Interval
+from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import keys_wanted, plan_tick
 from tickwork._domain.transitions import reap, settle
 from tickwork.stores._sql.rows import micros
@@ -374,6 +375,10 @@ class Verbs:
 
     def list_runs(self) -> Act:
         return lambda: self.store.list_runs(RunFilter(), limit=BATCH)
+
+    def list_failures(self) -> Act:
+        where = RunFilter(statuses=frozenset({RunStatus.FAILED_PERMANENT}))
+        return lambda: self.store.list_runs(where, limit=BATCH)
 
     def next_page(self) -> Act:
         page = self.store.list_runs(RunFilter(), limit=BATCH)

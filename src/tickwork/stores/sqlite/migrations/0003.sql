@@ -26,3 +26,6 @@ CREATE INDEX tickwork_run_expiring ON tickwork_run (blocked_on, expires_at)
 -- What is due of one job: a tick need not walk past schedules of jobs that it does not know.
 CREATE INDEX tickwork_schedule_job_due ON tickwork_schedule (job, next_due_at)
     WHERE next_due_at IS NOT NULL AND (paused_at IS NULL OR paused_until IS NOT NULL);
+
+-- What did not succeed, for whoever asks what failed: a success costs it nothing.
+CREATE INDEX tickwork_history_amiss ON tickwork_history (id) WHERE status <> 'completed';
