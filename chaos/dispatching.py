@@ -17,7 +17,8 @@ from tickwork.errors import OutcomeUnknown
 KEYS: Final = 4
 ACCOUNTS: Final = 6
 PAUSE: Final = (0.01, 0.12)
-BURST: Final = 10
+BURST: Final = 15
+"""Runs of each of four priorities: more than can start for longer than is judged as chance."""
 BACKLOG_MAX: Final = 120
 LOOK_EVERY: Final = 0.5
 PATIENCE: Final = 20

@@ -142,7 +142,7 @@ def fragile(ctx: RunContext, uid: str, seconds: float) -> Any:
 @job(queue="ranked")
 def ranked(uid: str) -> Any:
     with attempt(uid=uid) as nonce:
-        time.sleep(0.3)
+        time.sleep(0.4)
         return {"nonce": nonce}
 
 
