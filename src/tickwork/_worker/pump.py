@@ -152,13 +152,14 @@ class Turns:
         self.is_one_by_one = False
 
     @contextmanager
-    def turn(self, *, now: float) -> Iterator[bool]:
+    def turn(self, *, now: float, is_urgent: bool) -> Iterator[bool]:
         """One turn of one pump; whether it may: not while another has been at it for a moment.
 
         That one finds what this one was called for: it looks at the signals again when it is
-        done. When it takes long, somebody has to go on.
+        done. When it takes long, somebody has to go on; and whoever has something to do that no
+        other can do for it (``is_urgent``) does not wait.
         """
-        if not self.is_one_by_one:
+        if is_urgent or not self.is_one_by_one:
             yield True
             return
         is_ours = self._lock.acquire(blocking=False)
@@ -218,18 +219,21 @@ class Pump:
         self._is_away = False
         self._backoff = Backoff(AWAY_FIRST, AWAY_LONGEST)
         self._lost_tags: list[str] = []  # claims whose answer never came
+        self.is_put_off = False  # because it is another pump's turn
 
     def step(self, *, may_claim: bool, is_polling: bool = False) -> bool:
         """Write one batch and claim one; whether there may be more to do at once.
 
         ``is_polling`` says to look for work though nobody has told of any.
         """
-        if is_polling:
-            self._look_again(at_once=True)
         try:
-            with self._turns.turn(now=self._clock.monotonic()) as may_go:
+            now, is_urgent = self._clock.monotonic(), bool(self._lost_tags)
+            with self._turns.turn(now=now, is_urgent=is_urgent) as may_go:
+                self.is_put_off = not may_go
                 if not may_go:
                     return False
+                if is_polling:
+                    self._look_again(at_once=True)
                 wrote, claimed = self._turn(may_claim=may_claim)
         except (StoreUnavailable, StoreBusy) as fault:
             # Nothing is lost: outcomes wait in memory, and leases are the heartbeat's.

@@ -14,7 +14,7 @@ from tickwork._kernel.clock import Clock
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held import HeldRuns
 from tickwork._worker.options import WorkerOptions
-from tickwork._worker.pump import NOT_BEGUN, Pump
+from tickwork._worker.pump import NOT_BEGUN, TURN_SECONDS, Pump
 from tickwork._worker.timer import Timer
 from tickwork._worker.wake import Backoff, Wake
 from tickwork._worker.writer import Writer
@@ -199,6 +199,8 @@ class Worker:
                 idle.reset()
 
     def _idle_seconds(self, pump: Pump, idle: Backoff) -> float:
+        if pump.is_put_off:
+            return TURN_SECONDS
         if pump.is_holding_back:
             return HOLD_BACK
         if self.is_stopping or any(engine.waiting for engine in self._parts.engines):

@@ -223,6 +223,23 @@ class TestLostClaims:
         assert worker.record(stale, Succeeded('"mine"')) == [run.id]
         assert the_run(store, run).result == '"theirs"'
 
+    @pytest.mark.parametrize("is_repeat", [False, True])
+    @pytest.mark.parametrize("limit_keys", [(), ("job:send_email",)])
+    def test_a_reaper_has_ended_it_under_the_same_token(
+        self, store, clock, worker, limit_keys, is_repeat
+    ):
+        store.set_limits({"job:send_email": 1})
+        add(store, run := a_run(limit_keys=limit_keys))
+        stale = worker.claim_one()
+        store.cancel(run.id, now=clock.now())
+        clock.advance(minutes=2)
+        worker.reap()
+        jobs = store.list_jobs()
+
+        assert store.record([settled(stale)], is_repeat=is_repeat) == [run.id]
+        assert the_run(store, run).status is RunStatus.CANCELED
+        assert store.list_jobs() == jobs
+
     def test_nobody_knows_it(self, store, worker):
         add(store, a_run())
         claim = worker.claim_one()._replace(run_id=NOBODY)

@@ -1,5 +1,6 @@
 """How many runs a pump claims, and what becomes of claims whose answer was lost."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -563,16 +564,35 @@ class TestTurns:
 
         assert found == [asked]
 
-    def test_the_next_turn_is_anybodys(self):
+    @pytest.mark.parametrize("fault", [None, StoreUnavailable("db", "away"), RuntimeError()])
+    def test_the_next_turn_is_anybodys(self, fault):
+        def stumble():
+            if fault is not None:
+                raise fault
+
         turns, queue = Turns(), Queue()
-        first = a_pump(Queue(), turns=turns, writer=BusyWriter())
+        turns.is_one_by_one = True
+        first = a_pump(Queue(), turns=turns, writer=BusyWriter(stumble))
         second = a_pump(queue, a_lane(Engine()), turns=turns)
 
-        first.step(may_claim=True)
+        with suppress(RuntimeError):
+            first.step(may_claim=True)
         second.step(may_claim=True)
 
-        assert turns.is_one_by_one
+        assert not second.is_put_off
         assert len(queue.wanted) == 1
+
+    def test_whoever_has_lost_an_answer_does_not_wait(self):
+        turns, queue = Turns(), Queue()
+        turns.is_one_by_one = True
+        second = a_pump(queue, a_lane(Engine()), turns=turns)
+        queue.faults = [OutcomeUnknown("db", "cut")]
+        second.step(may_claim=True)
+        first = a_pump(Queue(), turns=turns, writer=BusyWriter(lambda: second.step(may_claim=True)))
+
+        first.step(may_claim=True)
+
+        assert queue.found == {}, "its claims are found"
 
     @pytest.mark.parametrize("steps", [0, 1])
     def test_what_was_written_last_decides(self, steps):

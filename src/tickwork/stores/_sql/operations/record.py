@@ -1,6 +1,6 @@
 """Steps that were decided, written under the token of their claim."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -56,12 +56,18 @@ def record(
         (others if is_repeat or not _is_plain(step) else plain).append(step)
     lost: set[RunId] = set()
     landed: list[Transition] = []
+    tokens: dict[RunId, int] = {}
+    if others:
+        # Together with those for whom somebody else may come who locks by id: whoever cancels all
+        # runs of a schedule.
+        wanted = [*others, *(step for step in plain if step.claim.schedule is not None)]
+        tokens = dict((yield query("lock_running", ids=sorted(s.claim.run_id for s in wanted))))
     if plain:
         written = yield from _finish_plain(query, plain)
         landed += written.landed
         lost |= written.lost
     if others:
-        written = yield from _write_locked(query, others, is_repeat=is_repeat)
+        written = yield from _write_locked(query, others, tokens, is_repeat=is_repeat)
         landed += written.landed
         lost |= written.lost
     # After the rows of all runs: in this order everybody locks them.
@@ -123,9 +129,19 @@ def _landed(query: Queries, steps: list[Transition], count: int) -> Operation[_W
     if count == len(steps):
         return _Written(steps, set())
     ids = [step.claim.run_id for step in steps]
-    found = {(row[0], row[1]) for row in (yield query("find_finished", ids=ids))}
-    landed = [step for step in steps if (step.claim.run_id, step.claim.token) in found]
+    found = yield from _statuses(query, ids)
+    landed = [step for step in steps if found.get(_key(step)) == step.to_status]
     return _Written(landed, set(ids) - {step.claim.run_id for step in landed})
+
+
+def _statuses(query: Queries, ids: list[RunId]) -> Operation[dict[tuple[RunId, int], str]]:
+    """How those of these that have ended did so, by id and token."""
+    rows = yield query("find_finished", ids=ids)
+    return {(run_id, token): status for run_id, token, status in rows}
+
+
+def _key(step: Transition) -> tuple[RunId, int]:
+    return step.claim.run_id, step.claim.token
 
 
 def _free_keys(query: Queries, ids: list[RunId], *, now: datetime) -> Operation[None]:
@@ -135,11 +151,13 @@ def _free_keys(query: Queries, ids: list[RunId], *, now: datetime) -> Operation[
 
 
 def _write_locked(
-    query: Queries, steps: Sequence[Transition], *, is_repeat: bool
+    query: Queries,
+    steps: Sequence[Transition],
+    token_by_id: Mapping[RunId, int],
+    *,
+    is_repeat: bool,
 ) -> Operation[_Written]:
-    """Steps that touch more than one table: their rows are locked first, by id."""
-    rows = yield query("lock_running", ids=sorted(step.claim.run_id for step in steps))
-    token_by_id: dict[RunId, int] = dict(rows)
+    """Steps that touch more than one table: their rows are locked, and have these tokens."""
     ours: list[Transition] = []
     gone: list[Transition] = []
     for step in steps:
@@ -165,18 +183,21 @@ def _write_locked(
     return _Written(ours, lost)
 
 
-def _is_soon(step: Transition) -> bool:
-    return step.due_at is not None and is_soon(step.due_at, now=step.ended_at)
-
-
 def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set[RunId]]:
     """Which of these were written by a try whose answer was lost."""
     ids = [step.claim.run_id for step in steps]
-    found = {(row[0], row[1]) for row in (yield query("find_finished", ids=ids))}
+    ended = yield from _statuses(query, ids)
     # What is there under our token waits again: it does not run, or it would be ours. Nobody but
     # us, or a reaper, can have put it there.
-    found |= {(row[0], row[1]) for row in (yield query("held_rows", ids=ids))}
-    landed = {step.claim.run_id for step in steps if (step.claim.run_id, step.claim.token) in found}
+    waiting = {(row[0], row[1]) for row in (yield query("held_rows", ids=ids))}
+    landed = {
+        step.claim.run_id
+        for step in steps
+        if _key(step) in waiting
+        # Under our token a reaper may have ended it, too, and otherwise than we would have.
+        or ended.get(_key(step)) == step.to_status
+        or (step.due_at is not None and _key(step) in ended)
+    }
     skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in landed]
     if skipped:
         folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})

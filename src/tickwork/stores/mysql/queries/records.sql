@@ -98,7 +98,7 @@ STRAIGHT_JOIN tickwork_unique AS held FORCE INDEX (PRIMARY) ON held.`key` = ours
 
 -- name: find_finished
 -- It locks, as find_ids does.
-SELECT id, token FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN (:ids) LOCK IN SHARE MODE;
+SELECT id, token, status FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN (:ids) LOCK IN SHARE MODE;
 
 -- name: return_runs
 -- The rows are locked already.

@@ -104,7 +104,7 @@ WHERE key = ANY (ARRAY(
 ));
 
 -- name: find_finished
-SELECT id, token FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
+SELECT id, token, status FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
 
 -- name: return_runs
 -- The rows are locked already.

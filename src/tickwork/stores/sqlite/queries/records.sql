@@ -60,7 +60,7 @@ WHERE run IN (
   AND (until IS NULL OR until <= :now);
 
 -- name: find_finished
-SELECT id, token FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
+SELECT id, token, status FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: return_runs
 UPDATE tickwork_run
