@@ -17,8 +17,10 @@ from tickwork.errors import OutcomeUnknown
 KEYS: Final = 4
 ACCOUNTS: Final = 6
 PAUSE: Final = (0.01, 0.12)
-BURST: Final = 15
+RANKED: Final = 15
 """Runs of each of four priorities: more than can start for longer than is judged as chance."""
+METERED: Final = 10
+"""Runs of a rate of three a second: more than that, and few enough to come to an end."""
 BACKLOG_MAX: Final = 120
 LOOK_EVERY: Final = 0.5
 PATIENCE: Final = 20
@@ -76,11 +78,11 @@ class Dispatcher:
     def burst(self) -> None:
         """Many that differ in their priority alone, and many of a rate: more than can start."""
         for priority in self._chance.sample(range(101, 109), 4):
-            self._many(shop.ranked, priority)
-        self._many(shop.metered, 100)
+            self._many(shop.ranked, priority, RANKED)
+        self._many(shop.metered, 100, METERED)
 
-    def _many(self, job: Any, priority: int) -> None:
-        uids = [self._uid() for _ in range(BURST)]
+    def _many(self, job: Any, priority: int, count: int) -> None:
+        uids = [self._uid() for _ in range(count)]
         for uid in uids:
             shop.journal.write("try", uid=uid, job=job.definition.name)
         with self._told(*uids):
