@@ -14,6 +14,7 @@ Tests that use the fixtures get the marker by themselves, so `-m "not servers"` 
 """
 
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -125,6 +126,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # How wide the terminal of whoever runs the tests is: none of what we start shall know.
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
+    # A shell that runs us in its background has us ignore these, and so would all that we start.
+    for number in (signal.SIGINT, getattr(signal, "SIGQUIT", signal.SIGINT)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     config.addinivalue_line(
         "markers", "servers(*kinds): needs a private server; given to users of its fixtures"
     )

@@ -165,6 +165,10 @@ DIALECTS: Final = {
 }
 
 
+FILL_SECONDS_MAX: Final = 900
+"""How long one statement may take that fills a table with a million rows."""
+
+
 def fill(kind: str, url: str, sizes: Sizes, *, now: datetime) -> None:
     """Fill an installed, empty database."""
     run_id, numbers = DIALECTS[kind]
@@ -192,7 +196,7 @@ def fill(kind: str, url: str, sizes: Sizes, *, now: datetime) -> None:
             server.execute("VACUUM ANALYZE")
         return
     if kind == "mariadb":
-        with closing(mariadb.connect(url)) as server:
+        with closing(mariadb.connect(url, read_timeout=FILL_SECONDS_MAX)) as server:
             server.execute("SET SESSION sql_mode = concat(@@sql_mode, ',PIPES_AS_CONCAT')")
             for text in texts:
                 server.execute(text)
