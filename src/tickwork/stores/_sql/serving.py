@@ -15,6 +15,7 @@ from tickwork._domain.run import Claim, Run
 from tickwork.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.pool import Exhausted, Pool, Pooled
+from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
 from tickwork.stores._sql.store import SqlStore
 from tickwork.stores.contract import Canceling, Story
@@ -86,9 +87,18 @@ class ServerStore(SqlStore, Generic[S]):
     url: str
 
     def __init__(
-        self, url: str, *, pool_max: int, statement_timeout: timedelta, lock_timeout: timedelta
+        self,
+        url: str,
+        *,
+        package: str,
+        prefix: str,
+        pool_max: int,
+        statement_timeout: timedelta,
+        lock_timeout: timedelta,
     ) -> None:
         self.url = url
+        self.query = Queries(package, prefix=prefix)
+        self._prefix = prefix
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
         self._connections_max = pool_max

@@ -20,7 +20,7 @@ from tickwork.errors import (
 )
 from tickwork.stores._sql.borrowed import kind_of
 from tickwork.stores._sql.migrate import check_version
-from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
+from tickwork.stores._sql.queries import TABLE_PREFIX
 from tickwork.stores._sql.serving import (
     INSTALL_TIMEOUT,
     LOCK_TIMEOUT,
@@ -83,12 +83,12 @@ class MysqlStore(ServerStore["MysqlConnection"]):
             raise DriverMissing("PyMySQL", extra="mysql") from error
         super().__init__(
             url,
+            package=schema.PACKAGE,
+            prefix=prefix,
             pool_max=pool_max,
             statement_timeout=statement_timeout,
             lock_timeout=lock_timeout,
         )
-        self.query = Queries(schema.PACKAGE, prefix=prefix)
-        self._prefix = prefix
         try:
             self._settings = connection.settings_of(url)
         except ValueError as error:

@@ -17,7 +17,7 @@ from tickwork.errors import (
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.migrate import check_version
 from tickwork.stores._sql.operations import enqueue
-from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
+from tickwork.stores._sql.queries import TABLE_PREFIX
 from tickwork.stores._sql.serving import (
     INSTALL_TIMEOUT,
     LOCK_TIMEOUT,
@@ -85,12 +85,12 @@ class PostgresStore(ServerStore["PostgresConnection"]):
             raise DriverMissing("psycopg", extra="postgres") from error
         super().__init__(
             url,
+            package=schema.PACKAGE,
+            prefix=prefix,
             pool_max=pool_max,
             statement_timeout=statement_timeout,
             lock_timeout=lock_timeout,
         )
-        self.query = Queries(schema.PACKAGE, prefix=prefix)
-        self._prefix = prefix
         self._may_prepare = prepare
         try:
             self._conninfo = connection.conninfo_of(url, patience=statement_timeout)
