@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tickwork._client.schedule_view import ScheduleView
     from tickwork._define.arguments import Secret
     from tickwork._define.context import RunContext, current_run
-    from tickwork._define.resolve import ScheduledJob
+    from tickwork._define.handlers import ScheduledJob
     from tickwork._domain.outcome import JobResult
     from tickwork._domain.status import RunStatus
     from tickwork.app import Tickwork
@@ -48,7 +48,7 @@ _HOMES = {
     "RunStatus": "tickwork._domain.status",
     "ScheduleDefinition": "tickwork._client.schedule_definition",
     "ScheduleView": "tickwork._client.schedule_view",
-    "ScheduledJob": "tickwork._define.resolve",
+    "ScheduledJob": "tickwork._define.handlers",
     "Secret": "tickwork._define.arguments",
     "Snooze": "tickwork.errors",
     "Tickwork": "tickwork.app",

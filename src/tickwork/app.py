@@ -18,9 +18,9 @@ from tickwork._client.jobs import Job, OpenDraft
 from tickwork._client.locks import TTL_DEFAULT, Lock
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.schedules import Schedules
+from tickwork._define.handlers import Construct, construct_plainly
 from tickwork._define.options import Length
 from tickwork._define.registry import Registry
-from tickwork._define.resolve import Construct, construct_plainly
 from tickwork._domain.identity import RunId
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual

@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from tickwork._define.resolve import is_path
+from tickwork._define.handlers import is_path
 from tickwork._domain.schedules.zones import Zone
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
@@ -15,7 +15,7 @@ from tickwork.errors import InvalidOption, masked
 
 if TYPE_CHECKING:
     # Whoever has no file need not load what reads one.
-    from tickwork._define.document import Document
+    from tickwork._define.toml_document import Document
 
 URL_DEFAULT: Final = "sqlite:///tickwork.db"
 PAYLOAD_LIMIT: Final = 16 * 1024 * 1024

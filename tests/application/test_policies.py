@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tickwork import Discard, JobResult, RetryLater, RunStatus, Snooze, Tickwork
-from tickwork._client.decorator import JobWordsByName
+from tickwork._client.decorator import JobKeywords
 from tickwork._domain.retry import Exponential, Fixed
 from tickwork.errors import DuplicateDefinition, InvalidOption
 
@@ -302,7 +302,7 @@ class TestLeases:
         assert run.result() == 2
 
 
-OPTIONS: JobWordsByName = {
+OPTIONS: JobKeywords = {
     "queue": "emails",
     "priority": 7,
     "concurrency": [3, {"slots": 1, "per": "to"}],

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from tickwork import ScheduledJob, Tickwork
-from tickwork._define.document import Document
+from tickwork._define.toml_document import Document
 from tickwork.settings import settings_in
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guide"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tickwork._define.document import Document
+from tickwork._define.toml_document import Document
 from tickwork.errors import ConfigError, InvalidDuration, InvalidOption, InvalidSchedule
 from tickwork.settings import (
     VARIABLES,

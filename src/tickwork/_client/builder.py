@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
 from tickwork._client.jobs import AsyncConnection, Draft, Job, PlainConnection
 from tickwork._client.runs import RunHandle
-from tickwork._define.definition import Entry
-from tickwork._define.options import JobOptions, JobWords, Length, ScheduleWords
+from tickwork._define.definition import Declaration
+from tickwork._define.options import JobOptionMethods, JobOptions, Length, ScheduleOptionMethods
 from tickwork._define.registry import Registry
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.frequencies import Frequencies
@@ -43,10 +43,10 @@ class Bench:
         self.symbols = symbols
 
 
-class ScheduleBuilder(ScheduleWords, Frequencies, Generic[P]):
+class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
     """One more schedule of a job: when, with which arguments, and how it is timed."""
 
-    def __init__(self, bench: Bench, entry: Entry, job: Job[P, Any]) -> None:
+    def __init__(self, bench: Bench, entry: Declaration, job: Job[P, Any]) -> None:
         self._bench = bench
         self._entry = entry
         self.job = job
@@ -100,7 +100,7 @@ class ScheduleBuilder(ScheduleWords, Frequencies, Generic[P]):
         return self.rule().describe()
 
 
-class JobBuilder(JobWords, ScheduleBuilder[P]):
+class JobBuilder(JobOptionMethods, ScheduleBuilder[P]):
     """A job, and when it is due. Without a rule it is a job that is only dispatched."""
 
     # ------------------------------------------------------------ dispatching

@@ -14,8 +14,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
-from tickwork._client.changes import ChangingStore, is_retimed, write_change
-from tickwork._define.definition import Definition, Entry, schedule_spec
+from tickwork._client.schedule_changes import ChangingStore, is_retimed, write_change
+from tickwork._define.definition import Declaration, Definition, schedule_spec
 from tickwork._define.registry import Registry
 from tickwork._domain.firings import due_again, first_due
 from tickwork._domain.identity import ScheduleId
@@ -159,7 +159,7 @@ class Catalog:
 
     def _said(
         self,
-        entry: Entry,
+        entry: Declaration,
         definitions: Mapping[str, Definition],
         row: ScheduleRow | None,
         *,

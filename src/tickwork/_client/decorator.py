@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ParamSpec, TypeAlias, TypedDict, TypeVar, overload
 
 from tickwork._client.jobs import Job
-from tickwork._define.kinds import (
+from tickwork._define.handler_types import (
     OpenClass,
     OpenFunction,
     PlainClass,
@@ -31,7 +31,7 @@ Hooks: TypeAlias = Hook | Sequence[Hook]
 Texts: TypeAlias = str | Sequence[str] | AbstractSet[str]
 
 
-class JobWordsByName(TypedDict, total=False):
+class JobKeywords(TypedDict, total=False):
     """The words of the builder, as options of the decorator."""
 
     aliases: Texts

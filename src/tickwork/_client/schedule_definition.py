@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, TypedDict
 
 from tickwork._client.aims import JobRef
-from tickwork._define.options import Length, SaidOptions
+from tickwork._define.options import Length, OptionCollector
 from tickwork._domain.job import Misfire, Overlap
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.bounds import check_firings
@@ -148,12 +148,12 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in _WORDS:
         if name in said:
             # The words of the builder check what they are given.
-            kept[name] = getattr(getattr(SaidOptions(), name)(said[name]).options, name)
+            kept[name] = getattr(getattr(OptionCollector(), name)(said[name]).options, name)
     for name in _INSTANTS:
         if name in said:
             kept[name] = as_instant(said[name], option=name)
     if "misfire" in said:
-        kept["misfire"] = SaidOptions().misfire(said["misfire"]).options.misfire
+        kept["misfire"] = OptionCollector().misfire(said["misfire"]).options.misfire
     if "grace" in said:
         kept["grace"] = as_duration(said["grace"])
     if "max_firings" in said:

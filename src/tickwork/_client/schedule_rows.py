@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tickwork._client.changes import is_retimed, write_change
-from tickwork._client.maker import POLICIES, Made, Maker, check_not_code
+from tickwork._client.rule_from_definition import check_fires, first_instant
+from tickwork._client.schedule_changes import is_retimed, write_change
 from tickwork._client.schedule_definition import ScheduleDefinition
-from tickwork._client.when import check_fires, first_instant
+from tickwork._client.schedule_factory import POLICIES, Made, Maker, check_not_code
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow

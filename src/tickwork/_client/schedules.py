@@ -5,9 +5,8 @@ from itertools import islice
 from typing import Final, TypeAlias, Unpack
 
 from tickwork._client.aims import JobRef
-from tickwork._client.asked import BACKFILL_MAX, AskedRuns, last_decided
 from tickwork._client.control import checked_note, checked_until
-from tickwork._client.maker import check_not_code
+from tickwork._client.manual_runs import BACKFILL_MAX, ManualRuns, last_decided
 from tickwork._client.runs import RunHandle
 from tickwork._client.schedule_definition import (
     OPTIONS,
@@ -16,6 +15,7 @@ from tickwork._client.schedule_definition import (
     ScheduleOptions,
     check_options,
 )
+from tickwork._client.schedule_factory import check_not_code
 from tickwork._client.schedule_rows import TRIES_MAX, ScheduleRows, overtaken
 from tickwork._client.schedule_view import ScheduleView, view_of
 from tickwork._define.options import Length
@@ -60,7 +60,7 @@ class Schedules:
         store: Store,
         clock: Clock,
         rows: ScheduleRows,
-        asked: AskedRuns,
+        asked: ManualRuns,
         timezone: str,
         retire_after: timedelta,
     ) -> None:

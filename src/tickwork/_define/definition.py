@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from tickwork._define.arguments import Parameters, encoded, masked_args
+from tickwork._define.handlers import Handler
 from tickwork._define.options import NOTHING_SAID, JobOptions
-from tickwork._define.resolve import Handler
 from tickwork._domain.job import JobSpec, ScheduleSpec
 from tickwork._domain.limits import Unique
 from tickwork._domain.run import NO_ARGS
@@ -21,7 +21,7 @@ NO_TIMING = Timing()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Entry:
+class Declaration:
     """What a program has said so far under one name. The builder adds to it.
 
     ``job`` is the job of which this is one more schedule; empty when it is a job itself.
@@ -42,7 +42,7 @@ class Entry:
         """The job that it is, or of which it is a schedule."""
         return self.job or self.name
 
-    def is_like(self, other: "Entry") -> bool:
+    def is_like(self, other: "Declaration") -> bool:
         """Whether both say the same, so that one of them is enough.
 
         By which words does not matter: what a job does not say is as if it said the default.
@@ -113,7 +113,7 @@ class Definition:
 
 
 def defined(
-    entry: Entry, handler: Handler, *, size_max: int = SIZE_MAX, redact: frozenset[str]
+    entry: Declaration, handler: Handler, *, size_max: int = SIZE_MAX, redact: frozenset[str]
 ) -> Definition:
     """Make a definition of what was said, and check it as a whole.
 
@@ -142,7 +142,7 @@ def defined(
 
 
 def schedule_spec(
-    entry: Entry, definition: Definition, *, tz: str, anchor: datetime | None
+    entry: Declaration, definition: Definition, *, tz: str, anchor: datetime | None
 ) -> tuple[ScheduleSpec, Schedule]:
     """The schedule that an entry says, and its rule.
 

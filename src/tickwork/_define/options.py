@@ -86,7 +86,7 @@ class JobOptions:
 NOTHING_SAID: Final = JobOptions()
 
 
-class ScheduleWords(ABC):
+class ScheduleOptionMethods(ABC):
     """What may differ between two schedules of one job."""
 
     __slots__ = ()
@@ -139,7 +139,7 @@ class ScheduleWords(ABC):
         return self._said("tags", tags=(*self._options.tags, *tags))
 
 
-class JobWords(ScheduleWords):
+class JobOptionMethods(ScheduleOptionMethods):
     """Everything that can be said about a job."""
 
     __slots__ = ()
@@ -279,7 +279,7 @@ class JobWords(ScheduleWords):
 
 
 @dataclass(frozen=True, slots=True)
-class SaidOptions(JobWords):
+class OptionCollector(JobOptionMethods):
     """The words on their own, for whoever has options by name: the decorator, a file."""
 
     options: JobOptions = NOTHING_SAID
@@ -292,8 +292,12 @@ class SaidOptions(JobWords):
         return type(self)(options)
 
 
-SCHEDULE_WORDS: Final = frozenset(name for name in vars(ScheduleWords) if not name.startswith("_"))
-WORDS: Final = SCHEDULE_WORDS | {name for name in vars(JobWords) if not name.startswith("_")}
+SCHEDULE_OPTIONS: Final = frozenset(
+    name for name in vars(ScheduleOptionMethods) if not name.startswith("_")
+)
+WORDS: Final = SCHEDULE_OPTIONS | {
+    name for name in vars(JobOptionMethods) if not name.startswith("_")
+}
 
 # Words that take any number of texts, and words that are said again and again.
 _SEVERAL: Final = frozenset({"tags", "aliases"})
@@ -311,13 +315,13 @@ def options_by_name(given: Mapping[str, Any]) -> JobOptions:
     Raises:
         InvalidOption: There is no such word, or it does not take that.
     """
-    words = SaidOptions()
+    words = OptionCollector()
     for name, value in given.items():
         words = _applied(words, name, value)
     return words.options
 
 
-def _applied(words: SaidOptions, name: str, value: Any) -> SaidOptions:
+def _applied(words: OptionCollector, name: str, value: Any) -> OptionCollector:
     if name not in WORDS:
         close = get_close_matches(name, WORDS, n=1)
         raise InvalidOption(
@@ -326,7 +330,7 @@ def _applied(words: SaidOptions, name: str, value: Any) -> SaidOptions:
             "a job has no such option.",
             fix=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(WORDS))}.",
         )
-    word: Callable[..., SaidOptions] = getattr(words, name)
+    word: Callable[..., OptionCollector] = getattr(words, name)
     if name == "args" and not isinstance(value, Mapping):
         raise InvalidOption(name, value, "it is a table of arguments by name.")
     if name in _SEVERAL:
@@ -348,7 +352,7 @@ def _applied(words: SaidOptions, name: str, value: Any) -> SaidOptions:
 
 def names_taken_by(word: str) -> tuple[str, ...]:
     """What a word takes by name, when it is given a table; nothing for one that takes any."""
-    parameters = signature(getattr(SaidOptions, word)).parameters.values()
+    parameters = signature(getattr(OptionCollector, word)).parameters.values()
     any_number = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
     names = [each.name for each in parameters if each.kind not in any_number]
     return tuple(names[1:])  # without self

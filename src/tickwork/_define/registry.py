@@ -7,9 +7,8 @@ from inspect import ismethod
 from threading import RLock
 from typing import Any
 
-from tickwork._define.definition import Definition, Entry, defined
-from tickwork._define.options import NOTHING_SAID, JobOptions
-from tickwork._define.resolve import (
+from tickwork._define.definition import Declaration, Definition, defined
+from tickwork._define.handlers import (
     Handler,
     check_allowed,
     handler_of,
@@ -19,6 +18,7 @@ from tickwork._define.resolve import (
     place_of_caller,
     supporting,
 )
+from tickwork._define.options import NOTHING_SAID, JobOptions
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork.errors import DefinitionError, DuplicateDefinition, HandlerNotAllowed, JobNotFound
 
@@ -40,17 +40,17 @@ class Registry:
         self._size_max = size_max
         self._redact = frozenset(redact)
         self._lock = RLock()
-        self._entries: dict[str, list[Entry]] = {}
+        self._entries: dict[str, list[Declaration]] = {}
         self._handlers: list[Any] = []
         self._found: dict[str, Definition] = {}  # by path or by job type, on demand
-        self._kept: dict[Entry, tuple[JobOptions, Definition]] = {}  # made before
+        self._kept: dict[Declaration, tuple[JobOptions, Definition]] = {}  # made before
         self._by_name: dict[str, Definition] = {}
         self._imported: dict[str, object] = {}  # by path
         self._is_stale = True
 
     # ------------------------------------------------------------ saying
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Declaration) -> None:
         """Take in what a program says under a name.
 
         Raises:
@@ -60,7 +60,7 @@ class Registry:
             self._take_in(entry)
             self._is_stale = True
 
-    def add_whole(self, entry: Entry) -> None:
+    def add_whole(self, entry: Declaration) -> None:
         """Take in what is said in full already, or nothing of it.
 
         Raises:
@@ -69,7 +69,7 @@ class Registry:
         with self._lock, self._all_or_none([entry]):
             self._take_in_whole(entry)
 
-    def add_all(self, entries: Sequence[Entry]) -> None:
+    def add_all(self, entries: Sequence[Declaration]) -> None:
         """Take in several, each said in full: all of them, or none.
 
         Raises:
@@ -82,7 +82,7 @@ class Registry:
             _check_names(self._entries.values())
             _check_limits(self._entries.values())
 
-    def replace(self, entry: Entry) -> None:
+    def replace(self, entry: Declaration) -> None:
         """Take in what is known to this process only, whatever had that name before."""
         with self._lock:
             self._entries[entry.name] = [entry]
@@ -128,7 +128,7 @@ class Registry:
                     raise
             return self._by_name
 
-    def schedules(self) -> list[Entry]:
+    def schedules(self) -> list[Declaration]:
         """Everything that says when, each once."""
         self.definitions()
         with self._lock:
@@ -157,7 +157,7 @@ class Registry:
         except Exception:  # noqa: BLE001  # a row may name a module that fails in any way
             return None
 
-    def conflict(self, entry: Entry) -> DuplicateDefinition | None:
+    def conflict(self, entry: Declaration) -> DuplicateDefinition | None:
         """What stands against taking this in, if anything under its name does."""
         with self._lock:
             said = self._entries.get(entry.name, [])
@@ -181,7 +181,7 @@ class Registry:
             said = self._entries.get(name, [])
         return name if any(entry.target is function for entry in said) else None
 
-    def tried(self, entry: Entry) -> Definition:
+    def tried(self, entry: Declaration) -> Definition:
         """The definition that this would be; nothing is taken in.
 
         Raises:
@@ -202,7 +202,7 @@ class Registry:
         return defined(entry, handler, size_max=self._size_max, redact=self._redact)
 
     @contextmanager
-    def _all_or_none(self, entries: Iterable[Entry]) -> Iterator[None]:
+    def _all_or_none(self, entries: Iterable[Declaration]) -> Iterator[None]:
         before = {entry.name: self._entries.get(entry.name) for entry in entries}
         try:
             yield
@@ -215,11 +215,11 @@ class Registry:
         finally:
             self._is_stale = True
 
-    def _take_in_whole(self, entry: Entry) -> None:
+    def _take_in_whole(self, entry: Declaration) -> None:
         for other in self._take_in(entry):
             _check_like(other, entry)
 
-    def _take_in(self, entry: Entry) -> list[Entry]:
+    def _take_in(self, entry: Declaration) -> list[Declaration]:
         """Add an entry; return what was said under its name before."""
         before = self._entries.get(entry.name, [])
         for other in before:
@@ -248,7 +248,7 @@ class Registry:
     def _made(self) -> dict[str, Definition]:
         _check_names(self._entries.values())
         made: dict[str, Definition] = {}
-        kept: dict[Entry, tuple[JobOptions, Definition]] = {}
+        kept: dict[Declaration, tuple[JobOptions, Definition]] = {}
         for entry, *others in self._entries.values():
             for other in others:
                 _check_like(entry, other)
@@ -282,7 +282,7 @@ class Registry:
             if job is not None:
                 return self.definitions()[job]
             handler = handler_of(target)
-        entry = Entry(name=name, target=None, place=handler.path, options=NOTHING_SAID)
+        entry = Declaration(name=name, target=None, place=handler.path, options=NOTHING_SAID)
         made = defined(entry, handler, size_max=self._size_max, redact=self._redact)
         self._found[name] = made
         return made
@@ -303,12 +303,12 @@ class Registry:
         return supporting(found[0]) if found else None
 
 
-def entry_for(name: str, target: object, *, place: str = "", **said: Any) -> Entry:
+def declare(name: str, target: object, *, place: str = "", **said: Any) -> Declaration:
     """An entry that remembers where in the user's code it was made."""
     module = (
         None if target is None or isinstance(target, str) else path_of(target).partition(":")[0]
     )
-    return Entry(
+    return Declaration(
         name=name,
         target=target,
         place=place or place_of_caller(),
@@ -317,7 +317,7 @@ def entry_for(name: str, target: object, *, place: str = "", **said: Any) -> Ent
     )
 
 
-def _is_same_target(one: Entry, other: Entry) -> bool:
+def _is_same_target(one: Declaration, other: Declaration) -> bool:
     """Whether both name the same code; a module that was loaded again does."""
     if one.job != other.job:
         return False
@@ -330,7 +330,7 @@ def _is_same_target(one: Entry, other: Entry) -> bool:
     return _is_loaded_again(one, other)
 
 
-def _is_loaded_again(old: Entry, new: Entry) -> bool:
+def _is_loaded_again(old: Declaration, new: Declaration) -> bool:
     """Whether the code of one was executed once more to make the other.
 
     A module that is loaded again has a new spec. A script or a notebook has none: there a
@@ -345,23 +345,23 @@ def _is_loaded_again(old: Entry, new: Entry) -> bool:
     return old.place == new.place or old.place.rpartition(":")[0] != new.place.rpartition(":")[0]
 
 
-def _path(entry: Entry) -> str:
+def _path(entry: Declaration) -> str:
     return entry.target if isinstance(entry.target, str) else path_of(entry.target)
 
 
-def _duplicate(first: Entry, second: Entry) -> DuplicateDefinition:
+def _duplicate(first: Declaration, second: Declaration) -> DuplicateDefinition:
     kind = "job" if not first.job else "schedule"
     return DuplicateDefinition(kind, first.name, first=first.place, second=second.place)
 
 
-def _check_like(one: Entry, other: Entry) -> None:
+def _check_like(one: Declaration, other: Declaration) -> None:
     if not one.is_like(other):
         raise _duplicate(one, other)
 
 
-def _check_names(said: Iterable[list[Entry]]) -> None:
+def _check_names(said: Iterable[list[Declaration]]) -> None:
     """A name is that of one job, be it as an old one."""
-    taken: dict[str, Entry] = {}
+    taken: dict[str, Declaration] = {}
     for entry, *_ in said:
         if entry.job:
             continue
@@ -371,9 +371,9 @@ def _check_names(said: Iterable[list[Entry]]) -> None:
                 raise DuplicateDefinition("job", name, first=other.place, second=entry.place)
 
 
-def _check_limits(said: Iterable[list[Entry]]) -> None:
+def _check_limits(said: Iterable[list[Declaration]]) -> None:
     """Two jobs that share a limit must agree on it."""
-    taken: dict[str, tuple[int, Entry]] = {}
+    taken: dict[str, tuple[int, Declaration]] = {}
     for entry, *_ in said:
         for limit in entry.options.limits:
             name = limit.name(job=entry.name, queue=entry.options.queue)

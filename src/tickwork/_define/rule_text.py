@@ -14,7 +14,7 @@ import ast
 from difflib import get_close_matches
 from typing import Any, Final
 
-from tickwork._define.timings import (
+from tickwork._define.config_rule import (
     ALONE,
     BOUNDS,
     WORDS,

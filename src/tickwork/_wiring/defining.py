@@ -11,10 +11,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
 
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
-from tickwork._client.decorator import JobDecorator, JobWordsByName
+from tickwork._client.decorator import JobDecorator, JobKeywords
 from tickwork._client.jobs import Job
-from tickwork._define.by_hand import by_hand
-from tickwork._define.kinds import (
+from tickwork._define.direct_call import direct_callable
+from tickwork._define.handler_types import (
     OpenClass,
     OpenFunction,
     PlainClass,
@@ -22,9 +22,9 @@ from tickwork._define.kinds import (
     RunClass,
     RunFunction,
 )
+from tickwork._define.handlers import Construct
 from tickwork._define.options import JobOptions
-from tickwork._define.registry import Registry, entry_for
-from tickwork._define.resolve import Construct
+from tickwork._define.registry import Registry, declare
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import Values
 from tickwork._wiring.services import Door
@@ -32,7 +32,7 @@ from tickwork.errors import DefinitionError
 from tickwork.settings import Settings, note_late_settings
 
 if TYPE_CHECKING:
-    from tickwork._define.document import Document
+    from tickwork._define.toml_document import Document
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,7 +69,7 @@ class Defining(ABC):
     @overload
     def job(self, handler: PlainFunction[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, /, *, name: str = ..., **options: Unpack[JobWordsByName]) -> JobDecorator: ...
+    def job(self, /, *, name: str = ..., **options: Unpack[JobKeywords]) -> JobDecorator: ...
 
     def job(self, handler: Any = None, /, *, name: str = "", **options: Any) -> Any:
         """Make a job of a function, or of a class: it stays callable as it was.
@@ -107,7 +107,7 @@ class Defining(ABC):
         """
         checked_name("name", name, forbidden="=")
         if isinstance(handler, Job):
-            entry = entry_for(name, None, job=handler.name)
+            entry = declare(name, None, job=handler.name)
             self.registry.add(entry)
             return ScheduleBuilder(self._bench, entry, handler)
         if isinstance(handler, JobBuilder):
@@ -126,7 +126,7 @@ class Defining(ABC):
 
         Its runs wait for this process; when it ends, they stay pending and visible.
         """
-        entry = entry_for(checked_name("name", name, forbidden="="), handler, is_adhoc=True)
+        entry = declare(checked_name("name", name, forbidden="="), handler, is_adhoc=True)
         self.registry.replace(entry)
         return JobBuilder(self._bench, entry, self._job(name, handler))
 
@@ -138,7 +138,7 @@ class Defining(ABC):
         """
         checked_name("name", name, forbidden="=")
         handler = _handler_elsewhere(name)
-        entry = entry_for(name, handler, is_adhoc=True, is_remote=True)
+        entry = declare(name, handler, is_adhoc=True, is_remote=True)
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         remote.add(entry)
         return JobBuilder(self._bench_of(remote), entry, Job(self._door_of(remote), name, handler))
@@ -182,13 +182,13 @@ class Defining(ABC):
         )
 
     def _make_job(self, name: str, handler: Callable[..., Any], options: JobOptions) -> Any:
-        entry = entry_for(name, handler, options=options)
+        entry = declare(name, handler, options=options)
         self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
         self.registry.add_whole(entry)
         return self._job(name, handler)
 
     def _declare(self, document: "Document") -> list[str]:
-        from tickwork._define.config import declared  # noqa: PLC0415  # as read_document
+        from tickwork._define.config_file import declared  # noqa: PLC0415  # as read_document
 
         found = declared(
             document,
@@ -202,14 +202,14 @@ class Defining(ABC):
         return [entry.name for entry in found.entries]
 
     def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
-        entry = entry_for(name, handler)
+        entry = declare(name, handler)
         self.registry.add(entry)
         return JobBuilder(self._bench, entry, self._job(name, handler))
 
     def _job(self, name: str, handler: Any) -> Job[Any, Any]:
         if handler is None:  # whoever supports its type is found when it runs
             return Job(self._door, name, _handler_elsewhere(name))
-        called = by_hand(name, handler, lambda: self.construct)
+        called = direct_callable(name, handler, lambda: self.construct)
         return Job(self._door, name, called, looks_like=handler)
 
 
@@ -229,6 +229,6 @@ def _handler_elsewhere(name: str) -> Callable[..., None]:
 def read_document(path: str | PathLike[str]) -> "Document":
     """A file, as it stands."""
     # Whoever has no file need not load what reads one.
-    from tickwork._define.document import Document  # noqa: PLC0415
+    from tickwork._define.toml_document import Document  # noqa: PLC0415
 
     return Document.read(path)

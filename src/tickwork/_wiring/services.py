@@ -7,19 +7,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from tickwork._client.adding import Inlet
-from tickwork._client.asked import AskedRuns
 from tickwork._client.catalog import Catalog
 from tickwork._client.control import Limits, Pauses
 from tickwork._client.enqueue import Enqueuer
 from tickwork._client.hops import Hops
 from tickwork._client.locks import Locks
-from tickwork._client.maker import Maker
+from tickwork._client.manual_runs import ManualRuns
 from tickwork._client.runs import Runs
+from tickwork._client.schedule_factory import Maker
 from tickwork._client.schedule_rows import ScheduleRows
 from tickwork._client.schedules import Schedules
 from tickwork._define.definition import Definition
+from tickwork._define.handlers import Construct
 from tickwork._define.registry import Registry
-from tickwork._define.resolve import Construct
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.schedules.pattern import Values
@@ -113,7 +113,7 @@ class Services:
             store=store,
             clock=clock,
             rows=self.schedule_rows,
-            asked=AskedRuns(store=store, registry=app.registry, inlet=self.inlet, runs=self.runs),
+            asked=ManualRuns(store=store, registry=app.registry, inlet=self.inlet, runs=self.runs),
             timezone=settings.timezone,
             retire_after=settings.retire_after,
         )

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from tickwork._client.catalog import Catalog
-from tickwork._define.resolve import Construct
+from tickwork._define.handlers import Construct
 from tickwork._domain.identity import WorkerId
 from tickwork._kernel.clock import Clock, StoreClock
 from tickwork._kernel.ids import new_id

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from tickwork._client.inspect import Firing, Timed, Upcoming
-from tickwork._define.definition import Definition, Entry, schedule_spec
+from tickwork._define.definition import Declaration, Definition, schedule_spec
 from tickwork._define.rule_text import rule_timing
 from tickwork._domain.firings import first_due
 from tickwork._domain.retry import Fixed, Jitter, NoRetry, RetryPolicy
@@ -587,7 +587,7 @@ def _shown(app: Tickwork, each: Definition) -> ShownJob:
     )
 
 
-def _shown_schedule(app: Tickwork, entry: Entry, job: Definition) -> ShownSchedule:
+def _shown_schedule(app: Tickwork, entry: Declaration, job: Definition) -> ShownSchedule:
     now = SystemClock().now()
     spec, rule = schedule_spec(entry, job, tz=app.settings.timezone, anchor=now)
     return ShownSchedule(

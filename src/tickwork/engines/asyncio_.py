@@ -14,7 +14,7 @@ from typing import Final
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
-from tickwork._define.resolve import Construct
+from tickwork._define.handlers import Construct
 from tickwork._domain.outcome import Canceled, Failed, Outcome, outcome_of_exception
 from tickwork._domain.run import Claim
 from tickwork.engines.invoke import (

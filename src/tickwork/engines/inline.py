@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
-from tickwork._define.resolve import Construct
+from tickwork._define.handlers import Construct
 from tickwork._domain.outcome import Failed, Outcome, outcome_of_exception
 from tickwork._kernel.clock import Clock
 from tickwork.engines.invoke import Stopped, after_hooks, attempt, drive_attempt, simple_attempt

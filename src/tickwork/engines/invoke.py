@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tickwork._define.arguments import MASK, names_taken, positionals_taken
 from tickwork._define.context import CURRENT, RunContext
 from tickwork._define.definition import Definition
+from tickwork._define.handlers import Construct, path_of
 from tickwork._define.options import Hook
-from tickwork._define.resolve import Construct, path_of
 from tickwork._domain.outcome import (
     SUCCEEDED,
     Crashed,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tickwork import Secret
-from tickwork._define.definition import Definition, Entry, defined, schedule_spec
+from tickwork._define.definition import Declaration, Definition, defined, schedule_spec
+from tickwork._define.handlers import handler_of
 from tickwork._define.options import options_by_name
-from tickwork._define.resolve import handler_of
 from tickwork._domain.job import Misfire, Overlap
 from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.rules import from_text
@@ -28,12 +28,14 @@ def anything(**given: Any) -> None:
 def a_definition(
     handler: Any = send, *, redact: frozenset[str] = frozenset(), **options: Any
 ) -> Definition:
-    entry = Entry(name="send", target=handler, place="a.py:1", options=options_by_name(options))
+    entry = Declaration(
+        name="send", target=handler, place="a.py:1", options=options_by_name(options)
+    )
     return defined(entry, handler_of(handler), redact=redact)
 
 
 def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> Any:
-    entry = Entry(
+    entry = Declaration(
         name="nightly" if job else "send",
         target=None,
         place="a.py:2",
@@ -160,7 +162,7 @@ class TestSchedules:
             a_schedule(a_definition(args={"to": "ann"}), args={"cc": "bob"})
 
     def test_a_rule_that_contradicts_itself(self):
-        entry = Entry(
+        entry = Declaration(
             name="nightly",
             target=None,
             place="a.py:2",
@@ -175,8 +177,8 @@ class TestSchedules:
 class TestLikeness:
     """Two entries are alike when they say the same, by whichever words."""
 
-    def entry(self, *, job: str = "", **options: Any) -> Entry:
-        return Entry(
+    def entry(self, *, job: str = "", **options: Any) -> Declaration:
+        return Declaration(
             name="x", target=send, place="a.py:1", options=options_by_name(options), job=job
         )
 

@@ -10,7 +10,7 @@ from tickwork._define.options import (
     NOTHING_SAID,
     WORDS,
     JobOptions,
-    SaidOptions,
+    OptionCollector,
     options_by_name,
 )
 from tickwork._domain.job import EngineKind, Misfire, Overlap
@@ -126,7 +126,7 @@ class TestWords:
 
     @pytest.mark.parametrize(("word", "chain", "value", "meaning"), CASES)
     def test_a_word_means(self, word, chain, value, meaning):
-        said = chain(SaidOptions()).options
+        said = chain(OptionCollector()).options
 
         assert said == JobOptions(**meaning, said=frozenset({word}))
         assert options_by_name({word: value}) == said
@@ -135,7 +135,7 @@ class TestWords:
         assert {word for word, *_ in CASES} == WORDS
 
     def test_words_are_values(self):
-        mail = SaidOptions().queue("emails")
+        mail = OptionCollector().queue("emails")
         urgent = mail.priority(1)
 
         assert mail.options.priority == 100
@@ -146,7 +146,7 @@ class TestWords:
         assert NOTHING_SAID.said == frozenset()
 
     def test_said_again_a_word_replaces_or_adds(self):
-        said = SaidOptions().queue("a").queue("b").args(x=1, y=1).args(y=2).options
+        said = OptionCollector().queue("a").queue("b").args(x=1, y=1).args(y=2).options
 
         assert said.queue == "b"
         assert said.args == {"x": 1, "y": 2}
@@ -155,7 +155,7 @@ class TestWords:
         assert options_by_name({"args": {"self": 1, "name": 2}}).args == {"self": 1, "name": 2}
 
     def test_grace_alone_stays_when_the_policy_is_said_again(self):
-        said = SaidOptions().misfire("skip", grace="5m").misfire("all").options
+        said = OptionCollector().misfire("skip", grace="5m").misfire("all").options
 
         assert said.grace == timedelta(minutes=5)
 
@@ -275,7 +275,7 @@ class TestBadValues:
             options_by_name({word: value}).spec("digest", args="{}")
 
     def test_no_limit_on_what_runs_is_no_word_about_what_starts(self):
-        words = SaidOptions().rate(3, per="minute").concurrency(5).concurrency(0)
+        words = OptionCollector().rate(3, per="minute").concurrency(5).concurrency(0)
 
         assert words.options.limits == (Limit(3, window=MINUTE),)
 

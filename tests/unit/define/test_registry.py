@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tickwork._define.definition import Entry
+from tickwork._define.definition import Declaration
 from tickwork._define.options import options_by_name
-from tickwork._define.registry import Registry, entry_for
+from tickwork._define.registry import Registry, declare
 from tickwork._domain.schedules.frequencies import Timetable
 from tickwork.errors import (
     DefinitionError,
@@ -24,11 +24,13 @@ from unit.define import code
 HERE = "unit.define.code"
 
 
-def said(name: str, target: object = code.report, place: str = "a.py:1", **options: Any) -> Entry:
-    return entry_for(name, target, place=place, options=options_by_name(options))
+def said(
+    name: str, target: object = code.report, place: str = "a.py:1", **options: Any
+) -> Declaration:
+    return declare(name, target, place=place, options=options_by_name(options))
 
 
-def registry_of(*entries: Entry, **settings: Any) -> Registry:
+def registry_of(*entries: Declaration, **settings: Any) -> Registry:
     registry = Registry(**settings)
     for entry in entries:
         registry.add(entry)
@@ -157,7 +159,7 @@ class TestDuplicates:
         registry = registry_of(said("report"))
 
         with pytest.raises(DuplicateDefinition):
-            registry.add(Entry(name="report", target=None, place="b.py:2", job="fetch"))
+            registry.add(Declaration(name="report", target=None, place="b.py:2", job="fetch"))
 
     def test_the_same_twice_is_one(self):
         registry = registry_of(said("report", queue="slow"), said("report", queue="slow"))
@@ -212,12 +214,12 @@ class TestLoadingAgain:
     """A module that is loaded again says the same once more, and its newest code counts."""
 
     SOURCE = """
-from unit.define.test_registry import entry_for, options_by_name
+from unit.define.test_registry import declare, options_by_name
 
 def report(kind: str) -> str:
     return "VERSION"
 
-registry.add(entry_for("report", report, place="shop.py:6"))
+registry.add(declare("report", report, place="shop.py:6"))
 """
 
     @pytest.fixture
@@ -387,8 +389,8 @@ class TestSchedules:
     """Everything that says when, each once; what only this process knows is not written down."""
 
     def test_they_are_those_with_a_rule(self):
-        nightly = Entry(name="nightly", target=None, place="a.py:2", job="report")
-        adhoc = entry_for("adhoc", code.report, is_adhoc=True)
+        nightly = Declaration(name="nightly", target=None, place="a.py:2", job="report")
+        adhoc = declare("adhoc", code.report, is_adhoc=True)
         daily, again = said("daily"), said("daily")
         for entry in (nightly, adhoc, daily, again):
             entry.timing = Timetable().daily().said

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork._define.document import Document
-from tickwork._define.timings import ALONE, BOUNDS, FREQUENCIES, REFINEMENTS, WORDS, timing_at
+from tickwork._define.config_rule import ALONE, BOUNDS, FREQUENCIES, REFINEMENTS, WORDS, timing_at
+from tickwork._define.toml_document import Document
 from tickwork._domain.schedules.frequencies import Frequencies, Timetable
 from tickwork._domain.schedules.pattern import PATTERN_FIELDS, SYMBOLS
 from tickwork._domain.schedules.timing import Timing

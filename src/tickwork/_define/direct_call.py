@@ -6,14 +6,14 @@ from functools import cached_property
 from typing import Any, Final
 
 from tickwork._define.context import RunContext, current_run
-from tickwork._define.resolve import Construct, Handler, handler_of, import_handler
+from tickwork._define.handlers import Construct, Handler, handler_of, import_handler
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import NO_ARGS, QUEUE_DEFAULT, Claim
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
-class ByHand:
+class DirectCall:
     """Calls what a worker would call, with a context where one is asked for.
 
     Inside of a run it is that run's context; elsewhere one that belongs to no run, and whose
@@ -43,7 +43,9 @@ class ByHand:
         return handler_of(import_handler(target) if isinstance(target, str) else target)
 
 
-def by_hand(name: str, target: Any, construct: Callable[[], Construct]) -> Callable[..., Any]:
+def direct_callable(
+    name: str, target: Any, construct: Callable[[], Construct]
+) -> Callable[..., Any]:
     """What is called when a job is: the function itself, wherever that is enough."""
     hints = getattr(target, "__annotations__", None)
     if callable(target) and not isinstance(target, type) and isinstance(hints, dict):
@@ -51,7 +53,7 @@ def by_hand(name: str, target: Any, construct: Callable[[], Construct]) -> Calla
         if not takes_context:
             function: Callable[..., Any] = target
             return function
-    return ByHand(name, target, construct)
+    return DirectCall(name, target, construct)
 
 
 class _NobodysDesk:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tickwork._define.resolve import (
+from tickwork._define.handlers import (
     ScheduledJob,
     check_allowed,
     construct_plainly,

@@ -18,8 +18,8 @@ from difflib import get_close_matches
 from inspect import signature
 from typing import Any, Final, Self, TypeAlias
 
-from tickwork._define.document import Document, guess, shown
-from tickwork._define.toml_places import Path
+from tickwork._define.toml_document import Document, guess, shown
+from tickwork._define.toml_lines import Path
 from tickwork._domain.schedules.frequencies import Frequencies
 from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Values, said_by_dict
 from tickwork._domain.schedules.timing import Timing

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork._define.document import SIZE_MAX, Document, guess, shown
+from tickwork._define.toml_document import SIZE_MAX, Document, guess, shown
 from tickwork._domain.names import checked_name
 from tickwork.errors import ConfigError, NaiveDatetime
 

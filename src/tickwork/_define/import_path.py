@@ -6,9 +6,9 @@ Imported when the file is loaded, because a typo must not wait for the first fir
 import sys
 from typing import Final
 
-from tickwork._define.document import Document, shown
-from tickwork._define.resolve import import_handler
-from tickwork._define.toml_places import Path
+from tickwork._define.handlers import import_handler
+from tickwork._define.toml_document import Document, shown
+from tickwork._define.toml_lines import Path
 from tickwork.errors import HandlerNotFound
 
 FAULTY: Final = object()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork._define.toml_places import Path, line_by_path
+from tickwork._define.toml_lines import Path, line_by_path
 
 
 def paths_of(value: object, path: Path = ()) -> set[Path]:

@@ -10,21 +10,21 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
-from tickwork._define.definition import Definition, Entry, schedule_spec
-from tickwork._define.document import Document, shown
-from tickwork._define.imports import FAULTY, imported_at
+from tickwork._define.config_rule import WORDS as TIMING_WORDS
+from tickwork._define.config_rule import Symbols, check_pattern, timing_at
+from tickwork._define.definition import Declaration, Definition, schedule_spec
+from tickwork._define.handlers import handler_of
+from tickwork._define.import_path import FAULTY, imported_at
 from tickwork._define.options import (
-    SCHEDULE_WORDS,
+    SCHEDULE_OPTIONS,
     WORDS,
     JobOptions,
     names_taken_by,
     options_by_name,
 )
-from tickwork._define.registry import Registry, entry_for
-from tickwork._define.resolve import handler_of
-from tickwork._define.timings import WORDS as TIMING_WORDS
-from tickwork._define.timings import Symbols, check_pattern, timing_at
-from tickwork._define.toml_places import Path
+from tickwork._define.registry import Registry, declare
+from tickwork._define.toml_document import Document, shown
+from tickwork._define.toml_lines import Path
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork._domain.schedules.timing import Timing
@@ -36,7 +36,7 @@ TABLES: Final = ("tickwork", "symbols", "jobs", "schedules")
 _ALSO: Final = {"single_instance": "overlap", "max_running_time": "timeout"}
 _HOOKS: Final = frozenset({"when", "skip", "on_before", "on_success", "on_error", "on_after"})
 _JOB_KEYS: Final = ("class", "handler", "name", "run", *_ALSO, *sorted(WORDS))
-_SCHEDULE_KEYS: Final = ("name", "job", "run", "single_instance", *sorted(SCHEDULE_WORDS))
+_SCHEDULE_KEYS: Final = ("name", "job", "run", "single_instance", *sorted(SCHEDULE_OPTIONS))
 # What an interval counts from is settled when it is first written down; here any will do.
 _ANCHOR: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Declared:
     """What a file declares: jobs and schedules, and its own symbols."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[Declaration, ...] = ()
     symbols: Symbols = field(default_factory=dict)
 
 
@@ -124,7 +124,7 @@ class _Reader:
 
     # ------------------------------------------------------------ jobs and schedules
 
-    def _job(self, path: Path, table: Mapping[str, Any]) -> Entry | None:
+    def _job(self, path: Path, table: Mapping[str, Any]) -> Declaration | None:
         before = self._document.fault_count
         self._check_keys(path, table, _JOB_KEYS)
         name = self._job_name(path, table)
@@ -137,7 +137,7 @@ class _Reader:
         if target is FAULTY or name is None:
             return None
         place = self._document.place(path)
-        entry = entry_for(name, target, place=place, options=options, timing=timing)
+        entry = declare(name, target, place=place, options=options, timing=timing)
         definition = self._tried(path, table, entry)
         if definition is None:
             return None
@@ -145,12 +145,12 @@ class _Reader:
         self._check_rule(path, table, entry, definition)
         return entry if self._document.fault_count == before else None
 
-    def _schedule(self, path: Path, table: Mapping[str, Any]) -> Entry | None:
+    def _schedule(self, path: Path, table: Mapping[str, Any]) -> Declaration | None:
         before = self._document.fault_count
         self._check_keys(path, table, _SCHEDULE_KEYS)
         name = self._name(path, table)
         job = table.get("job")
-        options = self._options(path, table, SCHEDULE_WORDS)
+        options = self._options(path, table, SCHEDULE_OPTIONS)
         timing = self._timing(path, table)
         if "run" not in table:
             self._document.fault(path, "A schedule says when: add run = ...")
@@ -160,7 +160,7 @@ class _Reader:
         definition = self._job_of((*path, "job"), job)
         if definition is None or name is None:
             return None
-        entry = Entry(
+        entry = Declaration(
             name=name,
             target=None,
             place=self._document.place(path),
@@ -325,7 +325,7 @@ class _Reader:
 
     # ------------------------------------------------------------ the whole
 
-    def _tried(self, path: Path, table: Mapping[str, Any], entry: Entry) -> Definition | None:
+    def _tried(self, path: Path, table: Mapping[str, Any], entry: Declaration) -> Definition | None:
         """The definition that this would be. What does not fit is noted, word by word."""
         try:
             return self._registry.tried(entry)
@@ -343,7 +343,7 @@ class _Reader:
             return None
 
     def _check_rule(
-        self, path: Path, table: Mapping[str, Any], entry: Entry, definition: Definition
+        self, path: Path, table: Mapping[str, Any], entry: Declaration, definition: Definition
     ) -> None:
         """See that a schedule can fire, and that its handler would get all arguments."""
         if not entry.timing.is_said:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork._define.config import _JOB_KEYS, _SCHEDULE_KEYS, Declared, declared
-from tickwork._define.definition import Entry
-from tickwork._define.document import Document
+from tickwork._define.config_file import _JOB_KEYS, _SCHEDULE_KEYS, Declared, declared
+from tickwork._define.definition import Declaration
 from tickwork._define.options import options_by_name
-from tickwork._define.registry import Registry, entry_for
+from tickwork._define.registry import Registry, declare
+from tickwork._define.toml_document import Document
 from tickwork._domain.job import Overlap
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork.errors import ConfigError
@@ -46,7 +46,7 @@ def a_job(said: str = "", handler: str = "report") -> str:
     return f'[[jobs]]\nhandler = "{HERE}:{handler}"\n{said}\n'
 
 
-def a_registry(*entries: Entry) -> Registry:
+def a_registry(*entries: Declaration) -> Registry:
     registry = Registry()
     for entry in entries:
         registry.add(entry)
@@ -189,7 +189,7 @@ class TestHandlers:
         digest.name, digest.__wrapped__ = "digest", code.report  # type: ignore[attr-defined]
         modules["shop"] = ""
         monkeypatch.setattr(import_module("shop"), "digest", digest, raising=False)
-        registry = a_registry(entry_for("digest", code.report))
+        registry = a_registry(declare("digest", code.report))
 
         [fault] = faults_of('[[jobs]]\nhandler = "shop:digest"\nrun = "@daily"', registry)
 
@@ -412,7 +412,7 @@ class TestSchedules:
 
     def test_of_a_job_in_code_by_any_of_its_names(self):
         registry = a_registry(
-            entry_for("reports", code.report, options=options_by_name({"aliases": "report"}))
+            declare("reports", code.report, options=options_by_name({"aliases": "report"}))
         )
 
         [entry] = declared_in(self.TEXT, registry).entries
@@ -455,7 +455,7 @@ class TestSchedules:
         assert [fault[:7] for fault in faults_of(text)] == ["line 3:"]
 
     def test_of_a_job_in_code_that_is_wrong(self):
-        registry = a_registry(entry_for("report", f"{HERE}:reprot"))
+        registry = a_registry(declare("report", f"{HERE}:reprot"))
 
         [fault] = faults_of(self.TEXT, registry)
 
@@ -518,7 +518,7 @@ class TestTogether:
         ]
 
     def test_what_differs_from_code_is_among_them(self):
-        registry = a_registry(entry_for("report", code.report, place="shop.py:7"))
+        registry = a_registry(declare("report", code.report, place="shop.py:7"))
 
         first, second = faults_of(a_job("queue = 'x'") + a_job("priority = 'y'"), registry)
 

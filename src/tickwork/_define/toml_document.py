@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Any, Final, NoReturn
 
-from tickwork._define.toml_places import Path, line_by_path
+from tickwork._define.toml_lines import Path, line_by_path
 from tickwork.errors import ConfigError, NaiveDatetime, TickworkError
 
 SIZE_MAX: Final = 16 * 1024 * 1024

@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from tickwork._client.aims import Aim, aim_at
+from tickwork._client.rule_from_definition import Symbols, counted, made_rule, readable, timing_of
 from tickwork._client.schedule_definition import ScheduleDefinition, checked
-from tickwork._client.when import Symbols, counted, made_rule, readable, timing_of
 from tickwork._define.arguments import encoded
 from tickwork._define.options import JobOptions
 from tickwork._define.registry import Registry

@@ -29,7 +29,7 @@ _SECOND: Final = timedelta(seconds=1)
 _INSTANT: Final = timedelta(microseconds=1)
 
 
-class AskedRuns:
+class ManualRuns:
     """Makes runs of schedules beside their firings. No schedule moves."""
 
     def __init__(self, *, store: Store, registry: Registry, inlet: Inlet, runs: Runs) -> None:
