@@ -1,4 +1,4 @@
-"""The first minute of somebody who has nothing but the wheel, in an empty folder."""
+"""The quick start of the README, in an environment that has only the wheel."""
 
 import json
 import os
@@ -19,13 +19,13 @@ from scenarios.project import Process, figure
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 10
-"""From `tickwork work` to the first run: what the README promises."""
+"""The longest time from `tickwork work` to the first run."""
 
 BLOCKS_RUN = """
 import contextlib, io, re, sys
 from pathlib import Path
 
-ELSEWHERE = {"asyncpg", "django", "psycopg", "pymysql", "pytest", "sqlalchemy"}
+OPTIONAL = {"asyncpg", "django", "psycopg", "pymysql", "pytest", "sqlalchemy"}
 for page in sys.argv[1:]:
     text = Path(page).read_text(encoding="utf-8")
     for found in re.finditer(r"^```python\\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
@@ -35,18 +35,18 @@ for page in sys.argv[1:]:
             with contextlib.redirect_stdout(printed):
                 exec(compile(code, where, "exec"), {})
         except ModuleNotFoundError as missing:
-            if missing.name not in ELSEWHERE:
+            if missing.name not in OPTIONAL:
                 raise
             continue
-        said = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
-        if "print(" in code and printed.getvalue().splitlines() != said:
-            sys.exit(f"{where}: {printed.getvalue()!r} is not {said!r}")
+        expected = [line[2:] for line in code.splitlines() if line.startswith("# ")]
+        if "print(" in code and printed.getvalue().splitlines() != expected:
+            sys.exit(f"{where}: printed {printed.getvalue()!r}, expected {expected!r}")
         print("ran", page)
 """
 
 
-class Newcomer(NamedTuple):
-    """A person with a wheel, an environment that has nothing else, and an empty folder."""
+class Environment(NamedTuple):
+    """A virtual environment for the wheel, and an empty folder to work in."""
 
     wheel: Path
     programs: Path
@@ -61,7 +61,7 @@ class Newcomer(NamedTuple):
         }
         return {**kept, "PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}"}
 
-    def does(self, command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             shlex.split(command),
             cwd=self.folder,
@@ -71,7 +71,7 @@ class Newcomer(NamedTuple):
             check=False,
         )
 
-    def starts(self, command: str) -> Process:
+    def start(self, command: str) -> Process:
         log = self.folder.parent / "worker.log"
         program, *words = command.split()
         return Process(
@@ -93,26 +93,24 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def newcomer(wheel, tmp_path_factory) -> Newcomer:
-    place: Path = tmp_path_factory.mktemp("newcomer")
+def environment(wheel, tmp_path_factory) -> Environment:
+    place: Path = tmp_path_factory.mktemp("environment")
     venv.create(place / "env")
     (place / "empty").mkdir()
-    return Newcomer(wheel, place / "env" / "bin", place / "empty")
+    return Environment(wheel, place / "env" / "bin", place / "empty")
 
 
-def first_minute() -> list[str]:
-    """The commands that the README tells a newcomer to type."""
+def commands_below(heading: str) -> list[str]:
+    """The commands in the first console block below a heading of the README."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = (
-        text.partition("## The first minute")[2].partition("```console\n")[2].partition("```")[0]
-    )
+    block = text.partition(f"\n{heading}\n")[2].partition("```console\n")[2].partition("```")[0]
     return [line[2:].partition("#")[0].strip() for line in block.splitlines() if line[:2] == "$ "]
 
 
 class TestTheWheel:
-    """It has what it needs, says what it is, and nothing else."""
+    """The wheel holds the package, its data files and its metadata, and nothing else."""
 
-    def test_everything_that_is_not_code_is_in_it(self, wheel):
+    def test_contains_every_file_of_the_package(self, wheel):
         names = set(zipfile.ZipFile(wheel).namelist())
         source = ROOT / "src"
 
@@ -126,7 +124,7 @@ class TestTheWheel:
         assert needed - names == set()
         assert {name.partition("/")[0] for name in names} == {"tickwork", _info(wheel)}
 
-    def test_it_says_what_it_is(self, wheel):
+    def test_metadata(self, wheel):
         text = zipfile.ZipFile(wheel).read(f"{_info(wheel)}/METADATA").decode()
         facts = Parser().parsestr(text)
 
@@ -138,26 +136,27 @@ class TestTheWheel:
         assert set(facts.get_all("Provides-Extra", [])) >= {"postgres", "mysql"}
         assert str(ROOT) not in text
 
-    def test_what_it_says_of_itself_is_the_readme(self, wheel):
+    def test_the_description_is_the_readme(self, wheel):
         text = zipfile.ZipFile(wheel).read(f"{_info(wheel)}/METADATA").decode()
 
         assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
 
 
 @pytest.mark.timeout(240)
-def test_the_first_minute_as_the_readme_has_it(newcomer):
-    install, init, work = first_minute()
-    assert (install, init, work) == ("pip install tickwork", "tickwork init", "tickwork work")
-    assert list(newcomer.folder.iterdir()) == []
+def test_the_quick_start_of_the_readme_works(environment):
+    install, *_ = commands_below("## Install")
+    init, work = commands_below("## Quick start")
+    assert (install, init, work) == ("pip install .", "tickwork init", "tickwork work")
+    assert list(environment.folder.iterdir()) == []
 
-    pip = f"{sys.executable} -m pip --python {newcomer.programs / 'python'}"
-    install = install.replace("tickwork", str(newcomer.wheel)).replace("pip", pip, 1)
+    pip = f"{sys.executable} -m pip --python {environment.programs / 'python'}"
+    install = install.replace(" .", f" {environment.wheel}").replace("pip", pip, 1)
     for command in (install, init):
-        done = newcomer.does(command)
+        done = environment.run(command)
         assert done.returncode == 0, done.stdout + done.stderr
 
     begun = time.monotonic()
-    worker = newcomer.starts(work)
+    worker = environment.start(work)
     try:
         while "tick at" not in worker.log:
             assert time.monotonic() - begun < SECONDS_MAX, worker.log
@@ -165,12 +164,12 @@ def test_the_first_minute_as_the_readme_has_it(newcomer):
         figure(f"the first run was {time.monotonic() - begun:.1f} s after `tickwork work`")
 
         for question in ("status", "next", "runs", "explain tick"):
-            answer = newcomer.does(f"tickwork {question}")
+            answer = environment.run(f"tickwork {question}")
             assert answer.returncode == 0, f"{question}\n{answer.stdout}{answer.stderr}"
             assert "tick" in answer.stdout
-        asked = newcomer.does("tickwork dispatch greet name=Ann --wait --timeout 10s")
+        asked = environment.run("tickwork dispatch greet name=Ann --wait --timeout 10s")
         assert asked.returncode == 0, asked.stdout + asked.stderr
-        runs = json.loads(newcomer.does("tickwork runs --json").stdout)
+        runs = json.loads(environment.run("tickwork runs --json").stdout)
         assert "completed" in json.dumps(runs)
         worker.terminate()
         assert worker.wait() == 0, worker.log
@@ -178,12 +177,12 @@ def test_the_first_minute_as_the_readme_has_it(newcomer):
     finally:
         worker.end()
 
-    # What the pages show works here, too, where there is nothing but the wheel.
+    # The code blocks of the pages run here too, without the project's own dependencies.
     guides = sorted((ROOT / "docs" / "guide").glob("*.md"))
-    script = newcomer.folder.parent / "blocks.py"
+    script = environment.folder.parent / "blocks.py"
     script.write_text(BLOCKS_RUN, encoding="utf-8")
     pages = " ".join(str(page) for page in [ROOT / "README.md", *guides])
-    done = newcomer.does(f"{newcomer.programs / 'python'} {script} {pages}")
+    done = environment.run(f"{environment.programs / 'python'} {script} {pages}")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("ran") > 40
 
