@@ -240,8 +240,8 @@ def selected(bench: Bench) -> float:
         for name in list(app.registry.definitions()):
             app.dispatch(name)
         services = app._services  # noqa: SLF001  # the claim alone
-        services.known.look()
-        wanted = store_benchmark.Wanted(1_000, jobs=services.known.names())
+        services.worker.known.look()
+        wanted = store_benchmark.Wanted(1_000, jobs=services.worker.known.names())
         begun = time.perf_counter()
         claims = services.store.claim(
             wanted,

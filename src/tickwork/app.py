@@ -122,7 +122,7 @@ class Tickwork(Defining, Working):
         self._forget_worker()
         services: Services | None = self.__dict__.pop("_services", None)
         if services is not None:
-            services.keeper.forget()
+            services.after_fork()
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +143,7 @@ class Tickwork(Defining, Working):
         return AsyncApp(
             self,
             self._hops,
-            run_until=self._run_until,
+            run_until=lambda stop, batch: self._services.worker.run(batch, stop),
             schedules=AsyncSchedules(lambda: self.schedules, self._hops),
             limits=AsyncLimits(lambda: self.limits, self._hops),
         )

@@ -17,7 +17,7 @@ PATIENCE = 10.0
 
 
 def beat(app):
-    app._services.heartbeat.step()
+    app._services.worker.heartbeat.step()
 
 
 class TestLeasesOfAPass:
@@ -173,15 +173,15 @@ class TestABeatingHeart:
         with Tickwork(url, install=True) as app:
             app.schedule("work", lambda: None).dispatch()
             app.run()
-            services = app._services
+            beating = app._services.worker.beating
 
-        assert not services.beating.is_running
+        assert not beating.is_running
 
     def test_no_thread_is_started_while_a_test_moves_the_time(self, app):
         app.schedule("work", lambda: None).dispatch()
         app.run()
 
-        assert not app._services.beating.is_running
+        assert not app._services.worker.beating.is_running
 
 
 class TestInterruptions:

@@ -25,3 +25,14 @@ def test_nothing_imports_from_the_root():
     loaded = imported_by("import tickwork._domain.tick")
 
     assert "tickwork.schedules" not in loaded
+
+
+def test_a_process_that_only_dispatches_loads_no_worker_and_no_engine():
+    loaded = imported_by(
+        "from tickwork import Tickwork; app = Tickwork('memory://'); "
+        "job = app.job(name='add')(lambda number: number); "
+        "job.delay(1).dispatch(number=1); job.dispatch_many([{'number': 2}])"
+    )
+
+    unwanted = ("tickwork._worker", "tickwork._ticker", "tickwork._upkeep", "tickwork.engines")
+    assert not [name for name in loaded if name.startswith(unwanted)]

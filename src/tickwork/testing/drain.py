@@ -124,7 +124,7 @@ class Passes(AbstractContextManager["Passes"]):
     def __init__(self, app: Tickwork, limit: int) -> None:
         if limit < 1:
             raise InvalidOption("limit", limit, "nothing could be run.")
-        self._services = app._services
+        self._services = app._services.worker
         self._limit = limit
         self._seen: Ahead | None = None  # at the end of the last pass
         self._keeping = self._services.keeper.listening()

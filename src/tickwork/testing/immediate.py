@@ -43,7 +43,7 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
     """
     services = app._services
     immediate = _Immediate(services, raising=raising)
-    inlet, once = services.inlet, services.once
+    inlet, once = services.inlet, services.worker.once
     told, engine = inlet.on_added, once._engine
 
     def added(runs: Sequence[NewRun]) -> None:
@@ -78,7 +78,7 @@ class _Immediate:
         self._here.depth = depth + 1
         try:
             self._services.catalog.refresh()  # limits hold here, too
-            with self._services.keeper.listening():
+            with self._services.worker.keeper.listening():
                 self._execute(runs)
         finally:
             self._here.depth = depth
@@ -121,11 +121,11 @@ class _Immediate:
         """Make attempts at a run while it is due; False when none could be made."""
         services = self._services
         try:
-            services.known.learn(run.job)
+            services.worker.known.learn(run.job)
         except (DefinitionError, ImportError):
             return False  # another program's, or not to be imported here
         for made in range(DEPTH_MAX):
-            if not services.once.run_one(run.id, job=run.job):
+            if not services.worker.once.run_one(run.id, job=run.job):
                 return made > 0
             found = self._read(run.id)
             if found is None or found.phase is not Phase.READY:

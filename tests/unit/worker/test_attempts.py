@@ -44,7 +44,7 @@ class TestPoison:
         app = Tickwork("memory://")
         app.schedule("tough", lambda: None).crashes(1_000)
 
-        known = app._services.known
+        known = app._services.worker.known
 
         # A pass takes back what others left before it claims anything.
         assert known.crashes_max("tough") == 1_000

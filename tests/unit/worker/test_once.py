@@ -88,19 +88,19 @@ class TestIdlePasses:
     """A pass that moved nothing says so; one that staged, fired or claimed does not."""
 
     def test_nothing_to_do(self, app):
-        assert app._services.passes(10).is_idle
+        assert app._services.worker.passes(10).is_idle
 
     def test_a_run_was_claimed(self, app):
         app.schedule("work", lambda: None).dispatch()
 
-        assert not app._services.passes(10).is_idle
+        assert not app._services.worker.passes(10).is_idle
 
     def test_a_schedule_fired_though_its_run_is_due_later(self, app, store):
         app.schedule("work", lambda: None).hourly().jitter(3000)
         app.run()
         store._clock.advance(hours=1)
 
-        passed = app._services.passes(10)
+        passed = app._services.worker.passes(10)
 
         assert passed.steps == []
         assert not passed.is_idle
@@ -108,5 +108,5 @@ class TestIdlePasses:
     def test_what_nobody_here_may_take_is_ready_and_moves_nothing(self, app):
         app.remote("elsewhere").dispatch()
 
-        assert app._services.passes(10).is_idle
-        assert app._services.once.look_ahead().is_due
+        assert app._services.worker.passes(10).is_idle
+        assert app._services.worker.once.look_ahead().is_due

@@ -360,7 +360,7 @@ def a_row(name, me, **said):
 
 
 def _known(app):
-    known = app._services.known
+    known = app._services.worker.known
     known.names()
     return known
 
