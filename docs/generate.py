@@ -37,7 +37,6 @@ PHASE_MEANINGS: Final[Mapping[Phase, str]] = {
     Phase.WAITING: "it is not due yet",
     Phase.READY: "it is due, and nothing is in its way",
     Phase.BLOCKED: "it is due, but a limit that it needs is full, or its turn has not come",
-    Phase.PARKED: "it is due, but its queue or job is paused, or no live worker knows it",
     Phase.RUNNING: "it is claimed",
 }
 

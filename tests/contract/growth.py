@@ -48,14 +48,13 @@ class Sizes(NamedTuple):
 
     finished: int
     future: int
-    parked: int  # of queues that are paused, and of jobs that no worker knows
-    unknown: int  # the same before a worker has looked at them: ready, and before all others
+    unknown: int  # ready, of jobs that no worker knows, and sorted before all others
     blocked: int
     schedules: int
 
     @classmethod
     def all_of(cls, size: int, *, unknown: int = 0) -> "Sizes":
-        return cls(size, size, size, unknown, max(size // 10, 6 * KEYS), size)
+        return cls(size, size, unknown, max(size // 10, 6 * KEYS), size)
 
 
 # ---------------------------------------------------------------- filling
@@ -77,13 +76,6 @@ FILL: Final = [
         RUN
         + """{id:f002}, '', 'later' || (n % {queues}), 'queue' || (n % {queues}), 1, 'pending',
         'waiting', {now} + {hour} + 1000 * n, NULL, '{{}}', 1, 0, NULL, NULL, NULL, NULL, {now}
-        FROM {numbers}""",
-    ),
-    (
-        "parked",
-        RUN
-        + """{id:f003}, '', 'unknown' || (n % {queues}), 'queue' || (n % {queues}), 1, 'pending',
-        'parked', {now} - 1000 * n, NULL, '{{}}', 1, 0, NULL, NULL, NULL, NULL, {now}
         FROM {numbers}""",
     ),
     (

@@ -86,7 +86,6 @@ JOB_KEY, QUEUE_KEY = "job:mail", "queue:slow"
 ACCOUNTS: Final = ("account:mail=1", "account:mail=2")
 RATE, RATES = "queue/minute:slow", ("account/1m30s:mail=1", "account/1m30s:mail=2")
 LIMITS: Final = (JOB_KEY, QUEUE_KEY, "account:mail", RATE, "account/1m30s:mail")
-PAIRS: Final = tuple((queue, job) for queue in ("default", "slow") for job in ("mail", "resize"))
 RULE: Final = Interval(length=MINUTE, anchor=NOON)
 
 JOBS: Final[dict[str, JobSpec]] = {
@@ -209,13 +208,6 @@ ALWAYS: Final[Deeds] = {
         {
             "age": st.sampled_from([timedelta(0), MINUTE, HOUR]),
             "with_definitions": st.booleans(),
-        },
-    ),
-    "park": (
-        2,
-        {
-            "pairs": st.sets(st.sampled_from(PAIRS), min_size=1, max_size=3),
-            "is_parking": st.sampled_from([False, False, True]),
         },
     ),
     "pause": (
@@ -601,12 +593,6 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what people do
 
-    def park(self, pairs: set[tuple[str, str]], is_parking: bool) -> None:
-        if is_parking:
-            self.both(lambda store: store.park(pairs, limit=ALL))
-        else:
-            self.both(lambda store: store.unpark(pairs, limit=ALL))
-
     def pause(self, kind: PauseKind, name: str, length: timedelta | None, is_pausing: bool) -> None:
         until = None if length is None else self.now + length
         if is_pausing:
@@ -735,7 +721,6 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.list_limits())
         self.both(lambda store: store.count_runs())
         self.both(lambda store: store.count_taken(self.keys()))
-        self.both(lambda store: store.next_due_at())
         self.both(lambda store: store.look_ahead())
         self.both(lambda store: store.next_firing_at())
         self.both(lambda store: store.scheduled_jobs())

@@ -32,7 +32,7 @@ def test_pruning_locks_nobody_out(kind, request, tmp_path):
         url = request.getfixturevalue(f"{kind}_url")
     store = open_store(url)
     store.install()
-    fill(kind, url, Sizes(FINISHED, 500, 500, 500, 80, 500), now=NOON)
+    fill(kind, url, Sizes(FINISHED, 500, 500, 80, 500), now=NOON)
     verbs = Verbs(store, NOON)
     waits = []
     command = [sys.executable, "-c", PRUNE, url]

@@ -188,11 +188,8 @@ class Explainer:
             *self._registry.definitions(),
             *(row.name for row in self._store.list_jobs()),
             *self._store.scheduled_jobs(),
-            *(job for phase in (Phase.READY, Phase.PARKED) for _, job in self._pairs(phase)),
+            *(job for _, job in self._store.ready_pairs()),
         }
-
-    def _pairs(self, phase: Phase) -> list[tuple[str, str]]:
-        return self._store.ready_pairs(phase=phase)
 
     def _workers(self, now: datetime) -> list[WorkerFact]:
         return [

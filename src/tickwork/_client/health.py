@@ -89,7 +89,6 @@ class Doctor:
             oldest_ready_at=min((run.due_at for run in ready), default=None),
             ready=counts.by_phase.get(Phase.READY, 0),
             blocked=counts.by_phase.get(Phase.BLOCKED, 0),
-            parked=counts.by_phase.get(Phase.PARKED, 0),
             cap=counts.cap,
             unstaged_at=ahead.due_at if ahead.due_at and ahead.due_at <= now else None,
             unknown_jobs=sorted(waiting - known) if up else (),

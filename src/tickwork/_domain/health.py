@@ -62,7 +62,6 @@ class HealthFacts:
     oldest_ready_at: datetime | None = None
     ready: int = 0
     blocked: int = 0
-    parked: int = 0
     cap: int = 0  # where counts end
     unstaged_at: datetime | None = None  # when the first waiting run fell due
     unknown_jobs: Sequence[str] = ()  # with runs that wait, and no worker that knows them
@@ -174,8 +173,7 @@ def _leases(facts: HealthFacts) -> Check:
 def _backlog(facts: HealthFacts) -> Check:
     waits = [facts.now - at for at in (facts.oldest_ready_at, facts.unstaged_at) if at is not None]
     longest = max(waits, default=timedelta(0))
-    more = [f"{count} {word}" for count, word in _others(facts) if count]
-    tail = f" ({', '.join(more)})" if more else ""
+    tail = f" ({facts.blocked} blocked by limits)" if facts.blocked else ""
     many = f"{facts.ready:,}" + (" or more" if facts.cap and facts.ready >= facts.cap else "")
     if longest <= LATE_WARN:
         return Check(name="backlog", level=Level.OK, text=f"{many} runs are ready{tail}.")
@@ -185,10 +183,6 @@ def _backlog(facts: HealthFacts) -> Check:
         text=f"{many} runs are ready{tail}; the oldest waits for {human_duration(longest)}.",
         fix="`tickwork explain` a run says why. More --slots, --processes or workers help.",
     )
-
-
-def _others(facts: HealthFacts) -> list[tuple[int, str]]:
-    return [(facts.blocked, "blocked by limits"), (facts.parked, "parked")]
 
 
 def _unknown(facts: HealthFacts) -> Check:

@@ -64,7 +64,6 @@ class Phase(StrEnum):
     WAITING = "waiting"  # not due yet; outside the index that claims read
     READY = "ready"  # due, and nothing is in its way
     BLOCKED = "blocked"  # due, but a limit that it needs is full
-    PARKED = "parked"  # due, but its queue or job is paused, or no live worker knows it
     RUNNING = "running"  # claimed
 
 

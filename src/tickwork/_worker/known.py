@@ -10,7 +10,6 @@ from tickwork._define.definition import Definition
 from tickwork._define.registry import Registry
 from tickwork._domain.job import EngineKind, JobSpec
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
-from tickwork._domain.status import Phase
 
 
 class LaneName(Enum):
@@ -31,8 +30,8 @@ def lane_of(definition: Definition) -> LaneName:
 class NamesStore(Protocol):
     """Where names of jobs can be found."""
 
-    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
-        """The (queue, job) pairs that have runs in this phase."""
+    def ready_pairs(self) -> list[tuple[str, str]]:
+        """The (queue, job) pairs that have ready runs."""
         ...
 
     def scheduled_jobs(self) -> list[str]:

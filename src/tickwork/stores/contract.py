@@ -5,11 +5,11 @@ always handed in, and is the database's time) and make no ids. Each verb is one
 transaction: it happens as a whole, or not at all.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
@@ -224,16 +224,8 @@ class RunStore(Protocol):
         """
         ...
 
-    def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
-        """Move ready runs of these (queue, job) pairs out of the way; return how many."""
-        ...
-
-    def unpark(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
-        """Move parked runs of these pairs back among the ready ones; return how many."""
-        ...
-
-    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
-        """The (queue, job) pairs that have runs in this phase."""
+    def ready_pairs(self) -> list[tuple[str, str]]:
+        """The (queue, job) pairs that have ready runs."""
         ...
 
     def save_progress(
@@ -246,10 +238,6 @@ class RunStore(Protocol):
         self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
     ) -> None:
         """Keep log lines of runs that are known, the first ``lines_max`` of each."""
-        ...
-
-    def next_due_at(self) -> datetime | None:
-        """When the next waiting run falls due."""
         ...
 
     def look_ahead(self) -> Ahead:
@@ -742,6 +730,3 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
             WrongConnection: it is of another kind.
         """
         ...
-
-
-JsonObject: TypeAlias = Mapping[str, Any]

@@ -36,12 +36,6 @@ def make_blocked(store: Store, worker: Hands) -> NewRun:
     return run
 
 
-def make_parked(store: Store, worker: Hands) -> NewRun:
-    add(store, run := a_run())
-    store.park([("default", "send_email")], limit=10)
-    return run
-
-
 def make_failed(store: Store, worker: Hands) -> NewRun:
     add(store, run := a_run(attempts_max=2))
     worker.record(worker.claim_one(), Failed("no"))
@@ -52,7 +46,6 @@ NOT_RUNNING = {
     Phase.WAITING: make_waiting,
     Phase.READY: make_ready,
     Phase.BLOCKED: make_blocked,
-    Phase.PARKED: make_parked,
     "waiting for its retry": make_failed,
 }
 
@@ -79,7 +72,6 @@ class TestCancelingWhatDoesNotRun:
         clock.advance(days=1)
 
         store.stage(now=clock.now(), limit=10)
-        store.unpark([("default", "send_email")], limit=10)
         store.sweep(now=clock.now(), limit=10)
 
         assert new.id not in ids(worker.claim())

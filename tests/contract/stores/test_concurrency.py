@@ -975,21 +975,6 @@ class TestStaging:
             assert store.stage(now=NOON + MINUTE, limit=100) == 6
         one.commit()
 
-    @pytest.mark.parametrize("is_parking", [True, False])
-    def test_what_another_holds_is_neither_parked_nor_brought_back(self, store, begin, is_parking):
-        pairs = [("default", "send_email")]
-        add(store, *[a_run() for _ in range(10)])
-        park, unpark = (claim.park, store.park), (claim.unpark, store.unpark)
-        if not is_parking:
-            store.park(pairs, limit=10)
-        operation, verb = park if is_parking else unpark
-        one = begin()
-        assert one.run(operation(store.query, pairs, limit=4)) == 4
-
-        with quickly():
-            assert verb(pairs, limit=100) == 6
-        one.commit()
-
     def test_two_pruners_share_the_work(self, store, begin, clock):
         add(store, *[a_run() for _ in range(10)])
         Hands(store, clock).run(10)

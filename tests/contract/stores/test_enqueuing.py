@@ -15,7 +15,6 @@ from contract.builders import (
     ids,
     the_run,
 )
-from tickwork._domain.outcome import Failed
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.contract import Enqueued
@@ -169,31 +168,3 @@ class TestWhereItWaits:
         add(store, a_run(due_at=NOON + SECOND))
 
         assert worker.claim() == []
-
-
-class TestNextDueAt:
-    """Whoever sleeps can ask until when."""
-
-    def test_nothing_waits(self, store):
-        add(store, a_run())
-
-        assert store.next_due_at() is None
-
-    def test_the_earliest_that_waits(self, store):
-        add(store, a_run(), a_run(due_at=NOON + HOUR), a_run(due_at=NOON + MINUTE, priority=500))
-
-        assert store.next_due_at() == NOON + MINUTE
-
-    def test_a_run_that_was_staged_waits_no_longer(self, store, clock):
-        add(store, a_run(due_at=NOON + MINUTE), a_run(due_at=NOON + HOUR))
-        clock.advance(minutes=1)
-
-        store.stage(now=clock.now(), limit=10)
-
-        assert store.next_due_at() == NOON + HOUR
-
-    def test_a_run_that_waits_for_its_retry(self, store, worker):
-        add(store, a_run(attempts_max=2))
-        worker.record(worker.claim_one(), Failed("no"))
-
-        assert store.next_due_at() == NOON + MINUTE

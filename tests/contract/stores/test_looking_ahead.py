@@ -1,4 +1,5 @@
 from contract.builders import HOUR, MINUTE, NOON, a_run, add
+from tickwork._domain.outcome import Failed
 from tickwork.stores.contract import Ahead
 
 NOTHING = Ahead(None, None, is_blocked=False, is_ready=False)
@@ -17,6 +18,20 @@ class TestLookingAhead:
 
     def test_the_first_of_those_that_wait_for_their_time_counts(self, store):
         add(store, a_run(due_at=NOON + HOUR), a_run(due_at=NOON + MINUTE))
+
+        assert store.look_ahead() == NOTHING._replace(due_at=NOON + MINUTE)
+
+    def test_a_run_that_was_staged_no_longer_waits(self, store, clock):
+        add(store, a_run(due_at=NOON + MINUTE), a_run(due_at=NOON + HOUR))
+        clock.advance(minutes=1)
+
+        store.stage(now=clock.now(), limit=10)
+
+        assert store.look_ahead() == NOTHING._replace(due_at=NOON + HOUR, is_ready=True)
+
+    def test_a_run_that_waits_for_its_retry(self, store, worker):
+        add(store, a_run(attempts_max=2))
+        worker.record(worker.claim_one(), Failed("no"))
 
         assert store.look_ahead() == NOTHING._replace(due_at=NOON + MINUTE)
 

@@ -37,7 +37,7 @@ SELECT uuid(), '', concat('job', n % 20), concat('queue', n % 5), n % 3,
        CASE WHEN n % 11 = 0 THEN concat('schedule', n % 50) END,
        CASE WHEN n % 11 = 0 THEN n END,
        {NOW}
-FROM (SELECT 'ready' AS phase UNION SELECT 'waiting' UNION SELECT 'blocked' UNION SELECT 'parked'
+FROM (SELECT 'ready' AS phase UNION SELECT 'waiting' UNION SELECT 'blocked'
       UNION SELECT 'running') AS phases
 CROSS JOIN numbers
 """,
@@ -77,8 +77,7 @@ FROM numbers
 KEYS: dict[str, set[str]] = {
     "pick_ready": {"ready", "PRIMARY"},
     "count_look": {"ready"},
-    "pairs_ready": {"pairs"},
-    "pairs_parked": {"pairs"},
+    "ready_pairs": {"pairs"},
     "pick_by_pairs": {"pairs", "PRIMARY"},
     "due_runs": {"ready"},
     "find_claims": {"lease"},
@@ -93,8 +92,6 @@ KEYS: dict[str, set[str]] = {
     "let_out": {"blocked", "PRIMARY"},
     "keys_blocked": {"blocked"},
     "keys_blocked_by": {"blocked"},
-    "park_runs": {"pairs", "PRIMARY"},
-    "unpark_runs": {"pairs", "PRIMARY"},
     "due_schedules": {"due", "PRIMARY"},
     "count_due": {"due"},
     "due_by_job": {"job_due", "PRIMARY"},
@@ -115,11 +112,11 @@ KEYS: dict[str, set[str]] = {
     "prune_runs": {"PRIMARY", "skip"},
     "prune_keys": {"until", "PRIMARY"},
 }
-SKIPPING = {"pairs_ready", "pairs_parked", "keys_blocked", "scheduled_jobs"}
+SKIPPING = {"ready_pairs", "keys_blocked", "scheduled_jobs"}
 """These go from one value to the next."""
 
 # From the end of an index, when it is asked for: there is no plan for it.
-AT_ONCE = {"next_waiting", "look_ahead"}
+AT_ONCE = {"look_ahead"}
 HOT = [(name, values) for name, values, _ in ASKED if name not in AT_ONCE]
 
 

@@ -32,7 +32,7 @@ SELECT gen_random_uuid(), '', 'job' || n %% 20, 'queue' || n %% 5, n %% 3,
        CASE WHEN n %% 11 = 0 THEN 'schedule' || n %% 50 END,
        CASE WHEN n %% 11 = 0 THEN n END,
        1772452800000000
-FROM (VALUES ('ready'), ('waiting'), ('blocked'), ('parked'), ('running')) AS phases (phase)
+FROM (VALUES ('ready'), ('waiting'), ('blocked'), ('running')) AS phases (phase)
 CROSS JOIN generate_series(1, 1500) AS n;
 INSERT INTO tickwork_history (
     id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, crashes,
@@ -97,8 +97,7 @@ def many(*values: Any, count: int = 500) -> list[tuple[Any, ...]]:
 HOT: list[tuple[str, dict[str, Any], str]] = [
     ("pick_ready", WANTED | {"look": 2000}, "tickwork_run_ready"),
     ("count_look", {"look": 2000}, "Index Only Scan"),
-    ("pairs_ready", {}, "tickwork_run_pairs"),
-    ("pairs_parked", {}, "tickwork_run_parked"),
+    ("ready_pairs", {}, "tickwork_run_pairs"),
     ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
     (
         "take_runs",
@@ -115,7 +114,6 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("completed_runs", {"ids": some(100)}, "tickwork_history_pkey"),
     ("find_claims", {"worker": ANN, "tag": ""}, "tickwork_run_lease"),
     ("stage_runs", {"now": NOW, "limit": 1000}, "tickwork_run_waiting"),
-    ("next_waiting", {}, "tickwork_run_waiting"),
     ("look_ahead", {}, "tickwork_run_lease"),
     ("look_ahead", {}, "tickwork_run_blocked"),
     ("look_ahead", {}, "tickwork_run_ready"),
@@ -150,8 +148,6 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("let_out", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
     ("keys_blocked", {"limit": 100, "after": ""}, "tickwork_run_blocked"),
     ("keys_blocked_by", {"name": "job:job1"}, "tickwork_run_blocked"),
-    ("park_runs", {"many": [("queue1", "job1", 10)]}, "tickwork_run_pairs"),
-    ("unpark_runs", {"many": [("queue1", "job1", 10)]}, "tickwork_run_parked"),
     ("lock_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
     ("try_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
     ("look_ahead", {}, "tickwork_rate_turn"),

@@ -382,15 +382,13 @@ class TestCounts:
         store.set_limits({"job:send_email": 1})
         add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(3)))
         worker.claim(10)
-        add(store, *(a_run(job="sweep") for _ in range(4)), a_run())
-        store.park([("default", "sweep")], limit=10)
+        add(store, a_run())
         add(store, *(a_run(due_at=NOON + HOUR) for _ in range(5)))
 
         assert store.count_runs().by_phase == {
             Phase.WAITING: 5,
             Phase.READY: 1,
             Phase.BLOCKED: 2,
-            Phase.PARKED: 4,
             Phase.RUNNING: 1,
         }
 

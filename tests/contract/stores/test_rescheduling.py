@@ -51,7 +51,7 @@ class TestRescheduling:
 
         store.reschedule(run.id, due_at=NOON + HOUR, now=clock.now())
 
-        assert store.next_due_at() == NOON + HOUR
+        assert store.look_ahead().due_at == NOON + HOUR
 
     def test_as_often_as_one_likes(self, store, clock):
         add(store, run := a_run())

@@ -40,8 +40,6 @@ class TestEmptyBatches:
             (lambda store: store.extend_leases([], until=NOON), ([], [])),
             (lambda store: store.get_runs([]), []),
             (lambda store: store.count_taken([]), {}),
-            (lambda store: store.park([], limit=1), 0),
-            (lambda store: store.unpark([], limit=1), 0),
             (lambda store: store.set_limits({}), None),
             (lambda store: store.stamp_seen(jobs=[], schedules=[], now=NOON), None),
             (lambda store: store.next_firing_at(jobs=[]), None),

@@ -72,12 +72,6 @@ class TestClaimingOne:
 
         assert (made.attempt, made.token) == (2, 2)
 
-    def test_one_that_was_parked(self, store, clock):
-        add(store, run := a_run())
-        store.park([(run.queue, run.job)], limit=10)
-
-        assert claim(store, clock, run) is not None
-
     def test_one_that_crashed_before(self, store, clock):
         crashed(store, clock, run := a_run())
 
@@ -211,12 +205,10 @@ class TestDueRuns:
         assert self.due(store, clock, queues=("mine",)) == [mine.id]
         assert self.due(store, clock, jobs=("other",)) == [job.id]
 
-    def test_nothing_that_is_paused_blocked_or_parked(self, store, clock, worker):
+    def test_nothing_that_is_paused_or_blocked(self, store, clock, worker):
         store.set_limits({KEY: 1})
-        paused, parked = a_run(queue="paused"), a_run(queue="parked")
-        add(store, paused, parked, *(a_run(limit_keys=(KEY,)) for _ in range(2)))
+        add(store, paused := a_run(queue="paused"), *(a_run(limit_keys=(KEY,)) for _ in range(2)))
         store.pause(Pause(PauseKind.QUEUE, "paused", NOON))
-        store.park([("parked", parked.job)], limit=10)
         worker.claim()
 
         assert self.due(store, clock) == []

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from contract.builders import HOUR, NOON, a_run
-from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.filters import filtered
 from tickwork.stores._sql.rows import micros
 from tickwork.stores.contract import LimitRow, RunFilter
@@ -20,7 +20,6 @@ WANTED = {"queues": None, "jobs": None, "is_ahead": 0, "now": NOW, "limit": 50}
 # name: (values, what the plan must name)
 PLANS = {
     "stage_runs": ({"now": NOW, "limit": 50}, ["tickwork_run_waiting"]),
-    "next_waiting": ({}, ["tickwork_run_waiting"]),
     "look_ahead": (
         {},
         [
@@ -33,8 +32,7 @@ PLANS = {
     ),
     "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
     "count_look": ({"look": 200}, ["INDEX tickwork_run_"]),
-    "pairs_ready": ({}, ["tickwork_run_pairs"]),
-    "pairs_parked": ({}, ["tickwork_run_parked"]),
+    "ready_pairs": ({}, ["tickwork_run_pairs"]),
     "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
     "take_runs": (
         {"ids": IDS, "tag": "t", "worker": "w", "lease_until": NOW, "started_at": None},
@@ -105,7 +103,7 @@ PLANS = {
     ),
     "count_phases": (
         {"cap": 100},
-        ["tickwork_run_waiting", "tickwork_run_parked", "tickwork_run_blocked"],
+        ["tickwork_run_waiting", "tickwork_run_blocked"],
     ),
     "slot_holders": ({"key": "k", "limit": 10}, ["tickwork_slot_key"]),
     "finish_plain": ({"rows": "[]"}, ["SEARCH run USING PRIMARY KEY"]),
@@ -120,8 +118,6 @@ BATCHES = {
     "let_out": ["tickwork_run_blocked"],
     "let_out_expired": ["tickwork_run_expiring"],
     "forget_starts": ["SEARCH tickwork_start USING PRIMARY KEY"],
-    "park_runs": ["tickwork_run_pairs"],
-    "unpark_runs": ["tickwork_run_parked"],
     "move_schedules": ["SEARCH tickwork_schedule USING PRIMARY KEY"],
     "delete_slots": ["SEARCH tickwork_slot USING PRIMARY KEY"],
 }
@@ -137,8 +133,6 @@ def filled(tmp_path_factory):
     store.enqueue([*ready, *future, *blocked])
     store.set_limits({"job:x": 1})
     assert store.list_limits() == [LimitRow("job:x", 1)]
-    store.park([("q0", "j0")], limit=100)
-    assert store.count_runs().by_phase[Phase.PARKED] > 0
     with sqlite3.connect(store.path) as connection:
         yield store, connection
     connection.close()

@@ -55,8 +55,8 @@ class TestPhases:
         assert PHASES[S.RUNNING] == {Phase.RUNNING}
         assert all(Phase.RUNNING not in PHASES[status] for status in S if status != S.RUNNING)
 
-    def test_a_run_that_can_be_executed_may_wait_for_four_reasons(self):
-        waiting = {Phase.WAITING, Phase.READY, Phase.BLOCKED, Phase.PARKED}
+    def test_a_run_that_can_be_executed_may_wait_for_three_reasons(self):
+        waiting = {Phase.WAITING, Phase.READY, Phase.BLOCKED}
 
         assert PHASES[S.PENDING] == PHASES[S.FAILED] == waiting
 

@@ -1,9 +1,8 @@
-import asyncio
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
-from tickwork.stores._sql.drive import drive, drive_async, drive_within
+from tickwork.stores._sql.drive import drive, drive_within
 from tickwork.stores._sql.statement import Statement
 
 
@@ -38,36 +37,16 @@ class Recorder:
         return [(len(self.story),)]
 
 
-class AsyncRecorder:
-    def __init__(self, *, fails_at="none"):
-        self._plain = Recorder(fails_at=fails_at)
-        self.story = self._plain.story
-
-    @asynccontextmanager
-    async def transaction(self):
-        with self._plain.transaction():
-            yield
-
-    async def execute(self, statement):
-        return self._plain.execute(statement)
-
-
 class TestDriving:
-    """An operation is one transaction, whatever the colour of its connection."""
+    """An operation is one transaction."""
 
-    def test_plain(self):
+    def test_it_commits_after_the_last_statement(self):
         connection = Recorder()
 
         assert drive(add_up(), connection) == 5
         assert connection.story == ["begin", "first", "second", "commit"]
 
-    def test_async(self):
-        connection = AsyncRecorder()
-
-        assert asyncio.run(drive_async(add_up(), connection)) == 5
-        assert connection.story == ["begin", "first", "second", "commit"]
-
-    def test_inside_a_transaction_that_somebody_else_ends(self):
+    def test_inside_a_transaction_that_the_caller_ends(self):
         connection = Recorder()
 
         assert drive_within(add_up(), connection) == 3
@@ -79,10 +58,3 @@ class TestDriving:
         with pytest.raises(ValueError):
             drive(add_up(), connection)
         assert connection.story == ["begin", "first", "second", "roll back"]
-
-    def test_an_async_failure_undoes_it_too(self):
-        connection = AsyncRecorder(fails_at="first")
-
-        with pytest.raises(ValueError):
-            asyncio.run(drive_async(add_up(), connection))
-        assert connection.story == ["begin", "first", "roll back"]

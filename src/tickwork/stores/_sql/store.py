@@ -1,7 +1,7 @@
 """The contract, carried out by driving operations. A dialect adds connections and SQL."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -9,7 +9,6 @@ from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.rates import Turn
 from tickwork._domain.run import Claim, NewRun, Run
-from tickwork._domain.status import Phase
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.operations import (
@@ -159,16 +158,8 @@ class SqlStore(ABC):
     def take_turns(self, *, now: datetime, limit: int) -> int:
         return self._write(lambda: rates.take_turns(self.query, now=now, limit=limit))
 
-    def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
-        pairs = list(pairs)
-        return self._write(lambda: claim.park(self.query, pairs, limit=limit))
-
-    def unpark(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
-        pairs = list(pairs)
-        return self._write(lambda: claim.unpark(self.query, pairs, limit=limit))
-
-    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
-        return self._read(lambda: claim.ready_pairs(self.query, phase=phase))
+    def ready_pairs(self) -> list[tuple[str, str]]:
+        return self._read(lambda: claim.ready_pairs(self.query))
 
     def save_progress(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
@@ -184,9 +175,6 @@ class SqlStore(ABC):
     ) -> None:
         if any(lines_by_run.values()):
             self._write(lambda: leases.append_logs(self.query, lines_by_run, lines_max=lines_max))
-
-    def next_due_at(self) -> datetime | None:
-        return self._read(lambda: claim.next_due_at(self.query))
 
     def look_ahead(self) -> Ahead:
         return self._read(lambda: claim.look_ahead(self.query))

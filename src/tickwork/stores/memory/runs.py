@@ -1,6 +1,6 @@
 """Runs in memory: in, claimed, extended, recorded, taken back."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
@@ -56,7 +56,10 @@ class MemoryRuns(TableHolder):
         """Move what fell due from waiting to ready, the earliest first."""
         with self._writing() as tables:
             due = (run for run in _in_phase(tables, Phase.WAITING) if run.due_at <= now)
-            return _move(tables, nsmallest(limit, due, key=lambda run: (run.due_at, run.id)))
+            staged = nsmallest(limit, due, key=lambda run: (run.due_at, run.id))
+            for run in staged:
+                tables.runs[run.id] = changed(run, phase=Phase.READY)
+            return len(staged)
 
     # ------------------------------------------------------------ claims and leases
 
@@ -248,22 +251,10 @@ class MemoryRuns(TableHolder):
         with self._writing() as tables:
             return take_turns(tables, now=now, limit=limit)
 
-    def park(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
-        """Move ready runs of these pairs out of the way."""
-        with self._writing() as tables:
-            ready = _of_pairs(_in_phase(tables, Phase.READY), pairs)
-            return _move(tables, nsmallest(limit, ready, key=claim_order), to=Phase.PARKED)
-
-    def unpark(self, pairs: Iterable[tuple[str, str]], *, limit: int) -> int:
-        """Move parked runs of these pairs back."""
-        with self._writing() as tables:
-            parked = _of_pairs(_in_phase(tables, Phase.PARKED), pairs)
-            return _move(tables, nsmallest(limit, parked, key=claim_order))
-
-    def ready_pairs(self, *, phase: Phase = Phase.READY) -> list[tuple[str, str]]:
-        """The (queue, job) pairs that have runs in this phase, sorted."""
+    def ready_pairs(self) -> list[tuple[str, str]]:
+        """The (queue, job) pairs that have ready runs, sorted."""
         with self._reading() as tables:
-            return sorted({(run.queue, run.job) for run in _in_phase(tables, phase)})
+            return sorted({(run.queue, run.job) for run in _in_phase(tables, Phase.READY)})
 
     def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
         """Runs that could start now, in the order of claims."""
@@ -275,11 +266,6 @@ class MemoryRuns(TableHolder):
                 and (run.expires_at is None or run.expires_at >= now)
             ]
             return sorted(due, key=claim_order)[: wanted.limit]
-
-    def next_due_at(self) -> datetime | None:
-        """When the next waiting run falls due."""
-        with self._reading() as tables:
-            return min((run.due_at for run in _in_phase(tables, Phase.WAITING)), default=None)
 
     def look_ahead(self) -> Ahead:
         """What there is to stage, reap, sweep and claim, now or later."""
@@ -469,14 +455,3 @@ def _counts(until: datetime | None, now: datetime) -> bool:
 
 def _in_phase(tables: Tables, phase: Phase) -> list[Run]:
     return [run for run in tables.runs.values() if run.phase is phase]
-
-
-def _of_pairs(runs: Iterable[Run], pairs: Iterable[tuple[str, str]]) -> list[Run]:
-    chosen = set(pairs)
-    return [run for run in runs if (run.queue, run.job) in chosen]
-
-
-def _move(tables: Tables, runs: Sequence[Run], *, to: Phase = Phase.READY) -> int:
-    for run in runs:
-        tables.runs[run.id] = changed(run, phase=to)
-    return len(runs)

@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
-from tickwork._domain.status import Phase
 from tickwork.stores._sql.operations.limits import grant
 from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
 from tickwork.stores._sql.queries import Queries
@@ -38,11 +37,6 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     if count:
         yield from wake(query, [ANY_QUEUE])
     return count
-
-
-def next_due_at(query: Queries) -> Operation[datetime | None]:
-    """When the next waiting run falls due."""
-    return moment_or_none((yield query("next_waiting"))[0][0])
 
 
 def look_ahead(query: Queries) -> Operation[Ahead]:
@@ -189,22 +183,8 @@ def find_claims(query: Queries, *, worker: WorkerId, tag: str) -> Operation[list
     return [standing_claim_of(row) for row in rows]
 
 
-def ready_pairs(query: Queries, *, phase: Phase) -> Operation[list[tuple[str, str]]]:
-    """The (queue, job) pairs that have ready, or parked, runs."""
-    assert phase in {Phase.READY, Phase.PARKED}, phase
-    return [(row[0], row[1]) for row in (yield query(f"pairs_{phase.value}"))]
-
-
-def park(query: Queries, pairs: Iterable[tuple[str, str]], *, limit: int) -> Operation[int]:
-    """Move ready runs of these pairs out of the way."""
-    rows = [(queue, job, limit) for queue, job in sorted(pairs)]
-    return int((yield query("park_runs", many=rows))[0][0]) if rows else 0
-
-
-def unpark(query: Queries, pairs: Iterable[tuple[str, str]], *, limit: int) -> Operation[int]:
-    """Move parked runs of these pairs back."""
-    rows = [(queue, job, limit) for queue, job in sorted(pairs)]
-    return int((yield query("unpark_runs", many=rows))[0][0]) if rows else 0
+def ready_pairs(query: Queries) -> Operation[list[tuple[str, str]]]:
+    return [(row[0], row[1]) for row in (yield query("ready_pairs"))]
 
 
 def _pick(
@@ -231,7 +211,7 @@ def _pick(
         return rows
     pairs = [
         list(pair)
-        for pair in (yield query("pairs_ready"))
+        for pair in (yield query("ready_pairs"))
         if (wanted.queues is None or pair[0] in wanted.queues)
         and (wanted.jobs is None or pair[1] in wanted.jobs)
     ]

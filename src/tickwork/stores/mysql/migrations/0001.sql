@@ -54,6 +54,7 @@ CREATE TABLE tickwork_run (
     KEY blocked (blocked_on, priority, due_at, id),
     UNIQUE KEY overlap (overlap_key),
     KEY schedule (schedule, tenant, nominal_at),
+    -- Nothing uses the phase 'parked' any more; it waits for the next migration of this table.
     CHECK (
         (status = 'running' AND phase = 'running' AND lease_until IS NOT NULL)
         OR (status IN ('pending', 'failed')

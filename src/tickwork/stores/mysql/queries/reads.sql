@@ -74,10 +74,6 @@ SELECT 'blocked', count(*) FROM (
     SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'blocked' LIMIT :cap
 ) AS blocked
 UNION ALL
-SELECT 'parked', count(*) FROM (
-    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'parked' LIMIT :cap
-) AS parked
-UNION ALL
 SELECT 'running', count(*) FROM (
     SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'running' LIMIT :cap
 ) AS running;

@@ -95,9 +95,6 @@ UPDATE (
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = due.id
 SET run.phase = 'ready';
 
--- name: next_waiting
-SELECT min(waiting_at) FROM tickwork_run;
-
 -- name: look_for_news
 -- The newest run, from the end of the index of all of them; and how often something was announced.
 SELECT (SELECT max(id) FROM tickwork_run), (SELECT changes FROM tickwork_news);
@@ -160,16 +157,11 @@ SELECT count(*) FROM (
     SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'ready' LIMIT :look
 ) AS head;
 
--- name: pairs_ready
+-- name: ready_pairs
 -- The non-empty (queue, job) pairs. Grouped by the index from its first column on, the server skips
 -- from one to the next.
 SELECT queue, job FROM tickwork_run FORCE INDEX (pairs)
 WHERE phase = 'ready'
-GROUP BY phase, queue, job;
-
--- name: pairs_parked
-SELECT queue, job FROM tickwork_run FORCE INDEX (pairs)
-WHERE phase = 'parked'
 GROUP BY phase, queue, job;
 
 -- name: pick_by_pairs
@@ -298,34 +290,6 @@ LIMIT :limit;
 SELECT DISTINCT blocked_on FROM tickwork_run FORCE INDEX (blocked)
 WHERE blocked_on = :name
    OR (blocked_on >= concat(:name, '=') AND blocked_on < concat(:name, '>'));
-
--- name: park_runs
-UPDATE (
-    [[rows BY UNION ALL
-    (
-        SELECT id FROM tickwork_run FORCE INDEX (pairs)
-        WHERE phase = 'ready' AND queue = ?1 AND job = ?2
-        ORDER BY priority, due_at, id
-        LIMIT ?3
-        FOR UPDATE SKIP LOCKED
-    )]]
-) AS chosen
-STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = chosen.id
-SET run.phase = 'parked';
-
--- name: unpark_runs
-UPDATE (
-    [[rows BY UNION ALL
-    (
-        SELECT id FROM tickwork_run FORCE INDEX (pairs)
-        WHERE phase = 'parked' AND queue = ?1 AND job = ?2
-        ORDER BY priority, due_at, id
-        LIMIT ?3
-        FOR UPDATE SKIP LOCKED
-    )]]
-) AS chosen
-STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = chosen.id
-SET run.phase = 'ready';
 
 -- name: lock_run
 SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id FOR UPDATE;

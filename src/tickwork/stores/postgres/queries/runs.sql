@@ -97,9 +97,6 @@ WITH due AS (
 )
 UPDATE tickwork_run SET phase = 'ready' WHERE id = ANY (ARRAY(SELECT id FROM due));
 
--- name: next_waiting
-SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
-
 -- name: look_ahead
 -- One row, each value from the end of an index: it costs the same with a million runs.
 SELECT
@@ -152,7 +149,7 @@ SELECT count(*) FROM (
     SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look::bigint
 ) AS head;
 
--- name: pairs_ready
+-- name: ready_pairs
 -- The non-empty (queue, job) pairs, by skipping from one to the next.
 WITH RECURSIVE pairs AS (
     (
@@ -167,26 +164,6 @@ WITH RECURSIVE pairs AS (
     CROSS JOIN LATERAL (
         SELECT queue, job FROM tickwork_run
         WHERE phase = 'ready' AND (queue, job) > (pairs.queue, pairs.job)
-        ORDER BY queue, job
-        LIMIT 1
-    ) AS next
-)
-SELECT queue, job FROM pairs;
-
--- name: pairs_parked
-WITH RECURSIVE pairs AS (
-    (
-        SELECT queue, job FROM tickwork_run
-        WHERE phase = 'parked'
-        ORDER BY queue, job
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT next.queue, next.job
-    FROM pairs
-    CROSS JOIN LATERAL (
-        SELECT queue, job FROM tickwork_run
-        WHERE phase = 'parked' AND (queue, job) > (pairs.queue, pairs.job)
         ORDER BY queue, job
         LIMIT 1
     ) AS next
@@ -341,36 +318,6 @@ SELECT blocked_on FROM keys LIMIT :limit::bigint;
 SELECT DISTINCT blocked_on FROM tickwork_run
 WHERE blocked_on = :name::text
    OR (blocked_on >= :name::text || '=' AND blocked_on < :name::text || '>');
-
--- name: park_runs
-WITH chosen AS MATERIALIZED (
-    SELECT run.id
-    FROM unnest(:c1::text[], :c2::text[], :c3::bigint[]) AS pair (queue, job, most)
-    CROSS JOIN LATERAL (
-        SELECT id FROM tickwork_run
-        WHERE phase = 'ready' AND queue = pair.queue AND job = pair.job
-        LIMIT pair.most
-        FOR UPDATE SKIP LOCKED
-    ) AS run
-)
-UPDATE tickwork_run
-SET phase = 'parked'
-WHERE id = ANY (ARRAY(SELECT id FROM chosen));
-
--- name: unpark_runs
-WITH chosen AS MATERIALIZED (
-    SELECT run.id
-    FROM unnest(:c1::text[], :c2::text[], :c3::bigint[]) AS pair (queue, job, most)
-    CROSS JOIN LATERAL (
-        SELECT id FROM tickwork_run
-        WHERE phase = 'parked' AND queue = pair.queue AND job = pair.job
-        LIMIT pair.most
-        FOR UPDATE SKIP LOCKED
-    ) AS run
-)
-UPDATE tickwork_run
-SET phase = 'ready'
-WHERE id = ANY (ARRAY(SELECT id FROM chosen));
 
 -- name: lock_run
 SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id::uuid FOR UPDATE;

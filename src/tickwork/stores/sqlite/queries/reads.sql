@@ -69,8 +69,6 @@ SELECT 'blocked', count(*) FROM (
     SELECT 1 FROM tickwork_run WHERE blocked_on IS NOT NULL LIMIT :cap
 )
 UNION ALL
-SELECT 'parked', count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'parked' LIMIT :cap)
-UNION ALL
 SELECT 'running', count(*) FROM (
     SELECT 1 FROM tickwork_run WHERE lease_until IS NOT NULL LIMIT :cap
 );

@@ -67,9 +67,6 @@ WHERE id IN (
 );
 SELECT changes();
 
--- name: next_waiting
-SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting';
-
 -- name: look_ahead
 -- One row, each value from the end of an index: it costs the same with a million runs.
 SELECT
@@ -105,7 +102,7 @@ LIMIT :limit;
 -- name: count_look
 SELECT count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look);
 
--- name: pairs_ready
+-- name: ready_pairs
 -- The non-empty (queue, job) pairs, by skipping from one to the next: of the same queue, or else
 -- of the next one. Asked for as (queue, job) > (…), SQLite would walk through the whole queue.
 WITH RECURSIVE pairs (queue, job) AS (
@@ -123,27 +120,6 @@ WITH RECURSIVE pairs (queue, job) AS (
          ORDER BY queue, job LIMIT 1),
         (SELECT id FROM tickwork_run
          WHERE phase = 'ready' AND queue > pairs.queue
-         ORDER BY queue, job LIMIT 1)
-    )
-)
-SELECT queue, job FROM pairs;
-
--- name: pairs_parked
-WITH RECURSIVE pairs (queue, job) AS (
-    SELECT queue, job FROM (
-        SELECT queue, job FROM tickwork_run
-        WHERE phase = 'parked'
-        ORDER BY queue, job LIMIT 1
-    )
-    UNION ALL
-    SELECT next.queue, next.job
-    FROM pairs
-    CROSS JOIN tickwork_run AS next ON next.id = coalesce(
-        (SELECT id FROM tickwork_run
-         WHERE phase = 'parked' AND queue = pairs.queue AND job > pairs.job
-         ORDER BY queue, job LIMIT 1),
-        (SELECT id FROM tickwork_run
-         WHERE phase = 'parked' AND queue > pairs.queue
          ORDER BY queue, job LIMIT 1)
     )
 )
@@ -249,20 +225,6 @@ SELECT key FROM keys WHERE key IS NOT NULL LIMIT :limit;
 -- name: keys_blocked_by
 SELECT DISTINCT blocked_on FROM tickwork_run
 WHERE blocked_on = :name OR (blocked_on >= :name || '=' AND blocked_on < :name || '>');
-
--- name: park_runs
-UPDATE tickwork_run
-SET phase = 'parked'
-WHERE id IN (
-    SELECT id FROM tickwork_run WHERE phase = 'ready' AND queue = ? AND job = ? LIMIT ?
-);
-
--- name: unpark_runs
-UPDATE tickwork_run
-SET phase = 'ready'
-WHERE id IN (
-    SELECT id FROM tickwork_run WHERE phase = 'parked' AND queue = ? AND job = ? LIMIT ?
-);
 
 -- name: lock_run
 SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id;

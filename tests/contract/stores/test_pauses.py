@@ -1,6 +1,6 @@
 import pytest
 
-from contract.builders import HOUR, MINUTE, NOON, a_run, add, ids, in_phase, the_run
+from contract.builders import HOUR, MINUTE, NOON, a_run, add, ids, the_run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.contract import Pause, PauseKind
 
@@ -97,80 +97,21 @@ class TestPauses:
         assert store.list_pauses() == []
 
 
-class TestParking:
-    """Runs that nobody can take now are moved out of the way, and back."""
-
-    def test_ready_runs_of_a_pair_are_parked(self, store, worker):
-        add(store, parked := a_run(queue="emails"), left := a_run())
-
-        moved = store.park([("emails", "send_email")], limit=10)
-
-        assert moved == 1
-        assert in_phase(store, Phase.PARKED) == [parked.id]
-        assert ids(worker.claim()) == [left.id]
-
-    def test_for_people_it_is_pending_still(self, store):
-        add(store, run := a_run())
-        store.park([("default", "send_email")], limit=10)
-
-        assert the_run(store, run).status is RunStatus.PENDING
-
-    def test_both_queue_and_job_must_fit(self, store):
-        add(store, a_run(queue="emails"), a_run(job="sweep"), a_run(queue="Emails", job="sweep"))
-
-        assert store.park([("emails", "sweep"), ("default", "send_email")], limit=10) == 0
-
-    def test_only_what_is_ready(self, store, worker):
-        add(store, a_run())
-        worker.claim_one()
-        add(store, a_run(due_at=NOON + HOUR))
-
-        assert store.park([("default", "send_email")], limit=10) == 0
-
-    def test_no_more_than_asked_for(self, store):
-        add(store, *(a_run() for _ in range(5)))
-
-        moved = [store.park([("default", "send_email")], limit=2) for _ in range(4)]
-
-        assert moved == [2, 2, 1, 0]
-
-    def test_back_they_come(self, store, worker):
-        add(store, *(runs := [a_run() for _ in range(5)]))
-        store.park([("default", "send_email")], limit=10)
-
-        moved = [store.unpark([("default", "send_email")], limit=3) for _ in range(3)]
-
-        assert moved == [3, 2, 0]
-        assert ids(worker.claim()) == ids(runs)
-
-    def test_only_those_asked_for_come_back(self, store):
-        add(store, a_run(queue="emails"), kept := a_run())
-        store.park([("emails", "send_email"), ("default", "send_email")], limit=10)
-
-        assert store.unpark([("emails", "send_email")], limit=10) == 1
-        assert in_phase(store, Phase.PARKED) == [kept.id]
-
-    def test_no_pairs(self, store):
-        add(store, a_run())
-
-        assert store.park([], limit=10) == 0
-        assert store.unpark([], limit=10) == 0
-
-
 class TestPairs:
-    """Whoever parks can ask what there is."""
+    """A worker asks which queues and jobs have ready runs."""
 
-    def test_of_ready_and_of_parked_runs(self, store):
+    def test_each_pair_is_listed_once(self, store):
         add(store, *(a_run(queue="emails") for _ in range(3)), a_run(), a_run(job="sweep"))
-        store.park([("emails", "send_email")], limit=10)
 
-        assert sorted(store.ready_pairs()) == [("default", "send_email"), ("default", "sweep")]
-        assert store.ready_pairs(phase=Phase.PARKED) == [("emails", "send_email")]
+        assert sorted(store.ready_pairs()) == [
+            ("default", "send_email"),
+            ("default", "sweep"),
+            ("emails", "send_email"),
+        ]
 
-    def test_of_nothing_else(self, store, worker):
+    def test_running_and_waiting_runs_are_not_listed(self, store, worker):
         add(store, a_run())
         worker.claim()
         add(store, a_run(due_at=NOON + HOUR))
 
         assert store.ready_pairs() == []
-        assert store.ready_pairs(phase=Phase.PARKED) == []
