@@ -28,7 +28,7 @@ HELD: Final = (
     "tickwork._client.runs:Runs",
     "tickwork._client.schedules:Schedules",
     "tickwork._client.control:Limits",
-    "tickwork._client.inspect:Inspection",
+    "tickwork._inspect.inspector:Inspector",
     "tickwork._client.locks:Lock",
     "tickwork._client.asynchronous:AsyncApp",
 )

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     import click
 
     from tickwork._client.asynchronous import AsyncApp
-    from tickwork._client.explaining import Explanation
-    from tickwork._client.inspect import Inspection
+    from tickwork._domain.explain import Explanation
     from tickwork._domain.health import Check
+    from tickwork._inspect.inspector import Inspector
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -235,9 +235,9 @@ class Tickwork(Defining, Working):
     # ------------------------------------------------------------ the rest
 
     @property
-    def inspect(self) -> "Inspection":
+    def inspect(self) -> "Inspector":
         """Questions about everything: what runs, what comes, one run's whole story."""
-        return self._services.inspection
+        return self._services.inspector
 
     def explain(self, what: str, *, tenant: str = "") -> "Explanation":
         """Why a job, a schedule or a run has not run: by its name, or the beginning of an id.
@@ -259,16 +259,15 @@ class Tickwork(Defining, Working):
     def examine(self) -> "list[Check]":
         """Whether all is well: connection, tables, clock, workers, leases, backlog."""
         # Who only dispatches, or works, need not load what looks.
-        from tickwork._client.health import Doctor  # noqa: PLC0415
+        from tickwork._inspect.health import check_health  # noqa: PLC0415
 
-        doctor = Doctor(
-            store=self._opened,
+        return check_health(
+            self._opened,
             clock=self._clock,
             machine=SystemClock(),
             retire_after=self.settings.retire_after,
             version=VERSION,
         )
-        return doctor.examine()
 
     def status(self) -> dict[str, Any]:
         """What there is: jobs, unfinished runs, schedules, workers."""

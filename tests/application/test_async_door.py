@@ -15,7 +15,7 @@ import pytest
 
 from tickwork import RunStatus, Tickwork
 from tickwork import app as app_module
-from tickwork._client import asynchronous, borrowing, builder, explaining, health, jobs, locks, runs
+from tickwork._client import asynchronous, borrowing, builder, jobs, locks, runs
 from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
 from tickwork._client.asynchronous import AsyncApp, AsyncDispatch, AsyncOpenDispatch, AsyncRun
 from tickwork._client.borrowing import AsyncDraft, AsyncOpenDraft
@@ -25,6 +25,7 @@ from tickwork._client.jobs import Draft, Job, OpenDraft
 from tickwork._client.runs import RunHandle
 from tickwork._client.schedules import Schedules
 from tickwork._client.words import OrderWords
+from tickwork._domain import explain, health
 from tickwork.errors import (
     AlreadyClaimed,
     ArgumentError,
@@ -85,7 +86,7 @@ def pairs():
 
 def said_by(function):
     """Its signature, with annotations that are the same wherever they are written."""
-    places = (asynchronous, borrowing, builder, explaining, health, jobs, locks, runs, app_module)
+    places = (asynchronous, borrowing, builder, explain, health, jobs, locks, runs, app_module)
     names = {name: value for place in places for name, value in vars(place).items()}
     hints = {
         name: repr(hint) for name, hint in typing.get_type_hints(function, localns=names).items()

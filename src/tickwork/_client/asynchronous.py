@@ -27,9 +27,9 @@ from tickwork.stores.contract import Attempt, LogLine, Pause, Pruned
 
 if TYPE_CHECKING:
     from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
-    from tickwork._client.explaining import Explanation
     from tickwork._client.jobs import Draft, Job, OpenDraft
     from tickwork._client.runs import RunHandle, Runs
+    from tickwork._domain.explain import Explanation
     from tickwork._domain.health import Check
     from tickwork.app import Tickwork
 

@@ -77,6 +77,26 @@ class Cause:
     worker: WorkerId | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why something has not run, with explanations of its schedules and runs.
+
+    ``kind`` is run, schedule or job. The first cause is the decisive one. A job with many
+    schedules and runs has a few of them in ``parts``; ``left_out`` counts the others.
+    """
+
+    kind: str
+    name: str
+    causes: tuple[Cause, ...]
+    parts: "tuple[Explanation, ...]" = ()
+    left_out: int = 0
+
+    @property
+    def reasons(self) -> tuple[Why, ...]:
+        """The reason of each of its own causes."""
+        return tuple(cause.why for cause in self.causes)
+
+
 class WorkerFact(NamedTuple):
     """A worker as it last reported; ``is_silent`` when that was too long ago."""
 

@@ -27,8 +27,8 @@ from tickwork.settings import Settings
 from tickwork.stores import Store
 
 if TYPE_CHECKING:
-    from tickwork._client.explaining import Explainer
-    from tickwork._client.inspect import Inspection
+    from tickwork._inspect.explain import Explainer
+    from tickwork._inspect.inspector import Inspector
     from tickwork._wiring.worker_services import WorkerServices
 
 
@@ -93,12 +93,12 @@ class Services:
         self._app = app
 
     @cached_property
-    def inspection(self) -> "Inspection":
+    def inspector(self) -> "Inspector":
         """Read models, for whoever looks."""
         # Who only dispatches, or works, need not load what looks.
-        from tickwork._client.inspect import Inspection  # noqa: PLC0415
+        from tickwork._inspect.inspector import Inspector  # noqa: PLC0415
 
-        return Inspection(
+        return Inspector(
             store=self.store,
             clock=self.clock,
             registry=self._app.registry,
@@ -110,13 +110,12 @@ class Services:
     @cached_property
     def explainer(self) -> "Explainer":
         """Why something has not run, for whoever asks."""
-        from tickwork._client.explaining import Explainer  # noqa: PLC0415  # as above
+        from tickwork._inspect.explain import Explainer  # noqa: PLC0415  # as above
 
         return Explainer(
             store=self.store,
             clock=self.clock,
             registry=self._app.registry,
-            inspection=self.inspection,
             retire_after=self._app.settings.retire_after,
         )
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import click
 
-from tickwork._client.inspect import RunView
 from tickwork._domain.identity import RunId
 from tickwork._domain.status import FINAL, RunStatus
+from tickwork._inspect.runs import RunView
 from tickwork.app import Tickwork
 from tickwork.cli.commands import AHEAD, EXIT_NO, LENGTH, Call, complete_jobs, verb
 from tickwork.cli.looking import filter_of, run_filters

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tickwork._client.explaining import Explanation
+from tickwork._domain.explain import Explanation
 from tickwork._domain.health import Check, Level
 from tickwork.cli.causes import explanation_parts
 from tickwork.cli.commands import EXIT_NO, Call, complete_jobs, verb

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from tickwork._client.explaining import Explanation
-from tickwork._domain.explain import Cause, Why
+from tickwork._domain.explain import Cause, Explanation, Why
 from tickwork.cli.render import BOLD, DIM, Line, Part
 from tickwork.cli.times import relative, shown
 

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import click
 
-from tickwork._client.inspect import JobView, RunStory, RunView, Status, WorkerView
 from tickwork._domain.explain import Cause
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
+from tickwork._inspect.runs import RunDetails, RunView
+from tickwork._inspect.status import JobView, Status, WorkerView
 from tickwork._kernel.durations import human_duration
 from tickwork.app import Tickwork
 from tickwork.cli.causes import cause_lines
@@ -460,7 +461,7 @@ def inspect_command(call: Call, run: str, with_traceback: bool) -> None:  # noqa
     ID is the beginning of an id, as long as it is that of one run only.
     """
     app = call.app
-    story = app.inspect.story(app.inspect.find(run))
+    story = app.inspect.details(app.inspect.find(run))
     causes = [] if story.run.ended_at else app.explain(story.run.id).causes
     found = Inspected(run=story.run, attempts=story.attempts, log=story.log, causes=list(causes))
     now = app.clock.now()
@@ -468,7 +469,7 @@ def inspect_command(call: Call, run: str, with_traceback: bool) -> None:  # noqa
 
 
 def story_parts(
-    story: RunStory, causes: Sequence[Cause], now: datetime, *, with_traceback: bool
+    story: RunDetails, causes: Sequence[Cause], now: datetime, *, with_traceback: bool
 ) -> Iterator[Part]:
     """A run's story, for people."""
     run = story.run
@@ -544,7 +545,7 @@ def _run_facts(run: RunView, now: datetime) -> Iterator[tuple[str, Cell | str]]:
         yield "reason", Cell(run.reason, styled(run.status).style)
 
 
-def _timeline(story: RunStory, now: datetime) -> Iterator[Sequence[Cell | str]]:
+def _timeline(story: RunDetails, now: datetime) -> Iterator[Sequence[Cell | str]]:
     run = story.run
     events: list[tuple[datetime, str, Cell, str, str]] = [
         (run.created_at, "", Cell("created"), "", _due_first(run))

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import click
 
-from tickwork._client.inspect import Firing, Timed, Upcoming
 from tickwork._define.definition import Declaration, Definition, schedule_spec
 from tickwork._define.rule_text import rule_timing
 from tickwork._domain.firings import first_due
@@ -18,6 +17,7 @@ from tickwork._domain.schedules.changes import effects
 from tickwork._domain.schedules.contract import Schedule, walk
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork._domain.schedules.zones import Zone
+from tickwork._inspect.schedules import ActiveSchedule, Firing, UpcomingFirings
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.durations import human_duration
 from tickwork.app import Tickwork
@@ -54,7 +54,7 @@ BARS: Final = " ▏▎▍▌▋▊▉█"
 
 @verb(
     name="next",
-    answer=Upcoming,
+    answer=UpcomingFirings,
     examples="""
 tickwork next
 tickwork next -n 50 --until 24h
@@ -79,20 +79,16 @@ def next_command(
     app = call.app
     if schedule is not None:
         _known_schedule(app, schedule)
-
-    def fits(timed: Timed) -> bool:
-        return schedule in {None, timed.name} and job in {None, timed.job}
-
-    found = app.inspect.upcoming(limit=limit, until=until, fits=fits)
+    found = app.inspect.upcoming(limit=limit, until=until, schedule=schedule, job=job)
     call.out.show(found, lambda: _upcoming_parts(found))
 
 
 def _known_schedule(app: Tickwork, name: str) -> None:
-    if all(timed.name != name for timed in app.inspect.timed()):
+    if all(each.name != name for each in app.inspect.active_schedules()):
         app.schedules.get(name)
 
 
-def _upcoming_parts(found: Upcoming) -> Iterator[Part]:
+def _upcoming_parts(found: UpcomingFirings) -> Iterator[Part]:
     now, here = found.now, local_zone(found.now)
     yield Table(
         [
@@ -309,7 +305,7 @@ def simulate_command(call: Call, days: float, zone: str | None, most: int) -> No
         Zone.named(zone)
     with call.out.progress("Simulating") as progress:
         found = simulate(
-            app.inspect.timed(),
+            app.inspect.active_schedules(),
             begin=app.clock.now(),
             days=days,
             zone=zone,
@@ -320,7 +316,7 @@ def simulate_command(call: Call, days: float, zone: str | None, most: int) -> No
 
 
 def simulate(
-    schedules: Sequence[Timed],
+    schedules: Sequence[ActiveSchedule],
     *,
     begin: datetime,
     days: float,
@@ -333,7 +329,7 @@ def simulate(
     place = None if zone is None else Zone.named(zone).info
     by_hour = [0] * 24
     who: dict[datetime, list[str]] = {}
-    dense: list[tuple[Timed, datetime]] = []  # and how far they were looked at one by one
+    dense: list[tuple[ActiveSchedule, datetime]] = []  # and how far they were looked at one by one
     lines = []
     for number, each in enumerate(schedules):
         progress(number, len(schedules))
@@ -389,7 +385,7 @@ def simulate(
     )
 
 
-def _instants(each: Timed, end: datetime) -> Iterator[datetime]:
+def _instants(each: ActiveSchedule, end: datetime) -> Iterator[datetime]:
     at = each.next_due_at
     while at is not None and at <= end:  # ends at the end, because every step goes forward
         yield at

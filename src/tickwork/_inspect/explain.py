@@ -1,20 +1,21 @@
-"""Why has it not run? Gathers what rows say; the domain decides what it means."""
+"""Why something has not run.
+
+This module reads the facts from the database; ``_domain.explain`` draws the conclusions.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tickwork._client.inspect import SILENT_AFTER, Inspection
 from tickwork._define.registry import Registry
 from tickwork._domain.explain import (
-    Cause,
+    Explanation,
     JobFacts,
     LimitFact,
     PauseFact,
     RunFacts,
     ScheduleFacts,
-    Why,
     WorkerFact,
     explain_job,
     explain_run,
@@ -24,15 +25,17 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleRow
 from tickwork._domain.limits import limit_of, room_of, slots_in
 from tickwork._domain.run import Run
-from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import FINAL, Phase, RunStatus
+from tickwork._inspect.runs import find_run_id
+from tickwork._inspect.schedules import is_readable, read_schedule_rows
+from tickwork._inspect.status import is_silent, read_pauses
 from tickwork._kernel.clock import Clock
-from tickwork.errors import InvalidSchedule, JobNotFound, RunNotFound
+from tickwork.errors import JobNotFound, RunNotFound
 from tickwork.stores.contract import JobRow, RunFilter, Store, Wanted
 
 HOLDERS_MAX: Final = 10
 RUNS_MAX: Final = 3
-"""Unfinished runs of a job, the oldest, that are told about each."""
+"""Unfinished runs that are explained for a job or a schedule, the oldest first."""
 
 SCHEDULES_SHOWN: Final = 5
 AHEAD_MAX: Final = 1_000
@@ -40,28 +43,8 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _UNFINISHED: Final = frozenset(RunStatus) - FINAL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Why something has not run: about itself, and about its schedules and runs.
-
-    ``kind`` is run, schedule or job. The first cause is the one that decides. Of many
-    schedules and runs a few are told about; ``left_out`` is how many are not.
-    """
-
-    kind: str
-    name: str
-    causes: tuple[Cause, ...]
-    parts: "tuple[Explanation, ...]" = ()
-    left_out: int = 0
-
-    @property
-    def reasons(self) -> tuple[Why, ...]:
-        """The words of its own causes."""
-        return tuple(cause.why for cause in self.causes)
-
-
 class Explainer:
-    """``app.explain(...)``: from rows alone."""
+    """Explains jobs, schedules and runs from rows alone, for ``app.explain()``."""
 
     def __init__(
         self,
@@ -69,22 +52,20 @@ class Explainer:
         store: Store,
         clock: Clock,
         registry: Registry,
-        inspection: Inspection,
         retire_after: timedelta,
     ) -> None:
         self._store = store
         self._clock = clock
         self._registry = registry
-        self._inspection = inspection
         self._retire_after = retire_after
 
     def explain(self, what: str, *, tenant: str = "") -> Explanation:
-        """Why a job, a schedule or a run has not run. Names come before ids.
+        """Explain a job, a schedule or a run. A name takes precedence over an id.
 
         Raises:
-            JobNotFound: Nothing has that name; the close one is suggested.
-            RunNotFound: It looks like an id, and no run has it.
-            AmbiguousRun: Several runs begin like that.
+            JobNotFound: Nothing has that name.
+            RunNotFound: ``what`` looks like an id, and no run has it.
+            AmbiguousRun: The ids of several runs begin with ``what``.
         """
         schedule = self._store.get_schedule(tenant, what)
         jobs = self._job_names()
@@ -93,7 +74,7 @@ class Explainer:
         if schedule is not None:
             return self._schedule(schedule)
         try:
-            run_id = self._inspection.find(what)
+            run_id = find_run_id(self._store, what)
         except RunNotFound:
             if what[:8].strip("0123456789abcdefABCDEF"):
                 rows = self._store.list_schedules(tenant=tenant)
@@ -103,7 +84,6 @@ class Explainer:
         return self.run(run_id)
 
     def run(self, run_id: RunId) -> Explanation:
-        """Why one run has not run."""
         run = self._store.get_run(run_id)
         if run is None:
             raise RunNotFound(run_id)
@@ -131,13 +111,13 @@ class Explainer:
         where = RunFilter(tenant=row.spec.tenant, schedule=row.spec.name)
         unfinished = replace(where, statuses=_UNFINISHED)
         last: list[Run] = []
-        if row.last_fired_at is not None:  # otherwise there is none, however long one looks
+        if row.last_fired_at is not None:  # otherwise there is no run to search for
             last = self._store.list_runs(replace(where, job=row.spec.job), limit=1).runs
         facts = ScheduleFacts(
             row=row,
             now=now,
             seen_after=now - self._retire_after,
-            is_readable=_is_readable(row),
+            is_readable=is_readable(row),
             workers=self._workers(now),
             last=last[0] if last else None,
             unfinished=self._store.list_runs(unfinished, limit=RUNS_MAX).runs,
@@ -154,8 +134,8 @@ class Explainer:
         definition = self._registry.definitions().get(name)
         name = name if definition is None else definition.name
         rows = [row for row in self._store.list_jobs() if row.name == name]
-        schedules = [row for row in self._inspection.schedule_rows() if row.spec.job == name]
-        # Those that should have fired first: they are what somebody asks about.
+        schedules = [row for row in read_schedule_rows(self._store) if row.spec.job == name]
+        # The earliest due first: an overdue schedule is what the question is about.
         schedules.sort(key=lambda row: (row.next_due_at or _NEVER, row.spec.name))
         open_runs = RunFilter(job=name, statuses=_UNFINISHED)
         runs = self._store.list_runs(open_runs, limit=AHEAD_MAX).runs[::-1]
@@ -198,7 +178,7 @@ class Explainer:
                 host=row.host,
                 pid=row.pid,
                 beat_at=row.beat_at,
-                is_silent=now - row.beat_at > SILENT_AFTER,
+                is_silent=is_silent(row, now),
                 queues=row.queues,
                 jobs=frozenset(row.jobs),
                 slots=row.slots,
@@ -210,12 +190,11 @@ class Explainer:
     def _pauses(self, now: datetime) -> list[PauseFact]:
         return [
             PauseFact(row.kind.value, row.name, row.note, row.until)
-            for row in self._store.list_pauses()
-            if row.until is None or row.until > now
+            for row in read_pauses(self._store, now)
         ]
 
     def _full(self, run: Run) -> list[LimitFact]:
-        """The limits in its way: those that it needs, and that have no room."""
+        """The limits that the run needs and that have no free slot."""
         keys = slots_in(run.limit_keys)
         if not keys or run.phase is Phase.RUNNING:
             return []
@@ -227,7 +206,7 @@ class Explainer:
                 continue
             ids = self._store.slot_holders(key, limit=HOLDERS_MAX + 1)
             if run.id in ids:
-                continue  # it keeps its own place while it waits for its retry
+                continue  # it keeps its own slot while it waits for its retry
             holders = self._store.get_runs(ids[:HOLDERS_MAX])
             found.append(
                 LimitFact(
@@ -245,11 +224,3 @@ class Explainer:
         ready: Sequence[Run] = self._store.due_runs(wanted, now=now)
         ids = [each.id for each in ready]
         return ids.index(run.id) if run.id in ids else len(ids)
-
-
-def _is_readable(row: ScheduleRow) -> bool:
-    try:
-        from_text(row.spec.rule)
-    except InvalidSchedule:
-        return False
-    return True

@@ -1,0 +1,105 @@
+"""``app.inspect``: every question about the state of one database."""
+
+from datetime import datetime, timedelta
+
+from tickwork._client.catalog import Catalog
+from tickwork._define.registry import Registry
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Run
+from tickwork._inspect.runs import RunDetails, RunView, find_run_id, view_run
+from tickwork._inspect.schedules import (
+    ActiveSchedule,
+    UpcomingFirings,
+    active_schedules,
+    read_schedule_rows,
+    upcoming_firings,
+)
+from tickwork._inspect.status import Status, read_status
+from tickwork._kernel.clock import Clock
+from tickwork.errors import RunNotFound
+from tickwork.stores.contract import Store
+
+
+class Inspector:
+    """Reads the state of one database, together with what this program defines."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        registry: Registry,
+        catalog: Catalog,
+        redact: tuple[str, ...],
+        retire_after: timedelta,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._registry = registry
+        self._catalog = catalog
+        self._redact = frozenset(redact)
+        self._retire_after = retire_after
+
+    def status(self) -> Status:
+        """Read jobs, unfinished runs, schedules, workers and pauses."""
+        now = self._clock.now()
+        return read_status(
+            self._store,
+            self._registry,
+            self._catalog,
+            now=now,
+            seen_after=now - self._retire_after,
+        )
+
+    def upcoming(
+        self,
+        *,
+        limit: int,
+        until: datetime | None = None,
+        schedule: str | None = None,
+        job: str | None = None,
+    ) -> UpcomingFirings:
+        """List the next firings, in order: of all schedules, of one, or of one job's."""
+        now = self._clock.now()
+        seen_after = now - self._retire_after
+        rows = list(read_schedule_rows(self._store))
+        active = [
+            each
+            for each in active_schedules(rows, self._catalog, now=now, seen_after=seen_after)
+            if schedule in {None, each.name} and job in {None, each.job}
+        ]
+        return upcoming_firings(
+            rows, active, now=now, seen_after=seen_after, limit=limit, until=until
+        )
+
+    def active_schedules(self) -> list[ActiveSchedule]:
+        """List the schedules that will fire: in the database, or only in code so far."""
+        now = self._clock.now()
+        rows = read_schedule_rows(self._store)
+        return active_schedules(rows, self._catalog, now=now, seen_after=now - self._retire_after)
+
+    def find(self, prefix: str) -> RunId:
+        """Find the run whose id begins with ``prefix``.
+
+        Raises:
+            RunNotFound: No run has such an id.
+            AmbiguousRun: Several runs have.
+        """
+        return find_run_id(self._store, prefix)
+
+    def details(self, run_id: RunId) -> RunDetails:
+        """Read a run with its attempts and its log.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        found = self._store.story(run_id)
+        if found is None:
+            raise RunNotFound(run_id)
+        return RunDetails(run=self.view(found.run), attempts=found.attempts, log=found.log)
+
+    def view(self, run: Run) -> RunView:
+        """Decode a run for people: arguments by name, with secrets masked."""
+        definition = self._registry.definitions().get(run.job)
+        secrets = self._redact if definition is None else definition.secrets | self._redact
+        return view_run(run, secrets=secrets)

@@ -1,0 +1,102 @@
+"""Runs as people may see them: arguments by name, with secrets masked."""
+
+import re
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final
+
+from tickwork._define.arguments import masked_args
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.run import Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._kernel.codec import decode
+from tickwork.errors import AmbiguousRun, PayloadUnreadable, RunNotFound
+from tickwork.stores.contract import Attempt, LogLine, Store
+
+CANDIDATES_MAX: Final = 5
+ID_LENGTH: Final = 36
+_ID: Final = re.compile(r"[0-9a-f][0-9a-f-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run with its arguments by name; secrets are masked. Times are UTC."""
+
+    id: RunId
+    job: str
+    status: RunStatus
+    phase: Phase | None  # where an unfinished run waits
+    queue: str
+    priority: int
+    tenant: str
+    created_at: datetime
+    due_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    attempt: int
+    attempts_max: int
+    crashes: int
+    worker: WorkerId | None
+    lease_until: datetime | None
+    schedule: str | None
+    nominal_at: datetime | None  # the instant of its schedule that it runs for
+    instants: int  # more than 1: consecutive skipped instants, stored as one run
+    args: dict[str, Any]
+    result: Any
+    reason: str
+    progress: Any
+    blocked_on: str | None
+    retry_of: RunId | None
+    target: str | None
+    tags: tuple[str, ...]
+    expires_at: datetime | None
+    cancel_requested_at: datetime | None
+
+
+# Each field of a view has the name of the field of the run that it shows.
+_DECODED: Final = ("args", "result", "progress")
+_COPIED: Final = [field.name for field in fields(RunView) if field.name not in _DECODED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetails:
+    """A run with its attempts and its captured log lines."""
+
+    run: RunView
+    attempts: list[Attempt]
+    log: list[LogLine]
+
+
+def view_run(run: Run, *, secrets: frozenset[str]) -> RunView:
+    args = _decode(run.args)
+    return RunView(
+        **{name: getattr(run, name) for name in _COPIED},
+        args=masked_args(args, secrets) if isinstance(args, dict) else {"?": args},
+        result=None if run.result is None else _decode(run.result),
+        progress=None if run.progress is None else _decode(run.progress),
+    )
+
+
+def find_run_id(store: Store, prefix: str) -> RunId:
+    """Find the only run whose id begins with ``prefix``.
+
+    Raises:
+        RunNotFound: No run has such an id.
+        AmbiguousRun: Several runs have.
+    """
+    text = prefix.strip().lower()
+    if not _ID.fullmatch(text) or len(text) > ID_LENGTH:
+        raise RunNotFound(prefix)
+    found = store.find_run_ids(text, limit=CANDIDATES_MAX)
+    if not found:
+        raise RunNotFound(prefix)
+    if len(found) > 1:
+        raise AmbiguousRun(prefix, candidates=found)
+    return found[0]
+
+
+def _decode(text: str) -> Any:
+    try:
+        return decode(text)
+    except PayloadUnreadable:
+        return text

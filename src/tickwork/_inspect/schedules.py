@@ -1,0 +1,167 @@
+"""Schedules that will fire, and when."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import heapify, heappop, heapreplace
+from typing import Final
+
+from tickwork._client.catalog import Catalog
+from tickwork._domain.firings import first_due
+from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.rules import from_text
+from tickwork.errors import InvalidSchedule
+from tickwork.stores.contract import Store
+
+SCHEDULES_MAX: Final = 10_000
+"""Schedules that one answer covers. A database may hold a million."""
+
+PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveSchedule:
+    """A schedule that will fire, with its rule and its next instant."""
+
+    name: str
+    tenant: str
+    job: str
+    zone: str
+    rule: Schedule
+    next_due_at: datetime | None
+    until: datetime | None
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """An instant at which a schedule falls due, in the schedule's time zone."""
+
+    at: datetime
+    schedule: str
+    tenant: str
+    job: str
+    zone: str
+    rule: str
+    is_written: bool  # False: defined in code, not yet in the database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpcomingFirings:
+    """The next firings, and how many schedules have none."""
+
+    now: datetime
+    firings: list[Firing]
+    paused: int
+    retired: int
+    finished: int
+
+
+def read_schedule_rows(store: Store) -> Iterator[ScheduleRow]:
+    """Read the schedules of all tenants, by tenant and name, up to ``SCHEDULES_MAX``."""
+    after: tuple[str, str] | None = None
+    for _ in range(SCHEDULES_MAX // PAGE):
+        rows = store.list_schedules(after=after, limit=PAGE)
+        yield from rows
+        if len(rows) < PAGE:
+            return
+        after = (rows[-1].spec.tenant, rows[-1].spec.name)
+
+
+def is_readable(row: ScheduleRow) -> bool:
+    """Whether this version understands the rule. A newer program may have written it."""
+    return _read_rule(row) is not None
+
+
+def active_schedules(
+    rows: Iterable[ScheduleRow], catalog: Catalog, *, now: datetime, seen_after: datetime
+) -> list[ActiveSchedule]:
+    """The schedules that will fire: those in the database, and those only in code so far."""
+    found = []
+    for row in rows:
+        is_stopped = row.is_paused_at(now) and row.paused_until is None
+        if is_stopped or row.is_retired(seen_after=seen_after) or row.next_due_at is None:
+            continue
+        rule = _read_rule(row)
+        if rule is not None:
+            found.append(_active(row.spec, rule, row.next_due_at, is_written=True))
+    for unwritten in catalog.unwritten():
+        spec, rule = unwritten.spec, unwritten.rule
+        next_due_at = first_due(rule, after=now, until=spec.until)
+        found.append(_active(spec, rule, next_due_at, is_written=False))
+    return found
+
+
+def upcoming_firings(
+    rows: Sequence[ScheduleRow],
+    active: Iterable[ActiveSchedule],
+    *,
+    now: datetime,
+    seen_after: datetime,
+    limit: int,
+    until: datetime | None,
+) -> UpcomingFirings:
+    """The next firings of ``active``, in order; ``rows`` tell how many others do not fire."""
+    found: list[Firing] = []
+    for at, each in _merge_firings(list(active)):
+        if len(found) >= limit or (until is not None and at > until):
+            break
+        found.append(
+            Firing(
+                at=at,
+                schedule=each.name,
+                tenant=each.tenant,
+                job=each.job,
+                zone=each.zone,
+                rule=each.rule.describe(),
+                is_written=each.is_written,
+            )
+        )
+    return UpcomingFirings(
+        now=now,
+        firings=found,
+        paused=sum(row.is_paused_at(now) for row in rows),
+        retired=sum(row.is_retired(seen_after=seen_after) for row in rows),
+        finished=sum(row.next_due_at is None and not row.is_paused_at(now) for row in rows),
+    )
+
+
+def _merge_firings(active: list[ActiveSchedule]) -> Iterator[tuple[datetime, ActiveSchedule]]:
+    heap = [
+        (each.next_due_at, each.name, index)
+        for index, each in enumerate(active)
+        if each.next_due_at is not None
+    ]
+    heapify(heap)
+    while heap:  # endless for endless rules: the caller stops
+        at, name, index = heap[0]
+        each = active[index]
+        yield at, each
+        following = first_due(each.rule, after=at, until=each.until)
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (following, name, index))
+
+
+def _active(
+    spec: ScheduleSpec, rule: Schedule, next_due_at: datetime | None, *, is_written: bool
+) -> ActiveSchedule:
+    return ActiveSchedule(
+        name=spec.name,
+        tenant=spec.tenant,
+        job=spec.job,
+        zone=spec.zone,
+        rule=rule,
+        next_due_at=next_due_at,
+        until=spec.until,
+        is_written=is_written,
+    )
+
+
+def _read_rule(row: ScheduleRow) -> Schedule | None:
+    try:
+        return from_text(row.spec.rule)
+    except InvalidSchedule:
+        return None

@@ -1,0 +1,201 @@
+"""The state of one database at one moment: jobs, unfinished runs, schedules, workers."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from tickwork._client.catalog import Catalog
+from tickwork._client.schedule_view import ScheduleView, view_of
+from tickwork._define.registry import Registry
+from tickwork._domain.identity import WorkerId
+from tickwork._domain.run import Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._inspect.schedules import read_schedule_rows
+from tickwork._kernel.zonedata import split
+from tickwork.stores.contract import Pause, PauseKind, RunFilter, Store, WorkerRow
+
+RULES_MAX: Final = 5
+RUNNING_MAX: Final = 1_000
+SILENT_AFTER: Final = timedelta(seconds=30)
+"""A worker reports every ten seconds. After three missed reports it counts as silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """A worker process, as it last reported."""
+
+    id: WorkerId
+    host: str
+    pid: int
+    started_at: datetime
+    beat_at: datetime
+    is_silent: bool  # it missed several reports
+    queues: tuple[str, ...] | None  # null: all queues
+    jobs: int
+    slots: int
+    running: int
+    version: str
+    zones: str  # release of its time zone data; empty if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job: its definition in this program, and its history."""
+
+    name: str
+    tenant: str
+    is_defined: bool  # in this program
+    queue: str | None
+    priority: int | None
+    when: tuple[str, ...]  # rules of its schedules, in plain English; at most five
+    next_due_at: datetime | None
+    last_run_at: datetime | None
+    last_success_at: datetime | None
+    last_error_at: datetime | None
+    last_error: str
+    failures: int  # consecutive
+    running: int
+    lease_until: datetime | None  # the earliest lease of its running runs
+    seen_at: datetime | None
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The state of one database. Counts stop at ``cap``, schedules at ten thousand."""
+
+    now: datetime
+    runs: Mapping[str, int]  # unfinished runs by phase
+    cap: int
+    defined: int
+    running: int
+    idle: int
+    jobs: list[JobView]
+    schedules: list[ScheduleView]
+    workers: list[WorkerView]
+    pauses: list[Pause]
+
+
+def read_status(
+    store: Store, registry: Registry, catalog: Catalog, *, now: datetime, seen_after: datetime
+) -> Status:
+    counts = store.count_runs()
+    rows = read_schedule_rows(store)
+    schedules = [view_of(row, now=now, seen_after=seen_after) for row in rows]
+    where = RunFilter(statuses=frozenset({RunStatus.RUNNING}))
+    runs = store.list_runs(where, limit=RUNNING_MAX).runs
+    pauses = read_pauses(store, now)
+    jobs = _view_jobs(store, registry, catalog, schedules=schedules, runs=runs, pauses=pauses)
+    running = sum(1 for job in jobs if job.running)
+    return Status(
+        now=now,
+        runs={phase.value: counts.by_phase.get(phase, 0) for phase in Phase},
+        cap=counts.cap,
+        defined=sum(1 for job in jobs if job.is_defined),
+        running=running,
+        idle=len(jobs) - running,
+        jobs=jobs,
+        schedules=schedules,
+        workers=[_view_worker(row, now) for row in store.list_workers()],
+        pauses=pauses,
+    )
+
+
+def read_pauses(store: Store, now: datetime) -> list[Pause]:
+    """The pauses in force. A pause that ended stays in its table until it is overwritten."""
+    return [row for row in store.list_pauses() if row.until is None or row.until > now]
+
+
+def is_silent(row: WorkerRow, now: datetime) -> bool:
+    return now - row.beat_at > SILENT_AFTER
+
+
+def _view_jobs(
+    store: Store,
+    registry: Registry,
+    catalog: Catalog,
+    *,
+    schedules: list[ScheduleView],
+    runs: list[Run],
+    pauses: list[Pause],
+) -> list[JobView]:
+    rows = {(row.tenant, row.name): row for row in store.list_jobs()}
+    specs = {
+        name: each.spec
+        for name, each in registry.definitions().items()
+        if name == each.name and not each.is_remote
+    }
+    running = Counter((run.tenant, run.job) for run in runs)
+    leases: dict[tuple[str, str], datetime] = {}
+    for run in runs:
+        if run.lease_until is not None:
+            key = (run.tenant, run.job)
+            leases[key] = min(run.lease_until, leases.get(key, run.lease_until))
+    paused = {pause.name for pause in pauses if pause.kind is PauseKind.JOB}
+    by_job: dict[tuple[str, str], list[ScheduleView]] = {}
+    for view in schedules:
+        by_job.setdefault((view.tenant, view.job), []).append(view)
+    unwritten = {("", each.spec.job): each.rule for each in catalog.unwritten()}
+    names = rows.keys() | by_job.keys() | running.keys() | {("", name) for name in specs}
+    found = []
+    for key in sorted(names, key=lambda key: (key[1], key[0])):
+        tenant, name = key
+        row, spec = rows.get(key), specs.get(name)
+        views = by_job.get(key, [])
+        next_due = [
+            view.next_due_at
+            for view in views
+            if view.next_due_at is not None and not (view.is_paused or view.is_retired)
+        ]
+        rules = [view.rule for view in views]
+        if not rules and key in unwritten:
+            rules = [unwritten[key].describe()]
+        found.append(
+            JobView(
+                name=name,
+                tenant=tenant,
+                is_defined=spec is not None,
+                queue=None if spec is None else spec.queue,
+                priority=None if spec is None else spec.priority,
+                when=_shorten(rules),
+                next_due_at=min(next_due, default=None),
+                last_run_at=row.last_run_at if row else None,
+                last_success_at=row.last_success_at if row else None,
+                last_error_at=row.last_error_at if row else None,
+                last_error=row.last_error if row else "",
+                failures=row.failures if row else 0,
+                running=running[key],
+                lease_until=leases.get(key),
+                seen_at=row.seen_at if row else None,
+                is_paused=name in paused,
+            )
+        )
+    return found
+
+
+def _view_worker(row: WorkerRow, now: datetime) -> WorkerView:
+    version, zones = split(row.version)
+    return WorkerView(
+        id=row.id,
+        host=row.host,
+        pid=row.pid,
+        started_at=row.started_at,
+        beat_at=row.beat_at,
+        is_silent=is_silent(row, now),
+        queues=row.queues,
+        jobs=len(row.jobs),
+        slots=row.slots,
+        running=row.running,
+        version=version,
+        zones=zones,
+    )
+
+
+def _shorten(rules: list[str]) -> tuple[str, ...]:
+    """Each rule once, and the first few of many."""
+    found = list(dict.fromkeys(rules))
+    if len(found) <= RULES_MAX:
+        return tuple(found)
+    return (*found[:RULES_MAX], f"and {len(found) - RULES_MAX:,} more")
