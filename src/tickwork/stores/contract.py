@@ -710,6 +710,15 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
         """How many verbs can be under way at once; more threads would wait for each other."""
         ...
 
+    @property
+    def pumps_max(self) -> int:
+        """How many pumps of one worker claim and record at once; more would only wait.
+
+        Two on a server: one claims while the other waits for its answer. One where the store
+        has a single writer.
+        """
+        ...
+
     def using(self, connection: object) -> "Store":
         """The same store, every verb of which happens in the transaction of this connection.
 

@@ -48,3 +48,9 @@ class TestEmptyBatches:
     )
     def test_it_answers_with_nothing(self, store, verb, answer):
         assert verb(store) == answer
+
+
+def test_a_store_says_how_many_pumps_it_can_serve(store):
+    is_server = store.connections_max > 2
+
+    assert store.pumps_max == (2 if is_server else 1)

@@ -109,6 +109,10 @@ class ServerStore(SqlStore, Generic[S]):
         """As many as the pool may hold."""
         return self._connections_max
 
+    @property
+    def pumps_max(self) -> int:
+        return 2
+
     @abstractmethod
     def _connect(self) -> S:
         """A new connection."""

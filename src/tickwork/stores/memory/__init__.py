@@ -38,6 +38,10 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         """One verb happens at a time."""
         return 1
 
+    @property
+    def pumps_max(self) -> int:
+        return 1
+
     def install(self) -> int:
         """There is nothing to create."""
         return SCHEMA_VERSION

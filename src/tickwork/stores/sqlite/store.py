@@ -78,6 +78,10 @@ class SqliteStore(SqlStore):
         """One writes while another one reads; in memory they are the same."""
         return 1 if self._reader is self._writer else 2
 
+    @property
+    def pumps_max(self) -> int:
+        return 1
+
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
         for _ in range(_TRIES):
             try:
