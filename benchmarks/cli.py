@@ -6,7 +6,7 @@
 The database is filled by SQL: finished runs of a hundred jobs (one in a thousand failed),
 unfinished ones that wait, and schedules. Each command is a process of its own, as a person
 starts it; the best and the median of the rounds are printed beside a bare interpreter and
-``tickwork --version``. Aim: less than a second.
+``tickwork --version``. FoundJob: less than a second.
 """
 
 import argparse

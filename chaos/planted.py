@@ -169,8 +169,8 @@ PLANTS: Final = (
         {"rolled back"},
         Edit(
             "_client/enqueue.py",
-            "        if order.connection is None:\n            return self._inlet.add(runs)",
-            "        if runs:\n            return self._inlet.add(runs)",
+            "        if order.connection is None:\n            return self._inserter.add(runs)",
+            "        if runs:\n            return self._inserter.add(runs)",
         ),
     ),
     _plant(
@@ -248,7 +248,7 @@ PLANTS: Final = (
         "postgres",
         {"added twice", "rolled back"},
         Edit(
-            "_client/adding.py",
+            "_client/insert.py",
             "        return [\n            answer._replace(is_new=answer.run_id == run.id)",
             "        import uuid\n\n"
             "        runs = [run._replace(id=str(uuid.uuid4())) for run in runs]\n"

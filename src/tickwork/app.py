@@ -13,11 +13,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from tickwork._client.control import Limits
-from tickwork._client.hops import Hops
 from tickwork._client.jobs import Job, OpenDraft
 from tickwork._client.locks import TTL_DEFAULT, Lock
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.schedules import Schedules
+from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.handlers import Construct, construct_plainly
 from tickwork._define.options import Length
 from tickwork._define.registry import Registry
@@ -106,7 +106,7 @@ class Tickwork(Defining, Working):
             size_max=self.settings.payload_max,
             redact=self.settings.redact,
         )
-        self._hops = Hops(lambda: self._opened.connections_max)
+        self._bridge = ThreadBridge(lambda: self._opened.connections_max)
         self._making = threading.RLock()
         self._given_clock = clock
         self._given_store = store
@@ -142,10 +142,10 @@ class Tickwork(Defining, Working):
 
         return AsyncApp(
             self,
-            self._hops,
+            self._bridge,
             run_until=lambda stop, batch: self._services.worker.run(batch, stop),
-            schedules=AsyncSchedules(lambda: self.schedules, self._hops),
-            limits=AsyncLimits(lambda: self.limits, self._hops),
+            schedules=AsyncSchedules(lambda: self.schedules, self._bridge),
+            limits=AsyncLimits(lambda: self.limits, self._bridge),
         )
 
     @classmethod
@@ -348,7 +348,7 @@ class Tickwork(Defining, Working):
 
     def close(self) -> None:
         """Let go of all connections and threads. What is used afterwards makes them again."""
-        self._hops.close()
+        self._bridge.close()
         services = self.__dict__.pop("_services", None)
         if services is not None:
             services.close()
@@ -414,13 +414,13 @@ class Tickwork(Defining, Working):
             store.check_schema()
             # Leases end by themselves, unless time stands still or nobody else can see them.
             is_beating = not (self._is_elsewhere or is_manual(self._clock))
-            made = Services(self, store, self._clock, self._hops, is_beating=is_beating)
+            made = Services(self, store, self._clock, self._bridge, is_beating=is_beating)
             self.__dict__["_services"] = made
             return made
 
     def _door_of(self, registry: Registry) -> Door:
         return Door(
-            self._served_beside, registry, hops=self._hops, has_to_ask=lambda: self._has_to_ask
+            self._served_beside, registry, bridge=self._bridge, has_to_ask=lambda: self._has_to_ask
         )
 
     def _served_beside(self, connection: object) -> Services:

@@ -138,12 +138,12 @@ def threads_of(*kinds):
 
 
 def hop_threads():
-    return threads_of("tickwork-hop")
+    return threads_of("tickwork-bridge")
 
 
 def own_threads():
     """Those of the door, without what a worker or a lock has in the background."""
-    return threads_of("tickwork-hop", "tickwork-apart", "tickwork-waits")
+    return threads_of("tickwork-bridge", "tickwork-call", "tickwork-waits")
 
 
 def gone(threads, within=5.0):
@@ -308,7 +308,7 @@ class TestTheRest:
         left = asyncio.run(main())
         app.close()
 
-        assert set(left) <= {"tickwork-apart"}
+        assert set(left) <= {"tickwork-call"}
         assert gone(own_threads)
 
     def test_the_door_is_a_block_that_closes_it(self, app, double):
@@ -331,13 +331,13 @@ class TestHops:
     def test_a_verb_is_one_hop(self, app, double, monkeypatch):
         async def main():
             run = await double.aio.dispatch(1)
-            begin, begun = app._hops.begin, []
+            begin, begun = app._bridge.submit, []
 
             def counted(work, *args, **kwargs):
                 begun.append(work.__name__)
                 return begin(work, *args, **kwargs)
 
-            monkeypatch.setattr(app._hops, "begin", counted)
+            monkeypatch.setattr(app._bridge, "submit", counted)
             await double.aio.dispatch(1)
             await double.aio.dispatch_many([{"number": n} for n in range(100)])
             await double.unique().aio.dispatch(1)
@@ -449,7 +449,7 @@ class TestRunning:
 
         assert sum(asyncio.run(main())) == 2 * size
         assert len(app.runs.recent(limit=200)) == 6 * size
-        assert gone(lambda: threads_of("tickwork-apart"))
+        assert gone(lambda: threads_of("tickwork-call"))
 
     def test_what_a_handler_logs_is_kept_though_passes_overlap(self, app):
         arrived = threading.Barrier(2, timeout=10)
@@ -512,13 +512,13 @@ class TestCancelling:
             go_on.set()
 
         asyncio.run(main())
-        app._hops.close()
+        app._bridge.close()
 
         assert len(app.runs.recent()) == 9
 
     def test_what_has_not_begun_is_left_undone(self, app, double):
         go_on = threading.Event()
-        busy = [app._hops.begin(go_on.wait, 10) for _ in range(app._opened.connections_max)]
+        busy = [app._bridge.submit(go_on.wait, 10) for _ in range(app._opened.connections_max)]
 
         async def main():
             task = asyncio.create_task(double.aio.dispatch(1))
@@ -529,7 +529,7 @@ class TestCancelling:
 
         asyncio.run(main())
         go_on.set()
-        app._hops.close()
+        app._bridge.close()
 
         assert all(each.done() for each in busy)
         assert app.runs.recent() == []
@@ -571,7 +571,7 @@ class TestCancelling:
             monkeypatch.undo()
 
         asyncio.run(main())
-        app._hops.close()
+        app._bridge.close()
 
         with app.lock("nightly"):
             pass
@@ -583,7 +583,7 @@ class TestCancelling:
             async with app.aio.lock("nightly"):
                 inside.set()
                 for _ in range(app._opened.connections_max):
-                    app._hops.begin(go_on.wait, 10)
+                    app._bridge.submit(go_on.wait, 10)
 
         async def main():
             inside = asyncio.Event()
@@ -596,7 +596,7 @@ class TestCancelling:
             go_on.set()
 
         asyncio.run(main())
-        app._hops.close()
+        app._bridge.close()
 
         with app.lock("nightly"):
             pass
@@ -622,7 +622,7 @@ class TestCancelling:
 
         asyncio.run(main())
 
-        assert gone(lambda: threads_of("tickwork-apart"))
+        assert gone(lambda: threads_of("tickwork-call"))
         assert done == [0]
         assert [run.status for run in runs] == ["completed", "pending", "pending"]
         assert [run.read().attempt for run in runs] == [1, 0, 0]

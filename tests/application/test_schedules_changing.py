@@ -369,7 +369,7 @@ class TestWaking:
     def test_a_run_that_somebody_asks_for_wakes_as_a_dispatch_does(self, app, sync, clock):
         app.schedules.register("acme", "files", clock.now() + HOUR, "1h", sync)
         woken: list[Any] = []
-        app._services.inlet.on_added = woken.extend
+        app._services.inserter.on_added = woken.extend
 
         run = app.schedules.run_now("files", tenant="acme")
 

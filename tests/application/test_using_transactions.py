@@ -255,7 +255,7 @@ class TestTelling:
 
     def test_nobody_is_woken_for_it(self, app, connection, ship):
         woken: list[Any] = []
-        app._services.inlet.on_added = woken.extend
+        app._services.inserter.on_added = woken.extend
         ship.using(connection).dispatch(order=1)
         connection.rollback()
         run = ship.dispatch(order=2)

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar, Unpack
 
-from tickwork._client.aims import JobRef
-from tickwork._client.asynchronous import hop
+from tickwork._client.asynchronous import call_in_thread
 from tickwork._client.control import LimitRows, Limits
-from tickwork._client.hops import Hops
+from tickwork._client.job_lookup import JobRef
 from tickwork._client.runs import RunHandle
 from tickwork._client.schedule_definition import (
     ScheduleChanges,
@@ -15,6 +14,7 @@ from tickwork._client.schedule_definition import (
 )
 from tickwork._client.schedule_view import ScheduleView
 from tickwork._client.schedules import Handles, Instants, Schedules, Views
+from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.options import Length
 from tickwork._kernel.instants import When
 from tickwork.stores.contract import LimitRow
@@ -25,9 +25,9 @@ T = TypeVar("T")
 class AsyncSchedules:
     """Schedules at run time, to be awaited: ``await app.aio.schedules.list()``."""
 
-    def __init__(self, schedules: Callable[[], Schedules], hops: Hops) -> None:
+    def __init__(self, schedules: Callable[[], Schedules], bridge: ThreadBridge) -> None:
         self._schedules = schedules
-        self._hops = hops
+        self._bridge = bridge
 
     async def create(self, definition: ScheduleDefinition) -> ScheduleView:
         """As :meth:`Schedules.create`."""
@@ -93,24 +93,24 @@ class AsyncSchedules:
 
     async def _hop(self, ask: Callable[[Schedules], T]) -> T:
         # The face is asked for over there: to make it may mean to open the database.
-        return await hop(self._hops, lambda: ask(self._schedules()))
+        return await call_in_thread(self._bridge, lambda: ask(self._schedules()))
 
 
 class AsyncLimits:
     """Limits, to be awaited: ``await app.aio.limits.change("job:send_email", 5)``."""
 
-    def __init__(self, limits: Callable[[], Limits], hops: Hops) -> None:
+    def __init__(self, limits: Callable[[], Limits], bridge: ThreadBridge) -> None:
         self._limits = limits
-        self._hops = hops
+        self._bridge = bridge
 
     async def change(self, name: str, slots: int) -> LimitRow:
         """As :meth:`Limits.change`."""
-        return await hop(self._hops, lambda: self._limits().change(name, slots))
+        return await call_in_thread(self._bridge, lambda: self._limits().change(name, slots))
 
     async def reset(self, name: str) -> LimitRow:
         """As :meth:`Limits.reset`."""
-        return await hop(self._hops, lambda: self._limits().reset(name))
+        return await call_in_thread(self._bridge, lambda: self._limits().reset(name))
 
     async def list(self) -> LimitRows:
         """As :meth:`Limits.list`."""
-        return await hop(self._hops, lambda: self._limits().list())
+        return await call_in_thread(self._bridge, lambda: self._limits().list())

@@ -15,8 +15,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
-from tickwork._client.hops import Hops
 from tickwork._client.locks import TTL_DEFAULT, Lock
+from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.options import Length
 from tickwork._domain.rates import Turn
 from tickwork._domain.run import Run
@@ -38,9 +38,11 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 
 
-async def hop(hops: Hops, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T:
+async def call_in_thread(
+    bridge: ThreadBridge, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs
+) -> T:
     """Do this in one of the threads, and return what it returns."""
-    return await asyncio.wrap_future(hops.begin(work, *args, **kwargs))
+    return await asyncio.wrap_future(bridge.submit(work, *args, **kwargs))
 
 
 # ---------------------------------------------------------------- runs
@@ -49,19 +51,19 @@ async def hop(hops: Hops, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kw
 class AsyncRun:
     """The verbs of a run, to be awaited: ``await run.aio.result()``."""
 
-    __slots__ = ("_hops", "_run", "_runs")
+    __slots__ = ("_bridge", "_run", "_runs")
 
-    def __init__(self, run: "RunHandle", runs: "Runs", hops: Hops) -> None:
+    def __init__(self, run: "RunHandle", runs: "Runs", bridge: ThreadBridge) -> None:
         self._run = run
         self._runs = runs
-        self._hops = hops
+        self._bridge = bridge
 
     def __repr__(self) -> str:
         return f"<async {self._run!r}>"
 
     async def read(self) -> Run:
         """As :meth:`RunHandle.read`."""
-        return await hop(self._hops, self._run.read)
+        return await call_in_thread(self._bridge, self._run.read)
 
     async def status(self) -> RunStatus:
         """As :attr:`RunHandle.status`."""
@@ -69,31 +71,31 @@ class AsyncRun:
 
     async def attempts(self) -> list[Attempt]:
         """As :meth:`RunHandle.attempts`."""
-        return await hop(self._hops, self._run.attempts)
+        return await call_in_thread(self._bridge, self._run.attempts)
 
     async def log(self) -> list[LogLine]:
         """As :meth:`RunHandle.log`."""
-        return await hop(self._hops, self._run.log)
+        return await call_in_thread(self._bridge, self._run.log)
 
     async def turn(self) -> Turn | None:
         """As :meth:`RunHandle.turn`."""
-        return await hop(self._hops, self._run.turn)
+        return await call_in_thread(self._bridge, self._run.turn)
 
     async def at(self, when: When) -> "RunHandle":
         """As :meth:`RunHandle.at`."""
-        return await hop(self._hops, self._run.at, when)
+        return await call_in_thread(self._bridge, self._run.at, when)
 
     async def delay(self, length: Length) -> "RunHandle":
         """As :meth:`RunHandle.delay`."""
-        return await hop(self._hops, self._run.delay, length)
+        return await call_in_thread(self._bridge, self._run.delay, length)
 
     async def cancel(self, reason: str = "") -> bool:
         """As :meth:`RunHandle.cancel`."""
-        return await hop(self._hops, self._run.cancel, reason)
+        return await call_in_thread(self._bridge, self._run.cancel, reason)
 
     async def retry(self) -> "RunHandle":
         """As :meth:`RunHandle.retry`."""
-        return await hop(self._hops, self._run.retry)
+        return await call_in_thread(self._bridge, self._run.retry)
 
     async def wait(self, timeout: Length | None = None) -> RunStatus:  # noqa: ASYNC109  # as there
         """As :meth:`RunHandle.wait`. No thread is held meanwhile, however many wait."""
@@ -105,7 +107,7 @@ class AsyncRun:
 
     async def _finished(self, timeout: Length | None) -> Run:  # noqa: ASYNC109  # as there
         limit = None if timeout is None else as_duration(timeout)
-        found = await hop(self._hops, self._run.read)
+        found = await call_in_thread(self._bridge, self._run.read)
         if found.is_finished:
             return found
         with self._runs.waits.joined(found.id) as finished:
@@ -114,7 +116,7 @@ class AsyncRun:
             for future in done:
                 return future.result()
         assert limit is not None, self._run
-        return await hop(self._hops, self._runs.last_look, found.id, waited=limit)
+        return await call_in_thread(self._bridge, self._runs.last_look, found.id, waited=limit)
 
 
 # ---------------------------------------------------------------- dispatching
@@ -123,42 +125,42 @@ class AsyncRun:
 class AsyncDispatch(Generic[P]):
     """A dispatch of one job, to be awaited: ``await job.delay(10).aio.dispatch(to="ann")``."""
 
-    __slots__ = ("_draft", "_hops")
+    __slots__ = ("_bridge", "_draft")
 
-    def __init__(self, draft: "Draft[P]", hops: Hops) -> None:
+    def __init__(self, draft: "Draft[P]", bridge: ThreadBridge) -> None:
         self._draft = draft
-        self._hops = hops
+        self._bridge = bridge
 
     async def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> "RunHandle":
         """As :meth:`Draft.dispatch`."""
-        return await hop(self._hops, self._draft.dispatch, *args, **kwargs)
+        return await call_in_thread(self._bridge, self._draft.dispatch, *args, **kwargs)
 
     async def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> "list[RunHandle]":
         """As :meth:`Draft.dispatch_many`."""
         # What gives the arguments may be bound to this thread.
-        return await hop(self._hops, self._draft.dispatch_many, list(calls))
+        return await call_in_thread(self._bridge, self._draft.dispatch_many, list(calls))
 
 
 class AsyncOpenDispatch:
     """A dispatch whose job comes last: ``await app.args(kind="daily").aio.dispatch("report")``."""
 
-    __slots__ = ("_draft", "_hops")
+    __slots__ = ("_bridge", "_draft")
 
-    def __init__(self, draft: "OpenDraft", hops: Hops) -> None:
+    def __init__(self, draft: "OpenDraft", bridge: ThreadBridge) -> None:
         self._draft = draft
-        self._hops = hops
+        self._bridge = bridge
 
     async def dispatch(
         self, job: "str | Job[..., Any]", /, *args: Any, **kwargs: Any
     ) -> "RunHandle":
         """As :meth:`OpenDraft.dispatch`."""
-        return await hop(self._hops, self._draft.dispatch, job, *args, **kwargs)
+        return await call_in_thread(self._bridge, self._draft.dispatch, job, *args, **kwargs)
 
     async def dispatch_many(
         self, job: "str | Job[..., Any]", /, calls: Iterable[Mapping[str, Any]]
     ) -> "list[RunHandle]":
         """As :meth:`OpenDraft.dispatch_many`."""
-        return await hop(self._hops, self._draft.dispatch_many, job, list(calls))
+        return await call_in_thread(self._bridge, self._draft.dispatch_many, job, list(calls))
 
 
 # ---------------------------------------------------------------- the application
@@ -170,14 +172,14 @@ class AsyncApp:
     def __init__(
         self,
         app: "Tickwork",
-        hops: Hops,
+        bridge: ThreadBridge,
         *,
         run_until: Callable[[threading.Event, int], int],
         schedules: "AsyncSchedules",
         limits: "AsyncLimits",
     ) -> None:
         self._app = app
-        self._hops = hops
+        self._bridge = bridge
         self._run_until = run_until
         self.schedules = schedules
         self.limits = limits
@@ -195,11 +197,11 @@ class AsyncApp:
         self, job: "str | Job[..., Any]", /, *args: Any, **kwargs: Any
     ) -> "RunHandle":
         """As :meth:`Tickwork.dispatch`."""
-        return await hop(self._hops, self._app.dispatch, job, *args, **kwargs)
+        return await call_in_thread(self._bridge, self._app.dispatch, job, *args, **kwargs)
 
     async def get_run(self, run_id: str) -> "RunHandle":
         """As :meth:`Tickwork.get_run`."""
-        return await hop(self._hops, self._app.get_run, run_id)
+        return await call_in_thread(self._bridge, self._app.get_run, run_id)
 
     async def run(self, batch: int = 32) -> int:
         """As :meth:`Tickwork.run`, in a thread of its own.
@@ -209,21 +211,25 @@ class AsyncApp:
         """
         stop = threading.Event()
         try:
-            return await asyncio.wrap_future(self._hops.begin_apart(self._run_until, stop, batch))
+            return await asyncio.wrap_future(
+                self._bridge.submit_to_new_thread(self._run_until, stop, batch)
+            )
         except asyncio.CancelledError:
             stop.set()
             raise
 
     async def due(self, limit: int = 100) -> list[Run]:
         """As :meth:`Tickwork.due`."""
-        return await hop(self._hops, self._app.due, limit)
+        return await call_in_thread(self._bridge, self._app.due, limit)
 
     async def execute(self, run_id: str) -> "RunHandle":
         """As :meth:`Tickwork.execute`, in a thread of its own.
 
         When it is cancelled, the attempt is finished all the same.
         """
-        return await asyncio.wrap_future(self._hops.begin_apart(self._app.execute, run_id))
+        return await asyncio.wrap_future(
+            self._bridge.submit_to_new_thread(self._app.execute, run_id)
+        )
 
     async def pause(
         self,
@@ -234,27 +240,29 @@ class AsyncApp:
         until: When | None = None,
     ) -> Pause:
         """As :meth:`Tickwork.pause`."""
-        return await hop(self._hops, self._app.pause, queue=queue, job=job, note=note, until=until)
+        return await call_in_thread(
+            self._bridge, self._app.pause, queue=queue, job=job, note=note, until=until
+        )
 
     async def resume(self, *, queue: str | None = None, job: str | None = None) -> bool:
         """As :meth:`Tickwork.resume`."""
-        return await hop(self._hops, self._app.resume, queue=queue, job=job)
+        return await call_in_thread(self._bridge, self._app.resume, queue=queue, job=job)
 
     async def pauses(self) -> list[Pause]:
         """As :meth:`Tickwork.pauses`."""
-        return await hop(self._hops, self._app.pauses)
+        return await call_in_thread(self._bridge, self._app.pauses)
 
     async def schema_version(self) -> int:
         """As :meth:`Tickwork.schema_version`."""
-        return await hop(self._hops, self._app.schema_version)
+        return await call_in_thread(self._bridge, self._app.schema_version)
 
     async def cancel_orphans(self, days: float = 30) -> int:
         """As :meth:`Tickwork.cancel_orphans`."""
-        return await hop(self._hops, self._app.cancel_orphans, days)
+        return await call_in_thread(self._bridge, self._app.cancel_orphans, days)
 
     async def install(self) -> int:
         """As :meth:`Tickwork.install`."""
-        return await hop(self._hops, self._app.install)
+        return await call_in_thread(self._bridge, self._app.install)
 
     async def prune(
         self,
@@ -264,23 +272,25 @@ class AsyncApp:
         on_batch: Callable[[Pruned], object] | None = None,
     ) -> Pruned:
         """As :meth:`Tickwork.prune`."""
-        return await hop(self._hops, self._app.prune, days, batch=batch, on_batch=on_batch)
+        return await call_in_thread(
+            self._bridge, self._app.prune, days, batch=batch, on_batch=on_batch
+        )
 
     async def explain(self, what: str, *, tenant: str = "") -> "Explanation":
         """As :meth:`Tickwork.explain`."""
-        return await hop(self._hops, self._app.explain, what, tenant=tenant)
+        return await call_in_thread(self._bridge, self._app.explain, what, tenant=tenant)
 
     async def examine(self) -> "list[Check]":
         """As :meth:`Tickwork.examine`."""
-        return await hop(self._hops, self._app.examine)
+        return await call_in_thread(self._bridge, self._app.examine)
 
     async def status(self) -> dict[str, Any]:
         """As :meth:`Tickwork.status`."""
-        return await hop(self._hops, self._app.status)
+        return await call_in_thread(self._bridge, self._app.status)
 
     async def unlock(self, name: str) -> bool:
         """As :meth:`Tickwork.unlock`."""
-        return await hop(self._hops, self._app.unlock, name)
+        return await call_in_thread(self._bridge, self._app.unlock, name)
 
     def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractAsyncContextManager[Lock]:
         """As :meth:`Tickwork.lock`: ``async with app.aio.lock("nightly"):``."""
@@ -288,22 +298,22 @@ class AsyncApp:
 
     async def close(self) -> None:
         """As :meth:`Tickwork.close`."""
-        await asyncio.wrap_future(self._hops.begin_apart(self._app.close))
+        await asyncio.wrap_future(self._bridge.submit_to_new_thread(self._app.close))
 
     @asynccontextmanager
     async def _locked(self, name: str, ttl: Length) -> AsyncIterator[Lock]:
         entering = _Entering(partial(self._app.lock, name, ttl))
         try:
-            lock = await hop(self._hops, entering.enter)
+            lock = await call_in_thread(self._bridge, entering.enter)
         except asyncio.CancelledError:
             # The thread may have got the lock, or be about to.
-            self._hops.begin(entering.abandon)
+            self._bridge.submit(entering.abandon)
             raise
         try:
             yield lock
         finally:
             # Begun and not awaited first: a task that is cancelled here releases it all the same.
-            await asyncio.shield(asyncio.wrap_future(self._hops.begin(entering.abandon)))
+            await asyncio.shield(asyncio.wrap_future(self._bridge.submit(entering.abandon)))
 
 
 class _Entering:

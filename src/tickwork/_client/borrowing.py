@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
-from tickwork._client.asynchronous import hop
+from tickwork._client.asynchronous import call_in_thread
 from tickwork._client.enqueue import Enqueuer, Order
 from tickwork._client.runs import RunHandle
 from tickwork._client.words import Door, OrderWords, mappings, no_job
@@ -73,5 +73,5 @@ async def _many(
 async def _look(door: Door, connection: object) -> tuple[Enqueuer, datetime]:
     # Now and then the database is asked what time it is, and a loop must not wait for that.
     if door.has_to_ask:
-        return await hop(door.hops, partial(door.look, connection))
+        return await call_in_thread(door.bridge, partial(door.look, connection))
     return door.look(connection)

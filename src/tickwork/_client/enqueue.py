@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tickwork._client.adding import Inlet
+from tickwork._client.insert import RunInserter
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
@@ -50,11 +50,11 @@ class Enqueuer:
     they come to be is decided at its end, which we do not see.
     """
 
-    def __init__(self, *, store: Store, clock: Clock, runs: Runs, inlet: Inlet) -> None:
+    def __init__(self, *, store: Store, clock: Clock, runs: Runs, inserter: RunInserter) -> None:
         self._store = store
         self._clock = clock
         self._runs = runs
-        self._inlet = inlet
+        self._inserter = inserter
 
     def one(
         self,
@@ -124,7 +124,7 @@ class Enqueuer:
 
     def _added(self, runs: Sequence[NewRun], order: Order) -> list[Enqueued]:
         if order.connection is None:
-            return self._inlet.add(runs)
+            return self._inserter.add(runs)
         return self._store.using(order.connection).enqueue(runs)
 
 

@@ -79,7 +79,7 @@ class Draft(OrderWords, Generic[P]):
         # Whoever has no coroutines need not load what runs them.
         from tickwork._client.asynchronous import AsyncDispatch  # noqa: PLC0415
 
-        return AsyncDispatch(self, self._hops)
+        return AsyncDispatch(self, self._bridge)
 
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Add a run with these arguments of the handler.
@@ -122,7 +122,7 @@ class OpenDraft(OrderWords):
         # Whoever has no coroutines need not load what runs them.
         from tickwork._client.asynchronous import AsyncOpenDispatch  # noqa: PLC0415
 
-        return AsyncOpenDispatch(self, self._hops)
+        return AsyncOpenDispatch(self, self._bridge)
 
     def dispatch(self, job: "str | Job[..., Any]", /, *args: Any, **kwargs: Any) -> RunHandle:
         """Add a run of this job: its name, the path of its handler, or itself."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
-from tickwork._client.adding import Inlet
+from tickwork._client.insert import RunInserter
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId, ScheduleId, firing_id
@@ -32,10 +32,12 @@ _INSTANT: Final = timedelta(microseconds=1)
 class ManualRuns:
     """Makes runs of schedules beside their firings. No schedule moves."""
 
-    def __init__(self, *, store: Store, registry: Registry, inlet: Inlet, runs: Runs) -> None:
+    def __init__(
+        self, *, store: Store, registry: Registry, inserter: RunInserter, runs: Runs
+    ) -> None:
         self._store = store
         self._registry = registry
-        self._inlet = inlet
+        self._inserter = inserter
         self._runs = runs
 
     def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle:
@@ -76,7 +78,7 @@ class ManualRuns:
         return [handle for handle in self._added(runs, is_repeat=True) if handle.is_new]
 
     def _added(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle]:
-        answers = self._inlet.add(runs, is_repeat=is_repeat) if runs else []
+        answers = self._inserter.add(runs, is_repeat=is_repeat) if runs else []
         return [self._runs.handle(answer.run_id, is_new=answer.is_new) for answer in answers]
 
     def _job(self, row: ScheduleRow) -> JobSpec:

@@ -5,9 +5,9 @@ from concurrent.futures import wait as wait_for
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tickwork._client.adding import Inlet
-from tickwork._client.hops import Hops
-from tickwork._client.waiting import Waits
+from tickwork._client.insert import RunInserter
+from tickwork._client.thread_bridge import ThreadBridge
+from tickwork._client.wait import Waits
 from tickwork._define.options import Length
 from tickwork._domain.identity import RunId
 from tickwork._domain.rates import Turn
@@ -40,11 +40,13 @@ MANY_MAX: Final = 100_000
 class Runs:
     """What can be asked and done about runs, by id."""
 
-    def __init__(self, *, store: Store, clock: Clock, inlet: Inlet, hops: Hops) -> None:
+    def __init__(
+        self, *, store: Store, clock: Clock, inserter: RunInserter, bridge: ThreadBridge
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._inlet = inlet
-        self.hops = hops
+        self._inserter = inserter
+        self.bridge = bridge
         self.waits: Waits = Waits(self._look)
 
     def handle(
@@ -137,7 +139,7 @@ class Runs:
             target=old.target,
             retry_of=old.id,
         )
-        self._inlet.add([again])
+        self._inserter.add([again])
         return self.handle(again.id)
 
     # ------------------------------------------------------------ many
@@ -258,7 +260,7 @@ class RunHandle:
         # Whoever has no coroutines need not load what runs them.
         from tickwork._client.asynchronous import AsyncRun  # noqa: PLC0415
 
-        return AsyncRun(self, self._runs, self._runs.hops)
+        return AsyncRun(self, self._runs, self._runs.bridge)
 
     def read(self) -> Run:
         """The run as it is now: a value.

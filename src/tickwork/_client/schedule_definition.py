@@ -6,7 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, TypedDict
 
-from tickwork._client.aims import JobRef
+from tickwork._client.job_lookup import JobRef
 from tickwork._define.options import Length, OptionCollector
 from tickwork._domain.job import Misfire, Overlap
 from tickwork._domain.names import checked_name

@@ -6,7 +6,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from tickwork._client.aims import Aim, aim_at
+from tickwork._client.job_lookup import FoundJob, find_job
 from tickwork._client.rule_from_definition import Symbols, counted, made_rule, readable, timing_of
 from tickwork._client.schedule_definition import ScheduleDefinition, checked
 from tickwork._define.arguments import encoded
@@ -54,7 +54,7 @@ class Maker:
             ArgumentError: The job's handler does not take the arguments.
             PayloadError: They cannot be stored.
         """
-        aim = aim_at(wanted.job, self._registry)
+        found = find_job(wanted.job, self._registry)
         timing = timing_of(
             wanted.rule,
             at=wanted.starts_at,
@@ -62,7 +62,7 @@ class Maker:
             timezone=wanted.timezone,
             symbols=self._symbols,
         )
-        args = self._args({**aim.options.args, **wanted.args}, aim)
+        args = self._args({**found.options.args, **wanted.args}, found)
         said: dict[str, Any] = {name: getattr(wanted, name) for name in (*POLICIES, *FROM_THE_JOB)}
         name = wanted.name
         if not name:
@@ -70,12 +70,12 @@ class Maker:
             plain = made_rule(timing, key="", tz=self._timezone, anchor=EPOCH)
             facts = {"args": args, "rule": plain.to_text(), "target": wanted.target, **said}
             facts |= {"tenant": wanted.tenant, "until": wanted.ends_at, "tags": list(wanted.tags)}
-            name = derived_name(aim.name, facts)
+            name = derived_name(found.name, facts)
         rule = made_rule(timing, key=name, tz=self._timezone, anchor=anchor)
         spec = ScheduleSpec(
             name=name,
             tenant=wanted.tenant,
-            job=aim.name,
+            job=found.name,
             rule=rule.to_text(),
             zone=rule.tz,
             args=args,
@@ -83,7 +83,7 @@ class Maker:
             target=wanted.target,
             tags=tuple(wanted.tags),
             origin=Origin.API,
-            **_filled(said, aim),
+            **_filled(said, found),
         )
         return Made(spec, rule)
 
@@ -98,22 +98,26 @@ class Maker:
             PayloadError: They cannot be stored.
         """
         said = checked(changes)
-        aim = self._aim_of(spec.job) if "job" not in said else aim_at(said["job"], self._registry)
+        found = (
+            self._find_known(spec.job)
+            if "job" not in said
+            else find_job(said["job"], self._registry)
+        )
         news: dict[str, Any] = {
             name: said[name] for name in ("until", "target", "tags") if name in said
         }
         news |= _filled(
-            {name: said[name] for name in (*POLICIES, *FROM_THE_JOB) if name in said}, aim
+            {name: said[name] for name in (*POLICIES, *FROM_THE_JOB) if name in said}, found
         )
         if "args" in said or "job" in said:
             args = said.get("args", decode(spec.args))
-            news["args"] = self._args({**aim.options.args, **args}, aim)
+            news["args"] = self._args({**found.options.args, **args}, found)
         rule = self._rule_changed(spec, said, created_at=created_at, now=now)
         if rule is None:
             rule = from_text(spec.rule)
         else:
             news |= {"rule": rule.to_text(), "zone": rule.tz}
-        return Made(replace(spec, job=aim.name, **news), rule)
+        return Made(replace(spec, job=found.name, **news), rule)
 
     def _rule_changed(
         self, spec: ScheduleSpec, said: Mapping[str, Any], *, created_at: datetime, now: datetime
@@ -145,13 +149,13 @@ class Maker:
             return readable(counted(from_text(spec.rule), max_firings, now=now))
         return None
 
-    def _aim_of(self, job: str) -> Aim:
+    def _find_known(self, job: str) -> FoundJob:
         """The job of a schedule that is there: known here, or not."""
         definition = self._registry.find(job)
-        return Aim(job) if definition is None else Aim(job, definition)
+        return FoundJob(job) if definition is None else FoundJob(job, definition)
 
-    def _args(self, args: Mapping[str, Any], aim: Aim) -> str:
-        aim.check(args)
+    def _args(self, args: Mapping[str, Any], found: FoundJob) -> str:
+        found.check(args)
         return encoded(args, size_max=self._size_max)
 
 
@@ -162,14 +166,14 @@ def derived_name(job: str, facts: Mapping[str, Any]) -> str:
     return f"{job[: NAME_MAX - len(mark) - 1]}-{mark}"
 
 
-def _filled(said: Mapping[str, Any], aim: Aim) -> dict[str, Any]:
+def _filled(said: Mapping[str, Any], found: FoundJob) -> dict[str, Any]:
     """These options, and the job's where they are None."""
-    definition = aim.definition
-    policies: JobOptions = aim.options if definition is None else definition.options
+    definition = found.definition
+    policies: JobOptions = found.options if definition is None else definition.options
     filled = dict(said)
     for name, value in said.items():
         # Of a job that is not known here, only what was said about it here is known.
-        if value is None and (name in POLICIES or name in aim.options.said):
+        if value is None and (name in POLICIES or name in found.options.said):
             filled[name] = getattr(policies, name)
     return filled
 

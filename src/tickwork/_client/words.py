@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol, Self
 
 from tickwork._client.enqueue import PLAIN_ORDER, Enqueuer, Order
-from tickwork._client.hops import Hops
+from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.definition import Definition
 from tickwork._define.options import Length
 from tickwork._domain.job import checked_expires, checked_priority, checked_tags
@@ -21,7 +21,7 @@ class Door(Protocol):
     """Where dispatches go: the application."""
 
     @property
-    def hops(self) -> Hops:
+    def bridge(self) -> ThreadBridge:
         """The threads through which coroutines reach the store."""
         ...
 
@@ -120,7 +120,7 @@ class OrderWords:
         return door.enqueuer if connection is None else door.enqueuer_beside(connection)
 
     @property
-    def _hops(self) -> Hops:
+    def _bridge(self) -> ThreadBridge:
         if self._order.connection is not None:
             raise InvalidOption(
                 "using",
@@ -128,7 +128,7 @@ class OrderWords:
                 "a plain connection stays in the thread that uses it.",
                 fix="Say dispatch() without aio, or hand over an async connection.",
             )
-        return self._door.hops
+        return self._door.bridge
 
 
 def no_job(*_: object) -> Definition:

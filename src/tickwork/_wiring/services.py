@@ -6,17 +6,17 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from tickwork._client.adding import Inlet
 from tickwork._client.catalog import Catalog
 from tickwork._client.control import Limits, Pauses
 from tickwork._client.enqueue import Enqueuer
-from tickwork._client.hops import Hops
+from tickwork._client.insert import RunInserter
 from tickwork._client.locks import Locks
 from tickwork._client.manual_runs import ManualRuns
 from tickwork._client.runs import Runs
 from tickwork._client.schedule_factory import Maker
 from tickwork._client.schedule_rows import ScheduleRows
 from tickwork._client.schedules import Schedules
+from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.definition import Definition
 from tickwork._define.handlers import Construct
 from tickwork._define.registry import Registry
@@ -50,7 +50,13 @@ class Services:
     """
 
     def __init__(
-        self, app: Face, store: Store, clock: Clock, hops: Hops, *, is_beating: bool = True
+        self,
+        app: Face,
+        store: Store,
+        clock: Clock,
+        bridge: ThreadBridge,
+        *,
+        is_beating: bool = True,
     ) -> None:
         settings = app.settings
         self.store = store
@@ -62,9 +68,9 @@ class Services:
             timezone=settings.timezone,
             retire_after=settings.retire_after,
         )
-        self.inlet = Inlet(store=store, bus=app.events)
-        self.runs = Runs(store=store, clock=clock, inlet=self.inlet, hops=hops)
-        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inlet=self.inlet)
+        self.inserter = RunInserter(store=store, bus=app.events)
+        self.runs = Runs(store=store, clock=clock, inserter=self.inserter, bridge=bridge)
+        self.enqueuer = Enqueuer(store=store, clock=clock, runs=self.runs, inserter=self.inserter)
         self.schedule_rows = ScheduleRows(
             store=store,
             clock=clock,
@@ -81,7 +87,9 @@ class Services:
             store=store,
             clock=clock,
             rows=self.schedule_rows,
-            asked=ManualRuns(store=store, registry=app.registry, inlet=self.inlet, runs=self.runs),
+            asked=ManualRuns(
+                store=store, registry=app.registry, inserter=self.inserter, runs=self.runs
+            ),
             timezone=settings.timezone,
             retire_after=settings.retire_after,
         )
@@ -155,13 +163,13 @@ class Door:
         services: Callable[[object], Services],
         registry: Registry,
         *,
-        hops: Hops,
+        bridge: ThreadBridge,
         has_to_ask: Callable[[], bool],
     ) -> None:
         self._services = services
         self._registry = registry
         self._has_to_ask = has_to_ask
-        self.hops = hops
+        self.bridge = bridge
 
     @property
     def enqueuer(self) -> Enqueuer:

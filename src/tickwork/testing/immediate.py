@@ -43,19 +43,19 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
     """
     services = app._services
     immediate = _Immediate(services, raising=raising)
-    inlet, once = services.inlet, services.worker.once
-    told, engine = inlet.on_added, once._engine
+    inserter, once = services.inserter, services.worker.once
+    told, engine = inserter.on_added, once._engine
 
     def added(runs: Sequence[NewRun]) -> None:
         if told is not None:
             told(runs)
         immediate.run(runs)
 
-    inlet.on_added, once._engine = added, immediate.noting(engine)
+    inserter.on_added, once._engine = added, immediate.noting(engine)
     try:
         yield
     finally:
-        inlet.on_added, once._engine = told, engine
+        inserter.on_added, once._engine = told, engine
 
 
 class _Immediate:

@@ -13,10 +13,10 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 
 # It travels with the context, to whatever is called or awaited over there.
-_IS_HOPPING: Final[ContextVar[bool]] = ContextVar("tickwork_is_hopping", default=False)
+_IS_IN_BRIDGE: Final[ContextVar[bool]] = ContextVar("tickwork_is_in_bridge", default=False)
 
 
-class Hops:
+class ThreadBridge:
     """A few threads, as many as the store has connections: more would only wait for one.
 
     Made when the first one is needed, and again after :meth:`close` or in a forked child.
@@ -33,23 +33,25 @@ class Hops:
         self._guard = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
-    def begin(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Future[T]:
+    def submit(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Future[T]:
         """Have this done in one of the threads.
 
         From inside of one of them it is done apart: whoever waits for a thread in all of
         them at once would wait for good.
         """
-        if _IS_HOPPING.get():
-            return self.begin_apart(work, *args, **kwargs)
+        if _IS_IN_BRIDGE.get():
+            return self.submit_to_new_thread(work, *args, **kwargs)
         context = copy_context()
-        context.run(_IS_HOPPING.set, True)
+        context.run(_IS_IN_BRIDGE.set, True)
         call = partial(context.run, work, *args, **kwargs)
         with self._guard:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._size(), thread_name_prefix="tickwork-hop")
+                self._pool = ThreadPoolExecutor(self._size(), thread_name_prefix="tickwork-bridge")
             return self._pool.submit(call)
 
-    def begin_apart(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Future[T]:
+    def submit_to_new_thread(
+        self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> Future[T]:
         """Have this done in a thread of its own, which ends with it.
 
         For work that calls handlers: it takes as long as they do, and they may hop
@@ -57,7 +59,7 @@ class Hops:
         """
         call = partial(copy_context().run, work, *args, **kwargs)
         done: Future[T] = Future()
-        threading.Thread(target=_carry, args=(call, done), name="tickwork-apart").start()
+        threading.Thread(target=_carry, args=(call, done), name="tickwork-call").start()
         return done
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ PAUSES: Final = (0.01, 0.1, 0.5)
 _NAMED_MAX: Final = 3
 
 
-class Inlet:
+class RunInserter:
     """Adds runs in a transaction of its own.
 
     ``on_added`` is called after each one, in the thread that added them: whoever sleeps

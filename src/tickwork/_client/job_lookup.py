@@ -26,7 +26,7 @@ JobRef: TypeAlias = str | Named
 """A job's name, the path of its handler, the job itself, or ``app.remote(name)``."""
 
 
-class Aim(NamedTuple):
+class FoundJob(NamedTuple):
     """The job of a schedule, and what is known about it here.
 
     ``definition`` is None when another program defines it: its arguments are not checked.
@@ -48,7 +48,7 @@ class Aim(NamedTuple):
             self.definition.parameters.check(self.name, given)
 
 
-def aim_at(job: JobRef, registry: Registry) -> Aim:
+def find_job(job: JobRef, registry: Registry) -> FoundJob:
     """Find a job. Where no job is defined at all, every name is taken for another program's.
 
     Raises:
@@ -69,17 +69,17 @@ def aim_at(job: JobRef, registry: Registry) -> Aim:
         except (JobNotFound, HandlerNotAllowed):
             if not registry.is_empty:
                 raise
-            return Aim(job)
+            return FoundJob(job)
     else:
         raise InvalidOption(
             "job", job, "it is neither a job nor a name.", fix="Define it: @app.job."
         )
     if definition.is_remote:
-        return Aim(definition.name, options=definition.options)
+        return FoundJob(definition.name, options=definition.options)
     if definition.is_adhoc:
         raise DefinitionError(
             f"The job {definition.name!r} is ad hoc, and can have no schedule.",
             why="Only this process knows it, and a schedule outlives the process.",
             fix="Define it in code: @app.job.",
         )
-    return Aim(definition.name, definition)
+    return FoundJob(definition.name, definition)

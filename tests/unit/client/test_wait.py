@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tickwork._client.waiting import PAUSE_MAX, PAUSE_MIN, Waits, _Wait
+from tickwork._client.wait import PAUSE_MAX, PAUSE_MIN, Waits, _Wait
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus

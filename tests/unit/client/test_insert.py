@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from tickwork._client.adding import PAUSES
+from tickwork._client.insert import PAUSES
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
 from tickwork.events import RunDispatched
 
@@ -162,7 +162,7 @@ class TestTelling:
 
     def test_who_sleeps_is_woken_once_for_a_batch(self, app, send):
         woken: list[int] = []
-        app._services.inlet.on_added = lambda added: woken.append(len(added))
+        app._services.inserter.on_added = lambda added: woken.append(len(added))
         send.dispatch("ann")
         send.dispatch_many({"to": str(n)} for n in range(5))
         send.dispatch_many([])
