@@ -31,7 +31,7 @@ from tickwork._wiring.defining import CONFIG, Defining, read_document
 from tickwork._wiring.services import Door, Services
 from tickwork._wiring.version import VERSION
 from tickwork._wiring.working import Working
-from tickwork.errors import AlreadyStarted, SchemaMissing, SchemaOutdated, masked
+from tickwork.errors import AlreadyStarted, SchemaMissing, SchemaOutdated, mask_url
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings, read_settings, settings_in
@@ -114,7 +114,7 @@ class Tickwork(Defining, Working):
         begins_anew_after_fork(self)
 
     def __repr__(self) -> str:
-        return f"<Tickwork {masked(self.settings.url)}>"
+        return f"<Tickwork {mask_url(self.settings.url)}>"
 
     def after_fork(self) -> None:
         """In a child process: its threads are gone, and so is its worker."""

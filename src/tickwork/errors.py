@@ -1,62 +1,63 @@
-"""Every exception of tickwork, in two trees.
+"""All exceptions of tickwork, in two trees.
 
     TickworkError
-    ├── DefinitionError              the program describes something impossible
-    │   ├── InvalidSchedule          (ValueError) a rule that cannot be, or never fires
+    ├── DefinitionError              the program defines something invalid
+    │   ├── InvalidSchedule          (ValueError) a rule that is invalid or never fires
     │   │   └── CronError            a cron expression that does not parse
-    │   ├── InvalidOption            (ValueError) an option outside its limits
-    │   ├── InvalidDuration          (ValueError) a text that is no length of time
-    │   ├── NaiveDatetime            (ValueError) a datetime that is no instant
-    │   ├── DuplicateDefinition      two different things under one name
-    │   ├── JobNotFound              (LookupError) a job this process does not know
-    │   ├── HandlerNotFound          (LookupError) a path that leads to no handler
-    │   ├── HandlerNotAllowed        a path outside the app's handler_paths
-    │   └── ConfigError              (ValueError) a configuration, with all its faults
-    ├── ArgumentError                (TypeError) arguments that the handler does not take
-    ├── PayloadError                 (ValueError) a value that cannot travel
+    │   ├── InvalidOption            (ValueError) an option with an invalid value
+    │   │   └── UnknownOption        an option that does not exist
+    │   ├── InvalidDuration          (ValueError) a value that is not a length of time
+    │   ├── NaiveDatetime            (ValueError) a datetime without a time zone
+    │   ├── DuplicateDefinition      two different definitions with the same name
+    │   ├── JobNotFound              (LookupError) a job that this process does not know
+    │   ├── HandlerNotFound          (LookupError) a path without a handler
+    │   ├── HandlerNotAllowed        a path outside of handler_paths
+    │   └── ConfigError              (ValueError) a configuration file with errors
+    ├── ArgumentError                (TypeError) arguments that the handler does not accept
+    ├── PayloadError                 (ValueError) a value that cannot be stored or read
     │   ├── NotSerializable          it has no JSON form
-    │   ├── PayloadTooLarge          it is over the size limit
-    │   └── PayloadUnreadable        the stored text cannot be read back
-    ├── StoreError                   the database, or the way to it
-    │   ├── InvalidStoreUrl          (ValueError) a URL that names no store
-    │   ├── StoreUnavailable         (ConnectionError) it does not answer
-    │   │   └── OutcomeUnknown       it went after COMMIT was sent
-    │   ├── StoreBusy                (TimeoutError) it answers, but others hold the lock
-    │   ├── DriverMissing            (ImportError) an extra is not installed
-    │   ├── ServerTooOld             it lacks what tickwork needs
-    │   ├── NetworkFileSystem        SQLite where its locks do not hold
-    │   ├── WrongConnection          a caller's connection that cannot be used
-    │   ├── SchemaMissing            the tables are not there
+    │   ├── PayloadTooLarge          it is larger than the limit
+    │   └── PayloadUnreadable        the stored text is not a valid payload
+    ├── StoreError                   the database or the connection to it
+    │   ├── InvalidStoreUrl          (ValueError) a URL that is not a store URL
+    │   ├── StoreUnavailable         (ConnectionError) the database does not answer
+    │   │   └── OutcomeUnknown       the connection was lost during COMMIT
+    │   ├── StoreBusy                (TimeoutError) another connection holds the lock
+    │   ├── DriverMissing            (ImportError) a driver is not installed
+    │   ├── ServerTooOld             the server's version is not supported
+    │   ├── NetworkFileSystem        SQLite on a file system without reliable locks
+    │   ├── WrongConnection          a connection that the store cannot use
+    │   ├── SchemaMissing            the tables do not exist
     │   ├── SchemaOutdated           the tables are older than this code
-    │   └── SchemaTooNew             this code is older than the tables allow
-    ├── RunError                     one run, and what was asked of it
+    │   └── SchemaTooNew             the tables are newer than this code
+    ├── RunError                     an operation on a run
     │   ├── RunNotFound              (LookupError) there is no such run
-    │   │   └── NotCommitted         nobody sees it before you commit
-    │   ├── AmbiguousRun             (LookupError) several ids begin like this
+    │   │   └── NotCommitted         its transaction is not committed
+    │   ├── AmbiguousRun             (LookupError) several ids start with this prefix
     │   ├── AlreadyClaimed           too late to reschedule it
-    │   ├── InvalidTransition        a step that its status does not allow
-    │   ├── LeaseLost                another worker holds it now
+    │   ├── InvalidTransition        its status does not allow this change
+    │   ├── LeaseLost                another worker has taken it over
     │   ├── AttemptTimeout           (TimeoutError) an attempt took too long
-    │   ├── WaitTimeout              (TimeoutError) it did not finish while we waited
-    │   └── RunFailed                its result was asked for, and there is none
+    │   ├── WaitTimeout              (TimeoutError) it did not finish while the caller waited
+    │   └── RunFailed                it finished without a result
     ├── ScheduleNotFound             (LookupError) there is no such schedule
-    ├── LockHeld                     a named lock has another owner
-    ├── StillDue                     a test ran what is due, and it never came to an end
+    ├── LockHeld                     another process holds a named lock
+    ├── StillDue                     drain() reached its limit
     └── AlreadyStarted               (RuntimeError) this app's worker is running
 
-    Signal                           not an error: a handler's word on its own run
+    Signal                           not an error: a handler's request about its own run
     ├── RetryLater                   failed; try again
     ├── Discard                      failed; never try again
     └── Snooze                       not now; this attempt does not count
 
-Each error says what happened, why, and what to do about it. Facts are attributes, not
-only words, and ``code`` is stable: it has a section in ``docs/reference/errors.md``.
+Each error states what happened, why, and what to do about it. The values in a message are
+also attributes. ``code`` is stable: it has a section in ``docs/reference/errors.md``.
 
-Signals stand apart so that ``except TickworkError`` around a dispatch, inside a handler,
-does not swallow what that handler says about itself.
+Signals are not errors, so that ``except TickworkError`` around a dispatch inside a handler
+does not catch a signal by accident.
 """
 
-# ruff: noqa: N818  # a name that says what is wrong needs no suffix that says that it is
+# ruff: noqa: N818  # these names read well without the suffix Error
 
 import re
 from collections.abc import Iterable
@@ -67,7 +68,7 @@ from typing import Any, ClassVar
 
 
 class TickworkError(Exception):
-    """Base of the tree. Says what happened, why, and what to do about it."""
+    """Base of all errors. It states what happened, why, and what to do about it."""
 
     code: ClassVar[str] = "tickwork"
 
@@ -94,13 +95,13 @@ def _restore(kind: type[Exception], args: tuple[Any, ...], facts: dict[str, Any]
 
 
 class DefinitionError(TickworkError):
-    """The program describes something that cannot be."""
+    """The program defines something that is not valid."""
 
     code = "definition"
 
 
 class InvalidSchedule(DefinitionError, ValueError):
-    """A rule that cannot be: it contradicts itself, or it never fires."""
+    """A schedule rule that is not valid, or that never fires."""
 
     code = "invalid-schedule"
 
@@ -108,8 +109,8 @@ class InvalidSchedule(DefinitionError, ValueError):
 class CronError(InvalidSchedule):
     """A cron expression or pattern that does not parse.
 
-    ``field`` and ``token`` say where, ``position`` is the token's place in ``expr``
-    (0-based), and ``hint`` is the spelling that would work, where there is one.
+    ``field`` and ``token`` name the part that is wrong. ``position`` is the index of the token
+    in ``expr``. ``hint`` suggests a spelling that works, if there is one.
     """
 
     code = "invalid-cron"
@@ -125,7 +126,7 @@ class CronError(InvalidSchedule):
         hint: str = "",
     ) -> None:
         shown = expr if len(expr) <= 80 else f"{expr[:77]}..."
-        super().__init__(f"invalid cron {shown!r}: {reason}", fix=hint)
+        super().__init__(f"Invalid cron expression {shown!r}: {reason}.", fix=hint)
         self.expr = expr
         self.field = field
         self.token = token
@@ -134,54 +135,75 @@ class CronError(InvalidSchedule):
 
 
 class InvalidOption(DefinitionError, ValueError):
-    """An option of a job, a schedule or a worker whose value is outside its limits."""
+    """An option of a job, a schedule or a worker with an invalid value.
+
+    ``rule`` is what the value must be. It reads on from the name of the option.
+    """
 
     code = "invalid-option"
 
-    def __init__(self, option: str, value: object, reason: str, *, fix: str = "") -> None:
-        super().__init__(f"{option}={_shown(value)} cannot be: {reason}", fix=fix)
+    def __init__(self, option: str, value: object, rule: str, *, fix: str = "") -> None:
+        super().__init__(f"{option} {rule}, got {_show(value)}.", fix=fix)
         self.option = option
         self.value = value
-        self.reason = reason
+        self.rule = rule
+
+
+class UnknownOption(InvalidOption):
+    """An option that does not exist. ``owner`` is what it was given to."""
+
+    code = "unknown-option"
+
+    def __init__(self, owner: str, option: str, *, known: Iterable[str]) -> None:
+        names = sorted(known)
+        TickworkError.__init__(
+            self,
+            f"{owner} has no option {option!r}.",
+            fix=_suggest(option, names) or f"The options are: {', '.join(names)}.",
+        )
+        self.owner = owner
+        self.option = option
+        self.value = None
+        self.rule = "must be a known option"
 
 
 class InvalidDuration(DefinitionError, ValueError):
-    """A text or number that was meant as a length of time, and is none."""
+    """A value that is not a length of time."""
 
     code = "invalid-duration"
 
     def __init__(self, text: object, reason: str) -> None:
         super().__init__(
-            f"{_shown(text)} is not a length of time: {reason}",
+            f"{_show(text)} is not a length of time: {reason}",
             fix="Write a number and a unit, such as '90s', '5m', '1h30m' or '2 days'.",
         )
         self.text = text
 
 
 class NaiveDatetime(DefinitionError, ValueError):
-    """A datetime without a time zone, where an instant is needed."""
+    """A datetime without a time zone."""
 
     code = "naive-datetime"
 
     def __init__(self, moment: object) -> None:
         super().__init__(
             f"{moment} has no time zone.",
-            why="Without one it names a different instant on every machine.",
+            why="Without a time zone it means a different moment on every machine.",
             fix="Use datetime.now(UTC), or datetime(..., tzinfo=ZoneInfo('Europe/Berlin')).",
         )
         self.moment = moment
 
 
 class DuplicateDefinition(DefinitionError):
-    """Two different definitions under one name; the message shows both places."""
+    """Two different definitions with the same name. The message names both places."""
 
     code = "duplicate-definition"
 
     def __init__(self, kind: str, name: str, *, first: str, second: str) -> None:
         super().__init__(
-            f"Two different definitions of the {kind} {name!r}.",
-            why=f"The first is at {first}, the second at {second}.",
-            fix="Rename one of them, or make them equal.",
+            f"The {kind} {name!r} is defined twice, with different options.",
+            why=f"The first definition is at {first}, the second at {second}.",
+            fix="Rename one of them, or give both the same options.",
         )
         self.kind = kind
         self.name = name
@@ -190,7 +212,7 @@ class DuplicateDefinition(DefinitionError):
 
 
 class JobNotFound(DefinitionError, LookupError):
-    """A name for which this process has no job."""
+    """This process has no job with this name."""
 
     code = "job-not-found"
 
@@ -198,16 +220,16 @@ class JobNotFound(DefinitionError, LookupError):
         names = sorted(known)
         super().__init__(
             f"No job named {name!r} is registered in this process.",
-            why=f"It knows {_listed('job', names)}.",
-            fix=_guess(name, names)
-            or "Pass the module that defines it (tickwork -a your.module:app work), or say "
-            f"app.remote({name!r}) if another program does.",
+            why=f"This process has {_list_names('job', names)}.",
+            fix=_suggest(name, names)
+            or "Load the module that defines it (tickwork -a your.module:app work). If another "
+            f"program defines it, use app.remote({name!r}).",
         )
         self.name = name
 
 
 class HandlerNotFound(DefinitionError, LookupError):
-    """A handler path that leads to nothing callable."""
+    """A handler path that does not lead to a function or a handler class."""
 
     code = "handler-not-found"
 
@@ -223,9 +245,9 @@ class HandlerNotFound(DefinitionError, LookupError):
 
 
 class HandlerNotAllowed(DefinitionError):
-    """A handler path outside the packages from which rows may be imported.
+    """A stored handler path outside of the packages in ``handler_paths``.
 
-    A row in a database must not be able to import just any module.
+    Otherwise anyone who can write to the database could import any module.
     """
 
     code = "handler-not-allowed"
@@ -233,23 +255,24 @@ class HandlerNotAllowed(DefinitionError):
     def __init__(self, path: str, *, allowed: Iterable[str]) -> None:
         prefixes = tuple(allowed)
         super().__init__(
-            f"The handler {path!r} may not be imported because a row says so.",
-            why=f"Allowed are names below: {', '.join(prefixes) or 'nothing at all'}.",
-            fix="Add its package to handler_paths, if you trust who writes to the database.",
+            f"The handler {path!r} of a stored run may not be imported.",
+            why=f"handler_paths allows: {', '.join(prefixes) or 'nothing'}.",
+            fix="If you trust every program that writes to the database, add the package of the "
+            "handler to handler_paths.",
         )
         self.path = path
         self.allowed = prefixes
 
 
 class ConfigError(DefinitionError, ValueError):
-    """A configuration that cannot be used. It lists every fault, not only the first."""
+    """A configuration file with errors. The message lists all of them."""
 
     code = "config"
 
     def __init__(self, source: str, faults: Iterable[str]) -> None:
         found = tuple(faults)
         super().__init__(
-            f"{source} has {len(found)} fault{'' if len(found) == 1 else 's'}.",
+            f"{source} has {len(found)} error{'' if len(found) == 1 else 's'}.",
             why="\n".join(f"- {fault}" for fault in found),
         )
         self.source = source
@@ -260,20 +283,20 @@ class ConfigError(DefinitionError, ValueError):
 
 
 class ArgumentError(TickworkError, TypeError):
-    """Arguments that do not fit the handler's signature.
+    """Arguments that do not match the handler's signature.
 
-    Raised where the wrong call is made; for a run that was stored under an older
-    signature, it is the run's error.
+    The caller of dispatch() gets this error. A run that was stored with an older signature
+    fails with it.
     """
 
     code = "wrong-arguments"
 
     def __init__(self, job: str, reason: str, *, signature: str = "") -> None:
         super().__init__(
-            f"The job {job!r} cannot be called like this: {reason}",
-            why=f"Its handler takes {signature}." if signature else "",
-            fix="Pass exactly the handler's own arguments; at, delay, queue and the like are "
-            "said before dispatch().",
+            f"Wrong arguments for the job {job!r}: {reason}",
+            why=f"The handler's parameters are {signature}." if signature else "",
+            fix="Pass the handler's own arguments. Options such as at, delay and queue are set "
+            "before dispatch().",
         )
         self.job = job
         self.reason = reason
@@ -281,13 +304,13 @@ class ArgumentError(TickworkError, TypeError):
 
 
 class PayloadError(TickworkError, ValueError):
-    """Arguments or a result that cannot be stored, or cannot be read back."""
+    """Arguments or a result that cannot be stored, or cannot be read."""
 
     code = "payload"
 
 
 class NotSerializable(PayloadError):
-    """A value without an exact JSON form. ``path`` says where in the payload it is."""
+    """A value that has no exact JSON form. ``path`` is its place in the payload."""
 
     code = "not-serializable"
 
@@ -298,29 +321,30 @@ class NotSerializable(PayloadError):
 
 
 class PayloadTooLarge(PayloadError):
-    """A payload over the size limit."""
+    """A payload that is larger than the limit."""
 
     code = "payload-too-large"
 
     def __init__(self, size: int, *, size_max: int) -> None:
         super().__init__(
-            f"The payload has {size:,} bytes or more; the limit is {size_max:,}.",
-            why="Payloads are read and written for every attempt of a run.",
-            fix="Store the data elsewhere, and pass its key.",
+            f"The payload has at least {size:,} bytes. The limit is {size_max:,} bytes.",
+            why="The database reads the payload for every attempt of the run.",
+            fix="Store the data elsewhere and pass its key, or raise payload_max.",
         )
         self.size = size
         self.size_max = size_max
 
 
 class PayloadUnreadable(PayloadError):
-    """A stored payload that is no JSON, or holds a tag this version does not know."""
+    """A stored payload that is not JSON, or has a tag that this version does not know."""
 
     code = "payload-unreadable"
 
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The stored payload cannot be read: {reason}",
-            why="Something else than tickwork wrote it, or a newer version did.",
+            why="Another program or a newer version of tickwork wrote it.",
+            fix="Upgrade this process to the newest version that writes to the database.",
         )
         self.reason = reason
 
@@ -329,103 +353,102 @@ class PayloadUnreadable(PayloadError):
 
 
 class StoreError(TickworkError):
-    """The database, or the way to it, is not as it must be."""
+    """A problem with the database or with the connection to it."""
 
     code = "store"
 
 
 class InvalidStoreUrl(StoreError, ValueError):
-    """A URL that names no store. Passwords in it are masked."""
+    """A URL that is not a store URL. The message does not show its password."""
 
     code = "invalid-store-url"
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
-            f"{masked(url)!r} names no store: {reason}",
+            f"{mask_url(url)!r} is not a valid store URL: {reason}",
             fix="Use sqlite:///jobs.db, postgresql://user@host/db or mysql://user@host/db.",
         )
-        self.url: str = masked(url)
+        self.url: str = mask_url(url)
         self.reason = reason
 
 
 class StoreUnavailable(StoreError, ConnectionError):
-    """The database does not answer. Workers wait and try again; callers see this."""
+    """The database does not answer. Workers retry; callers get this error."""
 
     code = "store-unavailable"
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
-            f"The store at {masked(url)} cannot be reached.",
+            f"The store at {mask_url(url)} cannot be reached.",
             why=reason,
-            fix="See that the server is up and the URL is right; `tickwork doctor` looks closer.",
+            fix="Check that the server runs and that the URL is right: `tickwork doctor`.",
         )
-        self.url: str = masked(url)
+        self.url: str = mask_url(url)
         self.reason = reason
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection went after COMMIT was sent: it may have been carried out, or not.
-
-    Whoever repeats it must say so: ``is_repeat=True``.
-    """
+    """The connection was lost during COMMIT: the change may be stored or not."""
 
     code = "outcome-unknown"
 
     def __init__(self, url: str, reason: str) -> None:
         StoreError.__init__(
             self,
-            f"The connection to {masked(url)} went while a change was being committed.",
+            f"The connection to {mask_url(url)} was lost during COMMIT: "
+            "the change may be stored or not.",
             why=reason,
-            fix="Repeat it with is_repeat=True: what has landed is not done again.",
+            fix="Check whether the change is stored before you repeat it. A dispatch with unique() "
+            "can be repeated safely.",
         )
-        self.url: str = masked(url)
+        self.url: str = mask_url(url)
         self.reason = reason
 
 
 class StoreBusy(StoreError, TimeoutError):
-    """Others held the database's lock for longer than we were ready to wait."""
+    """Another connection held the lock of the database for too long."""
 
     code = "store-busy"
 
     def __init__(self, url: str, *, waited: timedelta) -> None:
         super().__init__(
-            f"The store at {masked(url)} was locked by others for {_seconds(waited)}.",
-            why="One writer at a time may change it, and none let go.",
-            fix="Look for a transaction that stays open: `tickwork doctor` names what it can see.",
+            f"Another connection locked the store at {mask_url(url)} for {_seconds(waited)}.",
+            why="Only one connection at a time can write.",
+            fix="Look for a transaction that stays open: `tickwork doctor`.",
         )
-        self.url: str = masked(url)
+        self.url: str = mask_url(url)
         self.waited = waited
 
     @property
     def is_for_everyone(self) -> bool:
-        """Whether nobody at all can write meanwhile: a file has one lock for all writers."""
+        """Whether no connection can write: an SQLite file has one lock for all writers."""
         return self.url.startswith("sqlite")
 
 
 class DriverMissing(StoreError, ImportError):
-    """A store needs a driver that is not installed."""
+    """The driver of a database is not installed."""
 
     code = "driver-missing"
 
     def __init__(self, driver: str, *, extra: str) -> None:
         super().__init__(
             f"The driver {driver!r} is not installed.",
-            why=f"{extra} stores need it; tickwork itself does not.",
-            fix=f"pip install 'tickwork[{extra}]'",
+            why=f"A {extra} store needs it.",
+            fix=f"Install it: pip install 'tickwork[{extra}]'",
         )
         self.driver = driver
         self.extra = extra
 
 
 class ServerTooOld(StoreError):
-    """A database server without something that tickwork's promises rest on."""
+    """The version of the database server is not supported."""
 
     code = "server-too-old"
 
     def __init__(self, server: str, *, found: str, needed: str) -> None:
         super().__init__(
             f"{server} {found} is too old; tickwork needs {needed} or newer.",
-            why="Older versions lack SKIP LOCKED, or lock too much with it.",
+            why="Older versions have no SKIP LOCKED, or lock more rows than they should.",
             fix=f"Upgrade {server}.",
         )
         self.server = server
@@ -434,14 +457,14 @@ class ServerTooOld(StoreError):
 
 
 class NetworkFileSystem(StoreError):
-    """An SQLite file on a network file system, where its locks do not hold."""
+    """An SQLite file on a network file system, where file locks are not reliable."""
 
     code = "network-file-system"
 
     def __init__(self, path: str, *, file_system: str) -> None:
         super().__init__(
-            f"{path} lies on {file_system}, a network file system.",
-            why="SQLite's locks do not hold there: two workers could take the same run.",
+            f"{path} is on {file_system}, a network file system.",
+            why="File locks are not reliable there: two workers could claim the same run.",
             fix="Put the file on a local disk, or use PostgreSQL or MySQL.",
         )
         self.path = path
@@ -449,66 +472,66 @@ class NetworkFileSystem(StoreError):
 
 
 class WrongConnection(StoreError):
-    """A caller's connection on which this store cannot work.
+    """A caller's connection that this store cannot use.
 
-    It is of another kind, or it leads elsewhere than to this store's tables.
+    It has the wrong type, or it is connected to another database.
     """
 
     code = "wrong-connection"
 
     def __init__(self, url: str, reason: str, *, takes: str) -> None:
         super().__init__(
-            f"The store at {masked(url)} cannot be used through this connection.",
+            f"The store at {mask_url(url)} cannot use this connection.",
             why=reason,
-            fix=f"It takes {takes}.",
+            fix=f"Pass {takes}.",
         )
-        self.url: str = masked(url)
+        self.url: str = mask_url(url)
         self.reason = reason
         self.takes = takes
 
 
 class SchemaMissing(StoreError):
-    """tickwork's tables are not in this database."""
+    """The database has no tickwork tables."""
 
     code = "schema-missing"
 
     def __init__(self, url: str, *, is_within: bool = False) -> None:
-        what, why = f"The store at {masked(url)} has no tickwork tables.", ""
+        what, why = f"The store at {mask_url(url)} has no tickwork tables.", ""
         fix = "Run `tickwork install`, or pass install=True to Tickwork()."
         if is_within:
-            what = f"The store at {masked(url)} has no tickwork tables, or old ones."
-            why = "They cannot be made while a transaction is open: it may hold the write lock."
-            fix = "Call app.install() before the transaction begins, or run `tickwork install`."
+            what = f"The store at {mask_url(url)} has no tickwork tables, or outdated ones."
+            why = "They cannot be created while your transaction is open: it may hold the lock."
+            fix = "Call app.install() before the transaction, or run `tickwork install`."
         super().__init__(what, why=why, fix=fix)
         self.is_within = is_within
-        self.url: str = masked(url)
+        self.url: str = mask_url(url)
 
 
 class SchemaOutdated(StoreError):
-    """The tables are older than this code needs."""
+    """The tables are older than this version of tickwork needs."""
 
     code = "schema-outdated"
 
     def __init__(self, *, found: int, needed: int) -> None:
         super().__init__(
-            f"The tables are at version {found}; this tickwork needs {needed}.",
-            fix="Run `tickwork install`: workers of the previous release keep working meanwhile.",
+            f"The tables have version {found}; this version of tickwork needs {needed}.",
+            fix="Run `tickwork install`. Workers of the previous release can run meanwhile.",
         )
         self.found = found
         self.needed = needed
 
 
 class SchemaTooNew(StoreError):
-    """A newer release has changed the tables in a way that this code must not touch."""
+    """A newer release has changed the tables, and this code cannot use them."""
 
     code = "schema-too-new"
 
     def __init__(self, *, known: int, compatible_from: int) -> None:
         super().__init__(
-            f"This tickwork knows the tables up to version {known}; "
-            f"they can be used from {compatible_from} on.",
-            why="A newer release has changed them since.",
-            fix="Upgrade tickwork here to the release that runs elsewhere.",
+            f"This version of tickwork knows tables up to version {known}; "
+            f"the tables need a release that knows version {compatible_from}.",
+            why="A newer release has changed the tables.",
+            fix="Upgrade tickwork in this environment.",
         )
         self.known = known
         self.compatible_from = compatible_from
@@ -518,7 +541,7 @@ class SchemaTooNew(StoreError):
 
 
 class RunError(TickworkError):
-    """Something was asked of a run that it cannot do, or did not do."""
+    """An operation on a run that is not possible, or that failed."""
 
     code = "run"
 
@@ -528,7 +551,7 @@ class RunError(TickworkError):
 
 
 class RunNotFound(RunError, LookupError):
-    """No run has this id, neither unfinished nor in history."""
+    """No run has this id, neither among the unfinished runs nor in the history."""
 
     code = "run-not-found"
 
@@ -536,12 +559,13 @@ class RunNotFound(RunError, LookupError):
         super().__init__(
             run_id,
             f"There is no run {run_id}.",
-            why="It never was in this database, or its history was pruned.",
+            why="It was never in this database, or the history no longer keeps it.",
+            fix="Check the id and the database: `tickwork runs` lists runs.",
         )
 
 
 class AmbiguousRun(RunError, LookupError):
-    """Several ids begin like this; ``candidates`` are the first of them."""
+    """Several run ids start with this prefix. ``candidates`` are the first of them."""
 
     code = "ambiguous-run"
 
@@ -549,18 +573,18 @@ class AmbiguousRun(RunError, LookupError):
         ids = tuple(candidates)
         super().__init__(
             prefix,
-            f"Several runs begin with {prefix!r}.",
-            why=f"There are {', '.join(ids)} and maybe more.",
-            fix="Write more of the id.",
+            f"The id {prefix!r} is ambiguous.",
+            why=f"These runs start with it: {', '.join(ids)}.",
+            fix="Write more characters of the id.",
         )
         self.prefix = prefix
         self.candidates = ids
 
 
 class NotCommitted(RunNotFound):
-    """A run that was dispatched in a transaction of yours, which is not committed.
+    """A run that was dispatched in your transaction, which is not committed.
 
-    No worker sees it before that, and whoever waited for it would hold the transaction open.
+    No worker can see the run before the commit, so waiting for it would never end.
     """
 
     code = "not-committed"
@@ -569,44 +593,44 @@ class NotCommitted(RunNotFound):
         RunError.__init__(
             self,
             run_id,
-            f"Nobody can see the run {run_id}.",
-            why="It was dispatched in a transaction that is not committed, or was rolled back.",
-            fix="Commit first; then this handle can be used as any other.",
+            f"The run {run_id} is not visible yet.",
+            why="Its transaction is not committed, or was rolled back.",
+            fix="Commit the transaction, then use this handle.",
         )
 
 
 class AlreadyClaimed(RunError):
-    """Only a run that no worker has taken yet can be given another time."""
+    """A worker has claimed the run, so it can no longer be rescheduled."""
 
     code = "already-claimed"
 
     def __init__(self, run_id: str, *, status: str) -> None:
         super().__init__(
             run_id,
-            f"The run {run_id} can no longer be rescheduled: it is {status}.",
-            why="at() and delay() move a run only while no worker has claimed it.",
-            fix="Cancel it and dispatch another one.",
+            f"The run {run_id} cannot be rescheduled: it is {status}.",
+            why="Only a run that no worker has claimed can be rescheduled.",
+            fix="Cancel it and dispatch a new run.",
         )
         self.status = status
 
 
 class InvalidTransition(RunError):
-    """A step from one status to another that the table of statuses does not have."""
+    """A change of status that is not allowed."""
 
     code = "invalid-transition"
 
     def __init__(self, run_id: str, *, source: str, target: str) -> None:
         super().__init__(
             run_id,
-            f"The run {run_id} is {source}, and cannot become {target}.",
-            why="docs/reference/statuses.md shows which steps there are.",
+            f"The run {run_id} is {source} and cannot become {target}.",
+            why="docs/reference/statuses.md lists the allowed changes.",
         )
         self.source = source
         self.target = target
 
 
 class LeaseLost(RunError):
-    """This worker's claim is over: another one holds the run, or has finished it."""
+    """This worker has lost the run: another worker has claimed or finished it."""
 
     code = "lease-lost"
 
@@ -614,14 +638,14 @@ class LeaseLost(RunError):
         super().__init__(
             run_id,
             f"The run {run_id} no longer belongs to claim {token}.",
-            why="Its lease ran out, and the run was given to another worker.",
-            fix="Stop working on it. If this happens to healthy workers, use a longer lease.",
+            why="The lease expired, and another worker took over the run.",
+            fix="Stop the attempt. If this happens to healthy workers, use a longer lease.",
         )
         self.token = token
 
 
 class AttemptTimeout(RunError, TimeoutError):
-    """An attempt took longer than its job's timeout. It counts as a failed attempt."""
+    """An attempt took longer than the timeout of its job. It counts as failed."""
 
     code = "attempt-timeout"
 
@@ -629,13 +653,13 @@ class AttemptTimeout(RunError, TimeoutError):
         super().__init__(
             run_id,
             f"The attempt took longer than {_seconds(timeout)} and was stopped.",
-            fix="Give the job a longer timeout, or less to do at once.",
+            fix="Give the job a longer timeout, or split the work into several runs.",
         )
         self.timeout = timeout
 
 
 class WaitTimeout(RunError, TimeoutError):
-    """The run was still unfinished when the wait for it ended. It goes on all the same."""
+    """The run did not finish while the caller waited. The run itself continues."""
 
     code = "wait-timeout"
 
@@ -643,21 +667,21 @@ class WaitTimeout(RunError, TimeoutError):
         super().__init__(
             run_id,
             f"The run {run_id} did not finish within {_seconds(waited)}; it is {status}.",
-            fix="Wait longer, or see that a worker takes its queue: `tickwork status`.",
+            fix="Wait longer, or check that a worker serves its queue: `tickwork status`.",
         )
         self.status = status
         self.waited = waited
 
 
 class RunFailed(RunError):
-    """The result of a run was asked for, and it ended without one."""
+    """The caller asked for the result of a run that finished without one."""
 
     code = "run-failed"
 
     def __init__(self, run_id: str, *, status: str, reason: str) -> None:
         super().__init__(
             run_id,
-            f"The run {run_id} ended as {status}.",
+            f"The run {run_id} has no result: it is {status}.",
             why=reason,
             fix=f"`tickwork inspect {run_id}` shows every attempt.",
         )
@@ -669,7 +693,7 @@ class RunFailed(RunError):
 
 
 class ScheduleNotFound(TickworkError, LookupError):
-    """No schedule has this name for this tenant."""
+    """There is no schedule with this name for this tenant."""
 
     code = "schedule-not-found"
 
@@ -679,23 +703,23 @@ class ScheduleNotFound(TickworkError, LookupError):
         names = sorted(known)
         super().__init__(
             f"There is no schedule {name!r}" + (f" for the tenant {tenant!r}." if tenant else "."),
-            why=f"There is {_listed('schedule', names)}." if names else "",
-            fix=fix or _guess(name, names),
+            why=f"There {_is_or_are(names)} {_list_names('schedule', names)}." if names else "",
+            fix=fix or _suggest(name, names),
         )
         self.name = name
         self.tenant = tenant
 
 
 class LockHeld(TickworkError):
-    """A named lock that another process holds; it says which."""
+    """Another process holds a named lock. The message names the process."""
 
     code = "lock-held"
 
     def __init__(self, name: str, *, host: str, pid: int, until: datetime) -> None:
         super().__init__(
             f"The lock {name!r} is held by process {pid} on {host}.",
-            why=f"It is renewed while its holder lives, and free from {until.isoformat()} if not.",
-            fix=f"Stop that process. If you know it to be gone: tickwork unlock {quote(name)}",
+            why=f"If that process is gone, the lock expires at {until.isoformat()}.",
+            fix=f"Stop that process, or release its lock: tickwork unlock {quote(name)}",
         )
         self.name = name
         self.host = host
@@ -704,31 +728,31 @@ class LockHeld(TickworkError):
 
 
 class StillDue(TickworkError):
-    """Something is due again and again at the same moment: ``drain`` gave up at its limit."""
+    """``drain`` reached its limit and runs are still due."""
 
     code = "still-due"
 
     def __init__(self, *, limit: int, jobs: Iterable[str]) -> None:
         names = list(dict.fromkeys(jobs))
         super().__init__(
-            f"After {limit:,} runs at one moment there is still something due.",
-            why=f"The last ones were of {_listed('job', names)}.",
-            fix="A handler that dispatches itself comes to no end: give it a delay. "
-            "If there is really that much to do, raise the limit.",
+            f"drain() stopped after {limit:,} runs, and more are due.",
+            why=f"The last runs were of {_list_names('job', names)}.",
+            fix="If a handler dispatches its own job, give that dispatch a delay. Otherwise raise "
+            "the limit.",
         )
         self.limit = limit
         self.jobs: tuple[str, ...] = tuple(names)
 
 
 class AlreadyStarted(TickworkError, RuntimeError):
-    """start() was called on an app whose worker is running."""
+    """The worker of this app is running already."""
 
     code = "already-started"
 
     def __init__(self) -> None:
         super().__init__(
-            "This app's worker is running already.",
-            fix="Call stop() first; for more throughput start more processes: "
+            "The worker of this app is running already.",
+            fix="Call stop() first. For more throughput, start more processes: "
             "tickwork work --processes 4",
         )
 
@@ -737,7 +761,7 @@ class AlreadyStarted(TickworkError, RuntimeError):
 
 
 class Signal(Exception):
-    """What a handler raises to say what shall become of its own run."""
+    """A handler raises a signal to decide what happens to its own run."""
 
     code: ClassVar[str] = "signal"
 
@@ -750,28 +774,27 @@ class Signal(Exception):
 
 
 class RetryLater(Signal):
-    """This attempt failed, and another one is worth making.
+    """This attempt failed, and the run shall be tried again.
 
-    ``delay`` is a timedelta, a number of seconds or a text such as ``"5m"``. It is kept
-    exactly. Without it the job's retry policy says how long to wait; without a policy: 60 s,
-    120 s, 240 s and so on.
+    ``delay`` is a timedelta, a number of seconds or a text such as ``"5m"``. Without it, the
+    job's retry policy sets the delay. A job without a policy waits 60 s, 120 s, 240 s and so on.
     """
 
     code = "retry-later"
 
     def __init__(self, delay: timedelta | float | str | None = None, reason: str = "") -> None:
         super().__init__(reason)
-        self.delay: timedelta | str | None = None if delay is None else _length(delay)
+        self.delay: timedelta | str | None = None if delay is None else _as_delay(delay)
 
 
 class Discard(Signal):
-    """This run failed, and no further attempt can help: it becomes ``failed_permanent``."""
+    """This run failed and is not tried again: it becomes ``failed_permanent``."""
 
     code = "discard"
 
 
 class Snooze(Signal):
-    """Not now: the run is due again after ``delay``, and this attempt does not count.
+    """Postpone the run: it is due again after ``delay``. This attempt does not count.
 
     ``delay`` is a timedelta, a number of seconds or a text such as ``"5m"``.
     """
@@ -780,7 +803,7 @@ class Snooze(Signal):
 
     def __init__(self, delay: timedelta | float | str, reason: str = "") -> None:
         super().__init__(reason)
-        self.delay: timedelta | str = _length(delay)
+        self.delay: timedelta | str = _as_delay(delay)
 
 
 # ---------------------------------------------------------------- wording
@@ -790,39 +813,49 @@ class Snooze(Signal):
 _PASSWORD = re.compile(r"(?<=:)[^?]*(?=@)|(?<=password=)[^&]*|(?<=passwd=)[^&]*", re.IGNORECASE)
 
 
-def masked(url: str) -> str:
-    """The URL with its password hidden, for messages and logs.
+def mask_url(url: str) -> str:
+    """Replace the password in a URL, for messages and logs.
 
-    >>> masked("postgresql://app:s3cret@db.example.org/jobs")
+    >>> mask_url("postgresql://app:s3cret@db.example.org/jobs")
     'postgresql://app:***@db.example.org/jobs'
     """
     scheme, mark, rest = url.partition("://")
     return scheme + mark + _PASSWORD.sub("***", rest)
 
 
-def _shown(value: object) -> str:
-    text = str(value) if isinstance(value, timedelta) else repr(value)
+def _show(value: object) -> str:
+    match value:
+        case timedelta():
+            text = _seconds(value)
+        case datetime():
+            text = value.isoformat()
+        case _:
+            text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _length(delay: timedelta | float | str) -> timedelta | str:
-    # What a text means is for others to say: nothing is imported here.
+def _as_delay(delay: timedelta | float | str) -> timedelta | str:
+    # The text is parsed later: this module imports nothing of the package.
     return delay if isinstance(delay, timedelta | str) else timedelta(seconds=delay)
 
 
 def _seconds(length: timedelta) -> str:
-    return f"{length.total_seconds():g} s"
+    return f"{length.total_seconds():g}s"
 
 
-def _listed(noun: str, names: list[str], names_max: int = 20) -> str:
+def _list_names(noun: str, names: list[str], names_max: int = 20) -> str:
     if not names:
-        return f"no {noun} at all"
+        return f"no {noun}s"
     more = len(names) - names_max
     tail = f" and {more} more" if more > 0 else ""
     plural = "" if len(names) == 1 else "s"
     return f"{len(names)} {noun}{plural}: {', '.join(names[:names_max])}{tail}"
 
 
-def _guess(name: str, names: list[str]) -> str:
+def _is_or_are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _suggest(name: str, names: list[str]) -> str:
     close = get_close_matches(name, names, n=1)
     return f"Did you mean {close[0]!r}?" if close else ""

@@ -11,7 +11,7 @@ from tickwork._define.handlers import is_path
 from tickwork._domain.schedules.zones import Zone
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork._kernel.durations import as_duration
-from tickwork.errors import InvalidOption, masked
+from tickwork.errors import InvalidOption, mask_url
 
 if TYPE_CHECKING:
     # Whoever has no file need not load what reads one.
@@ -110,7 +110,9 @@ def app_in(document: "Document") -> str | None:
     table = document.content.get(TABLE, {})
     path = table.get("app") if isinstance(table, dict) else None
     if path is not None and not (isinstance(path, str) and is_path(path)):
-        raise InvalidOption("app", path, "it is a path.", fix="Write 'package.module:app'.")
+        raise InvalidOption(
+            "app", path, "must be an import path", fix="Write 'package.module:app'."
+        )
     return path
 
 
@@ -134,7 +136,7 @@ def note_late_settings(document: "Document", settings: Settings) -> None:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidOption(name, value, "it is a text.")
+        raise InvalidOption(name, value, "must be a string")
     return value
 
 
@@ -148,27 +150,27 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     is_list = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
     given = tuple(value) if is_list else (None,)
     if not all(isinstance(each, str) and each for each in given):
-        raise InvalidOption(name, value, "it is a list of texts.")
+        raise InvalidOption(name, value, "must be a list of strings")
     return given
 
 
 def _yes_or_no(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidOption(name, value, "it is true or false.")
+        raise InvalidOption(name, value, "must be true or false")
     return value
 
 
 def _size(name: str, value: Any) -> int:
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not 1 <= value <= PAYLOAD_LIMIT:
-        raise InvalidOption(name, value, f"it lies between 1 and {PAYLOAD_LIMIT:,} bytes.")
+        raise InvalidOption(name, value, f"must be between 1 and {PAYLOAD_LIMIT:,} bytes")
     return int(value)
 
 
 def _length(name: str, value: Any) -> timedelta:
     length = as_duration(value)
     if length <= timedelta(0):
-        raise InvalidOption(name, value, "it is longer than nothing.")
+        raise InvalidOption(name, value, "must be longer than 0s")
     return length
 
 
@@ -201,7 +203,7 @@ def _parsed(name: str, variable: str, text: str) -> Any:
     try:
         return taken(name, value)
     except InvalidOption as error:
-        raise InvalidOption(variable, text, error.reason, fix=error.fix) from None
+        raise InvalidOption(variable, text, error.rule, fix=error.fix) from None
 
 
 def _is_said(value: object) -> bool:
@@ -209,4 +211,4 @@ def _is_said(value: object) -> bool:
 
 
 def _hidden(value: object) -> str:
-    return masked(value) if isinstance(value, str) else repr(value)
+    return mask_url(value) if isinstance(value, str) else repr(value)

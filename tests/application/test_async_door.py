@@ -215,7 +215,7 @@ class TestDispatching:
         assert set(read_in) == {threading.main_thread()}
 
     def test_a_plain_connection_stays_in_its_thread(self, double):
-        with pytest.raises(InvalidOption, match="thread"):
+        with pytest.raises(InvalidOption, match="must be an async connection"):
             double.using(object()).aio  # noqa: B018  # to ask is enough
 
 

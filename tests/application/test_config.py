@@ -303,7 +303,7 @@ class TestFaults:
             app.load_config(write("[[job]]\nx = 1\n", name="jobs.toml"))
 
         assert str(caught.value) == (
-            "jobs.toml has 1 fault.\n- line 1: There is no 'job' here. Did you mean 'jobs'?"
+            "jobs.toml has 1 error.\n- line 1: There is no 'job' here. Did you mean 'jobs'?"
         )
 
     def test_a_handler_that_imports_the_app_too_early(self, program):

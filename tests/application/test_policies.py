@@ -250,7 +250,7 @@ class TestTimeouts:
         app.run()
 
         assert seen == ["cancelled"]
-        assert "longer than 0.05 s" in run.read().reason
+        assert "longer than 0.05s" in run.read().reason
         assert run.status is RunStatus.FAILED_PERMANENT
 
     def test_a_function_that_took_too_long_has_failed(self, app, clock):

@@ -324,10 +324,10 @@ class TestBackfilling:
     @pytest.mark.parametrize(
         ("said", "error", "words"),
         [
-            ({"until": MIDNIGHT + HOUR}, InvalidOption, "fires by itself"),
+            ({"until": MIDNIGHT + HOUR}, InvalidOption, "must not be in the future"),
             ({"since": MIDNIGHT + HOUR}, InvalidOption, "later than until"),
             ({"since": datetime(2025, 1, 1)}, NaiveDatetime, "no time zone"),
-            ({"limit": 23}, InvalidOption, "25 instants"),
+            ({"limit": 23}, InvalidOption, "must be at least 25"),
             ({"limit": 0}, InvalidOption, "limit"),
             ({"limit": 10**9}, InvalidOption, "limit"),
         ],

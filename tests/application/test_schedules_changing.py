@@ -176,7 +176,7 @@ class TestUpdating:
         ("changes", "error", "words"),
         [
             ({"rule": "0 0 30 2 *"}, InvalidSchedule, "never fire"),
-            ({"rule": None}, InvalidOption, "says when"),
+            ({"rule": None}, InvalidOption, "rule must be"),
             ({"until": MIDNIGHT - DAY}, InvalidSchedule, "never fire"),
             ({"until": datetime(2027, 1, 1)}, NaiveDatetime, "no time zone"),
             ({"at": MIDNIGHT + DAY}, InvalidSchedule, "Say the rule anew"),
@@ -185,7 +185,7 @@ class TestUpdating:
             ({"job": "snyc"}, JobNotFound, "Did you mean 'sync'"),
             ({"overlap": "never"}, InvalidOption, "overlap"),
             ({"prioritty": 1}, InvalidOption, "Did you mean 'priority'"),
-            ({"colour": "red"}, InvalidOption, "no such option"),
+            ({"colour": "red"}, InvalidOption, "has no option"),
         ],
     )
     def test_what_cannot_be_changes_nothing(self, files, update, changes, error, words):

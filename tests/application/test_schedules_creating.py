@@ -352,8 +352,8 @@ class TestTheValue:
         [
             ({}, InvalidSchedule, "neither a rule nor an instant"),
             ({"at": datetime(2026, 1, 1)}, NaiveDatetime, "no time zone"),
-            ({"at": date(2026, 1, 1)}, InvalidOption, "at="),
-            ({"at": NINE, "max_firings": 3}, InvalidOption, "fires once"),
+            ({"at": date(2026, 1, 1)}, InvalidOption, "at must be"),
+            ({"at": NINE, "max_firings": 3}, InvalidOption, "without a rule"),
             ({"rule": "0 9 * * *", "overlap": "wait"}, InvalidOption, "overlap"),
             ({"rule": "0 9 * * *", "timezone": "Berlin"}, InvalidSchedule, "Berlin"),
             ({"rule": "0 9 * * *", "name": " own"}, InvalidOption, "name"),

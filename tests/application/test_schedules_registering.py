@@ -346,12 +346,12 @@ class TestRefusing:
             ({"every": -60}, InvalidSchedule, "above zero"),
             ({"every": 0.5}, InvalidSchedule, "whole number of seconds"),
             ({"every": "soon"}, InvalidDuration, "soon"),
-            ({"id": ""}, InvalidOption, "id="),
+            ({"id": ""}, InvalidOption, "id must"),
             ({"tenant": None}, InvalidOption, "tenant"),
             ({"args": {"fodler": "/"}}, ArgumentError, "'fodler'"),
             ({"args": {"folder": object()}}, NotSerializable, "folder"),
             ({"args": {"folder": "x" * 70_000}}, PayloadTooLarge, "limit"),
-            ({"args": ["/"]}, InvalidOption, "by name"),
+            ({"args": ["/"]}, InvalidOption, "must map names to values"),
             ({"queue": "a=b"}, InvalidOption, "queue"),
             ({"priority": "high"}, InvalidOption, "priority"),
             ({"priority": 40_000}, InvalidOption, "priority"),
@@ -366,7 +366,7 @@ class TestRefusing:
             ({"tags": ["a", "a"]}, InvalidOption, "tags"),
             ({"target": ""}, InvalidOption, "target"),
             ({"prioritty": 3}, InvalidOption, "Did you mean 'priority'?"),
-            ({"rule": "0 9 * * *"}, InvalidOption, "no such option"),
+            ({"rule": "0 9 * * *"}, InvalidOption, "has no option"),
         ],
     )
     def test_with_a_clear_error(self, app, sync, said, error, words):

@@ -122,7 +122,7 @@ class TestAssertDispatched:
             testing.assert_dispatched(app, greet, at="2026-01-01T00:00:00")
 
     def test_what_is_no_job_is_refused(self, app):
-        with pytest.raises(InvalidOption, match="neither a job nor a name"):
+        with pytest.raises(InvalidOption, match="must be a job or the name of one"):
             testing.assert_dispatched(app, 42)
 
     def test_the_message_shows_what_was_there_instead(self, app, greet, bill):

@@ -144,7 +144,7 @@ class TestWhatWasDone:
         done = testing.drain(app)
 
         assert len(done.of("first")) == len(done.of(first)) == 2
-        with pytest.raises(InvalidOption, match="neither a job nor a name"):
+        with pytest.raises(InvalidOption, match="must be a job or the name of one"):
             done.of(42)
 
     def test_it_reads_well_when_a_test_fails(self, app):

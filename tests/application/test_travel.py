@@ -159,9 +159,9 @@ class TestTheClock:
         assert clock.now() == START + timedelta(hours=2)
 
     def test_a_moment_that_has_passed_is_refused(self, app, clock):
-        with pytest.raises(InvalidOption, match="backwards"):
+        with pytest.raises(InvalidOption, match="must not be negative"):
             testing.travel_to(app, START - timedelta(seconds=1))
-        with pytest.raises(InvalidOption, match="backwards"):
+        with pytest.raises(InvalidOption, match="must not be negative"):
             testing.travel(app, days=-1)
 
         assert clock.now() == START

@@ -216,7 +216,7 @@ class TestHandles:
 
         with pytest.raises(NotCommitted, match="not committed, or was rolled back") as found:
             verb(run)
-        assert "Commit first" in found.value.fix
+        assert "Commit the transaction" in found.value.fix
 
     def test_the_async_door_says_so_too(self, connection, ship):
         run = ship.using(connection).dispatch(order=1)

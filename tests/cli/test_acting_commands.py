@@ -111,7 +111,7 @@ class TestDispatch:
             (["report", "--delay", "soon"], 2, "is not a length of time"),
             (["report", "--delay", "1m", "--at", "2h"], 2, "both say when"),
             (["report", "--at", "tomorrow"], 2, "is no time"),
-            (["report", "--priority", "99999"], 1, "priority=99999 cannot be"),
+            (["report", "--priority", "99999"], 1, "priority must be between"),
             (["report", "--bogus"], 2, "No such option"),
             ([], 2, "Missing argument"),
         ],

@@ -209,7 +209,7 @@ class TestInspect:
     def test_an_id_that_begins_like_several(self, seeded, cli):
         done = cli("inspect", newest(seeded, RunStatus.FAILED)[:6], code=3)
 
-        assert "Several runs begin with" in done.stderr
+        assert "is ambiguous" in done.stderr
         assert newest(seeded, RunStatus.FAILED) in done.stderr
 
     @pytest.mark.parametrize("odd", ["nonsense!", "%", "' OR 1=1", "0" * 40, "-"])

@@ -242,7 +242,7 @@ class TestADatabaseThatCannotBeReached:
         done = folder.run("status")
 
         assert done.returncode == 4
-        assert "names no store" in done.stderr
+        assert "is not a valid store URL" in done.stderr
 
 
 class TestTheCommandLine:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tickwork import errors
-from tickwork.errors import Signal, TickworkError, masked
+from tickwork.errors import Signal, TickworkError, mask_url
 
 RUN = "019cb0d2-0000-7000-8000-000000000001"
 URL = "postgresql://app:s3cret@db/jobs"
@@ -17,7 +17,8 @@ EXAMPLES = [
     errors.DefinitionError("What.", why="Why."),
     errors.InvalidSchedule("What.", fix="Fix."),
     errors.CronError("61 * * * *", "'61' is not in 0-59", field="minute", token="61", hint="0-59"),
-    errors.InvalidOption("lease", timedelta(0), "too short."),
+    errors.InvalidOption("lease", timedelta(0), "must be at least 1s"),
+    errors.UnknownOption("A job", "retrys", known=["queue", "retries"]),
     errors.InvalidDuration("5 parsecs", "'parsecs' is not a unit."),
     errors.NaiveDatetime(datetime(2026, 1, 1)),
     errors.DuplicateDefinition("job", "sweep", first="a.py:1", second="b.py:2"),
@@ -153,20 +154,20 @@ class TestWording:
 
         assert str(error).splitlines() == [
             "No job named 'send_emial' is registered in this process.",
-            "It knows 2 jobs: send_email, sweep.",
+            "This process has 2 jobs: send_email, sweep.",
             "Did you mean 'send_email'?",
         ]
 
     def test_without_a_close_name_the_way_to_one_is(self):
         error = errors.JobNotFound("sweep", known=[])
 
-        assert error.why == "It knows no job at all."
+        assert error.why == "This process has no jobs."
         assert "tickwork -a" in error.fix
 
     def test_a_long_list_is_cut(self):
         error = errors.JobNotFound("x", known=[f"job{number:03}" for number in range(100)])
 
-        assert error.why.startswith("It knows 100 jobs: job000, ")
+        assert error.why.startswith("This process has 100 jobs: job000, ")
         assert error.why.endswith("job019 and 80 more.")
 
     def test_a_schedule_without_relatives_is_just_missing(self):
@@ -175,11 +176,11 @@ class TestWording:
     def test_all_faults_of_a_configuration_are_listed(self):
         error = errors.ConfigError("tickwork.toml", ["one", "two"])
 
-        assert str(error) == "tickwork.toml has 2 faults.\n- one\n- two"
+        assert str(error) == "tickwork.toml has 2 errors.\n- one\n- two"
         assert error.faults == ("one", "two")
 
     def test_a_long_value_is_cut(self):
-        assert len(errors.InvalidOption("tags", "x" * 1000, "too long.").what) < 120
+        assert len(errors.InvalidOption("tags", "x" * 1000, "must be shorter").what) < 120
 
 
 class TestMasking:
@@ -200,7 +201,7 @@ class TestMasking:
         ],
     )
     def test_it_is_hidden_wherever_it_stands(self, url, shown):
-        assert masked(url) == shown
+        assert mask_url(url) == shown
 
 
 class TestSignals:

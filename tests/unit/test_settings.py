@@ -78,7 +78,7 @@ class TestWhoIsHeard:
         [("TICKWORK_INSTALL", "perhaps"), ("TICKWORK_PAYLOAD_MAX", "many")],
     )
     def test_a_wrong_variable_is_named(self, variable, text):
-        with pytest.raises(InvalidOption, match=f"{variable}='{text}' cannot be"):
+        with pytest.raises(InvalidOption, match=f"{variable} must be .*, got '{text}'"):
             read({variable: text})
 
     @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ class TestFiles:
     def test_faults_have_their_lines(self):
         assert faults_of("[tickwork]\nurll = 'x'\npayload_max = 'y'\napp = 'shop'\n") == [
             "line 2: There is no 'urll' here. Did you mean 'url'?",
-            "line 3: payload_max='y' cannot be: it lies between 1 and 16,777,216 bytes.",
-            "line 4: app='shop' cannot be: it is a path. Write 'package.module:app'.",
+            "line 3: payload_max must be between 1 and 16,777,216 bytes, got 'y'.",
+            "line 4: app must be an import path, got 'shop'. Write 'package.module:app'.",
         ]
         assert faults_of("tickwork = 5") == ["line 1: tickwork is a table, not 5."]
 

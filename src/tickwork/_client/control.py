@@ -86,7 +86,7 @@ class Limits:
             InvalidOption: There is no such limit, or it cannot have so many slots.
         """
         if not is_whole(slots) or not 0 <= slots <= SLOTS_MAX:
-            raise InvalidOption("slots", slots, f"it lies between 0 and {SLOTS_MAX:,}.")
+            raise InvalidOption("slots", slots, f"must be between 0 and {SLOTS_MAX:,}")
         return self._say(name, slots)
 
     def reset(self, name: str) -> LimitRow:
@@ -108,8 +108,10 @@ class Limits:
             raise InvalidOption(
                 "limit",
                 name,
-                "there is none of that name.",
-                fix=f"Did you mean {close[0]!r}?" if close else f"There is {sorted(known)}.",
+                "must be the name of a limit",
+                fix=f"Did you mean {close[0]!r}?"
+                if close
+                else f"The limits are: {', '.join(sorted(known)) or 'none'}.",
             )
         self._store.change_limit(name, slots, now=self._clock.now())
         if self.on_resumed is not None:
@@ -129,7 +131,7 @@ def checked_note(note: str) -> str:
         InvalidOption: It is too long.
     """
     if len(note) > NOTE_MAX:
-        raise InvalidOption("note", note, f"it is a text of at most {NOTE_MAX:,} characters.")
+        raise InvalidOption("note", note, f"must be a string of at most {NOTE_MAX:,} characters")
     return note
 
 
@@ -144,14 +146,14 @@ def checked_until(until: When | None, now: datetime) -> datetime | None:
         return None
     moment = as_instant(until, option="until")
     if moment <= now:
-        raise InvalidOption("until", moment.isoformat(), "it has passed.")
+        raise InvalidOption("until", moment.isoformat(), "must be in the future")
     return moment
 
 
 def _chosen(queue: str | None, job: str | None) -> tuple[PauseKind, str]:
     if (queue is None) == (job is None):
         raise InvalidOption(
-            "queue", queue, "either a queue or a job is named.", fix='Say pause(queue="emails").'
+            "queue or job", (queue, job), "must be given, and not both", fix='Write queue="emails".'
         )
     if queue is not None:
         return PauseKind.QUEUE, checked_name("queue", queue, forbidden="=")

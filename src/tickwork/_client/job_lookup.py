@@ -72,7 +72,7 @@ def find_job(job: JobRef, registry: Registry) -> FoundJob:
             return FoundJob(job)
     else:
         raise InvalidOption(
-            "job", job, "it is neither a job nor a name.", fix="Define it: @app.job."
+            "job", job, "must be a job or the name of one", fix="Define it with @app.job."
         )
     if definition.is_remote:
         return FoundJob(definition.name, options=definition.options)

@@ -145,7 +145,7 @@ def definition_of(door: Door, job: object) -> Definition:
     found = getattr(job, "job", job)  # a builder has one
     if not isinstance(found, Job):
         raise InvalidOption(
-            "job", job, "it is neither a job nor a name.", fix="Define it: @app.job."
+            "job", job, "must be a job or the name of one", fix="Define it with @app.job."
         )
     return found.definition
 

@@ -77,7 +77,7 @@ class Locks:
         """
         checked_name("lock", name)
         if ttl < TTL_MIN:
-            raise InvalidOption("ttl", ttl, f"it is at least {TTL_MIN.total_seconds():g} s.")
+            raise InvalidOption("ttl", ttl, f"must be at least {TTL_MIN.total_seconds():g}s")
         asked_at, now = self._clock.monotonic(), self._clock.now()
         row = LockRow(name, new_id(now), socket.gethostname(), os.getpid(), now, later(now, ttl))
         try:

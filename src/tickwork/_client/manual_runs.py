@@ -67,8 +67,8 @@ class ManualRuns:
             raise InvalidOption(
                 "limit",
                 limit,
-                f"there are {count:,} instants in that span.",
-                fix="Ask for a shorter span, or for more at a time.",
+                f"must be at least {count:,}, the number of firings between since and until",
+                fix="Raise limit, or choose a shorter span.",
             )
         runs = [
             asked_run(row, job, run_id, nominal_at=instant, now=now, is_queued=True)

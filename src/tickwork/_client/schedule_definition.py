@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, TypedDict
 
 from tickwork._client.job_lookup import JobRef
@@ -15,7 +14,7 @@ from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.zones import Zone
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When, as_instant
-from tickwork.errors import InvalidOption, InvalidSchedule
+from tickwork.errors import InvalidOption, InvalidSchedule, UnknownOption
 
 Rule: TypeAlias = Schedule | str
 """A rule of ``tickwork.schedules``, a cron expression, a symbol, or what ``to_text`` wrote."""
@@ -100,7 +99,7 @@ class ScheduleDefinition:
                 fix="Give it rule='0 9 * * *', or at=... for once.",
             )
         if self.rule is None and self.max_firings is not None:
-            raise InvalidOption("max_firings", self.max_firings, "without a rule it fires once.")
+            raise InvalidOption("max_firings", self.max_firings, "must not be given without a rule")
 
     @property
     def starts_at(self) -> datetime | None:
@@ -127,13 +126,7 @@ def check_options(given: Iterable[str], *, known: Iterable[str] = OPTIONS) -> No
     names = sorted(known)
     for name in given:
         if name not in names:
-            close = get_close_matches(name, names, n=1)
-            raise InvalidOption(
-                name,
-                "...",
-                "a schedule has no such option.",
-                fix=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(names)}.",
-            )
+            raise UnknownOption("A schedule", name, known=names)
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +169,7 @@ def _tags(given: Any) -> tuple[str, ...]:
     if isinstance(given, str):
         return (given,)
     if not isinstance(given, Iterable):
-        raise InvalidOption("tags", given, "it is a list of words.")
+        raise InvalidOption("tags", given, "must be a list of strings")
     return tuple(given)
 
 
@@ -185,6 +178,6 @@ def _args(given: Any) -> dict[str, Any]:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidOption(
-            "args", given, "arguments are given by name.", fix='Say args={"to": "ann"}.'
+            "args", given, "must map names to values", fix='Write args={"to": "ann"}.'
         )
     return dict(given)

@@ -125,7 +125,7 @@ class Maker:
         at, max_firings = said.get("at"), said.get("max_firings")
         if "rule" in said:
             if said["rule"] is None:
-                raise InvalidOption("rule", None, "a schedule says when.")
+                raise InvalidOption("rule", None, "must be a rule, such as '0 9 * * *'")
             timing = timing_of(
                 said["rule"],
                 at=at,

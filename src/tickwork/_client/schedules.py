@@ -235,11 +235,11 @@ class Schedules:
         row, now = self._rows.find(tenant, name), self._clock.now()
         first, last = as_instant(since, option="since"), as_instant(until, option="until")
         if last > now:
-            raise InvalidOption("until", until, "what is to come fires by itself.")
+            raise InvalidOption("until", until, "must not be in the future")
         if first > last:
-            raise InvalidOption("since", since, "it is later than until.")
+            raise InvalidOption("since", since, f"must not be later than until ({until})")
         if not 1 <= limit <= BACKFILL_MAX:
-            raise InvalidOption("limit", limit, f"it lies between 1 and {BACKFILL_MAX:,}.")
+            raise InvalidOption("limit", limit, f"must be between 1 and {BACKFILL_MAX:,}")
         last = min(last, last_decided(row, now=now, seen_after=now - self._retire_after))
         return self._asked.past(row, _rule(row), since=first, until=last, limit=limit, now=now)
 
@@ -261,7 +261,7 @@ class Schedules:
             InvalidSchedule: This version cannot read its rule.
         """
         if not 1 <= count <= PREVIEW_MAX:
-            raise InvalidOption("count", count, f"it lies between 1 and {PREVIEW_MAX:,}.")
+            raise InvalidOption("count", count, f"must be between 1 and {PREVIEW_MAX:,}")
         row, now = self._rows.find(tenant, name), self._clock.now()
         after, until = now, row.spec.until
         if not row.is_paused_at(now) or row.paused_until is not None:

@@ -125,8 +125,8 @@ class OrderWords:
             raise InvalidOption(
                 "using",
                 self._order.connection,
-                "a plain connection stays in the thread that uses it.",
-                fix="Say dispatch() without aio, or hand over an async connection.",
+                "must be an async connection for an async dispatch",
+                fix="Call dispatch() on the job itself, or pass an async connection.",
             )
         return self._door.bridge
 
@@ -143,7 +143,7 @@ def mappings(calls: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
             raise InvalidOption(
                 "dispatch_many",
                 call,
-                "each set of arguments is a mapping.",
-                fix='Say dispatch_many([{"to": "ann"}, {"to": "bob"}]).',
+                "takes mappings of argument names to values",
+                fix='Write dispatch_many([{"to": "ann"}, {"to": "bob"}]).',
             )
         yield call

@@ -290,7 +290,7 @@ class _Reader:
         """A value as the builder's word takes it; None when there is nothing to say."""
         if key == "single_instance":
             if not isinstance(value, bool):
-                raise InvalidOption(key, value, "it is true or false.")
+                raise InvalidOption(key, value, "must be true or false")
             return "skip" if value else "allow"
         if key == "max_running_time" and value == 0 and not isinstance(value, bool):
             return None  # without an end, as that word's other users know it

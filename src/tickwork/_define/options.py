@@ -16,7 +16,7 @@ from tickwork._domain.rates import as_window
 from tickwork._domain.retry import NO_RETRY, Exponential, Fixed, Jitter, RetryPolicy
 from tickwork._domain.run import CRASHES_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._kernel.durations import as_duration
-from tickwork.errors import InvalidOption
+from tickwork.errors import InvalidOption, UnknownOption
 
 Length: TypeAlias = timedelta | float | str
 """A length of time: a timedelta, seconds, or a text such as ``"5m"``."""
@@ -176,7 +176,7 @@ class JobOptionMethods(ScheduleOptionMethods):
         if isinstance(count, str):
             count, per = _rate_text(count, per)
         if per is None:
-            raise InvalidOption("per", per, "it is missing.", fix='Say rate(100, per="minute").')
+            raise InvalidOption("per", per, "must be given", fix='Write rate(100, per="minute").')
         limit = Limit(_whole("rate", count), _texts("by", by), as_window(per))
         return self._said("rate", limits=(*self._options.limits, limit))
 
@@ -323,20 +323,14 @@ def options_by_name(given: Mapping[str, Any]) -> JobOptions:
 
 def _applied(words: OptionCollector, name: str, value: Any) -> OptionCollector:
     if name not in WORDS:
-        close = get_close_matches(name, WORDS, n=1)
-        raise InvalidOption(
-            name,
-            value,
-            "a job has no such option.",
-            fix=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(WORDS))}.",
-        )
+        raise UnknownOption("A job", name, known=WORDS)
     word: Callable[..., OptionCollector] = getattr(words, name)
     if name == "args" and not isinstance(value, Mapping):
-        raise InvalidOption(name, value, "it is a table of arguments by name.")
+        raise InvalidOption(name, value, "must map names to values")
     if name in _SEVERAL:
         given = (value,) if isinstance(value, str) else value
         if not isinstance(given, list | tuple | set | frozenset):
-            raise InvalidOption(name, value, "it is a text, or a list of texts.")
+            raise InvalidOption(name, value, "must be a string or a list of strings")
         return word(*given)
     if name == "unique" and isinstance(value, bool):
         return word() if value else words
@@ -364,21 +358,15 @@ def _check_names(word: Callable[..., object], name: str, given: Mapping[str, Any
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     for unknown in given.keys() - parameters.keys():
-        close = get_close_matches(unknown, parameters, n=1)
-        raise InvalidOption(
-            name,
-            given,
-            f"it takes no {unknown!r}.",
-            fix=f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(parameters)}.",
-        )
+        raise UnknownOption(name, unknown, known=parameters)
     for parameter in parameters.values():
         if parameter.default is parameter.empty and parameter.name not in given:
-            raise InvalidOption(name, given, f"{parameter.name!r} is missing.")
+            raise InvalidOption(name, given, f"must include {parameter.name!r}")
 
 
 def _whole(option: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidOption(option, value, "it is a whole number.")
+        raise InvalidOption(option, value, "must be an integer")
     return value
 
 
@@ -386,20 +374,20 @@ def _rate_text(said: str, per: Length | None) -> tuple[int, str]:
     count, slash, within = said.partition("/")
     if per is not None or not slash or not count.strip().isdecimal():
         raise InvalidOption(
-            "rate", said, "as a text it is a whole number, a slash, and a time.", fix="100/minute"
+            "rate", said, "must be a count, a slash and a length of time", fix="Write '100/minute'."
         )
     return int(count), within.strip()
 
 
 def _check_key(key: object) -> None:
     if not isinstance(key, str) or not key:
-        raise InvalidOption("unique", key, "a key is a text, and not an empty one.")
+        raise InvalidOption("unique", key, "must be a string that is not empty")
 
 
 def _texts(option: str, value: Any) -> tuple[str, ...]:
     given = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
     if not all(isinstance(each, str) for each in given):
-        raise InvalidOption(option, value, "it is a name, or a list of names.")
+        raise InvalidOption(option, value, "must be a name or a list of names")
     return given
 
 
@@ -412,12 +400,12 @@ def _choice(option: str, value: Any, kind: Any) -> Any:
         raise InvalidOption(
             option,
             value,
-            f"it is one of {', '.join(known)}.",
+            f"must be one of {', '.join(known)}",
             fix=f"Did you mean {close[0]!r}?" if close else "",
         ) from None
 
 
 def _called(option: str, hook: object) -> Hook:
     if not callable(hook):
-        raise InvalidOption(option, hook, "it cannot be called.")
+        raise InvalidOption(option, hook, "must be callable")
     return hook

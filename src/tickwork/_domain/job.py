@@ -25,7 +25,7 @@ from tickwork._domain.run import (
     checked_run,
 )
 from tickwork._kernel.codec import decode
-from tickwork._kernel.durations import later
+from tickwork._kernel.durations import format_duration, later
 from tickwork.errors import InvalidOption, NaiveDatetime
 
 GRACE_DEFAULT: Final = timedelta(seconds=60)
@@ -106,14 +106,14 @@ class JobSpec:
         checked_tags(self.tags)
         _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
         if self.timeout is not None and self.timeout <= _NOTHING:
-            raise InvalidOption("timeout", self.timeout, "no attempt is over in no time.")
+            raise InvalidOption("timeout", self.timeout, "must be longer than 0s")
         if self.crashes_max < 1:
-            raise InvalidOption("crashes_max", self.crashes_max, "the first crash is one.")
+            raise InvalidOption("crashes_max", self.crashes_max, "must be at least 1")
         names = [limit.name(job=self.name, queue=self.queue) for limit in self.limits]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             option = "rate" if is_rate(twice) else "concurrency"
-            raise InvalidOption(option, names, "the same limit is given twice.")
+            raise InvalidOption(option, names, "must name each limit once")
 
     @property
     def attempts_max(self) -> int:
@@ -270,12 +270,13 @@ class ScheduleRow:
 def checked_priority(priority: object) -> int:
     """Return the priority, or say what is wrong with it."""
     if not isinstance(priority, int) or isinstance(priority, bool):
-        raise InvalidOption("priority", priority, "it is a whole number.")
+        raise InvalidOption("priority", priority, "must be an integer")
     if not -PRIORITY_LIMIT <= priority <= PRIORITY_LIMIT:
         raise InvalidOption(
             "priority",
             priority,
-            f"it lies between -{PRIORITY_LIMIT:,} and {PRIORITY_LIMIT:,}; lower runs first.",
+            f"must be between -{PRIORITY_LIMIT:,} and {PRIORITY_LIMIT:,}",
+            fix="Runs with a lower number start first.",
         )
     return priority
 
@@ -285,21 +286,23 @@ def checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     for tag in tags:
         checked_name("tags", tag)
     if len(set(tags)) < len(tags) or len(tags) > TAGS_MAX:
-        raise InvalidOption("tags", tags, f"there are at most {TAGS_MAX}, each once.")
+        raise InvalidOption("tags", tags, f"must be at most {TAGS_MAX} different strings")
     return tags
 
 
 def checked_expires(expires: timedelta) -> timedelta:
     """Return the time within which a run must start, or say what is wrong with it."""
     if expires <= _NOTHING:
-        raise InvalidOption("expires", expires, "nothing could start in time.")
+        raise InvalidOption("expires", expires, "must be longer than 0s")
     return expires
 
 
 def _check_timing(*, grace: timedelta, jitter: timedelta, expires: timedelta | None) -> None:
     if not _NOTHING <= grace <= GRACE_MAX:
-        raise InvalidOption("grace", grace, f"it lies between nothing and {GRACE_MAX}.")
+        raise InvalidOption("grace", grace, f"must be between 0s and {format_duration(GRACE_MAX)}")
     if not _NOTHING <= jitter <= JITTER_MAX:
-        raise InvalidOption("jitter", jitter, f"it lies between nothing and {JITTER_MAX}.")
+        raise InvalidOption(
+            "jitter", jitter, f"must be between 0s and {format_duration(JITTER_MAX)}"
+        )
     if expires is not None:
         checked_expires(expires)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from tickwork._kernel.durations import format_duration
 from tickwork.errors import InvalidOption
 
 LEASE_MIN: Final = timedelta(seconds=1)
@@ -26,8 +27,8 @@ class Lease:
             raise InvalidOption(
                 "lease",
                 self.length,
-                f"a lease lasts from {LEASE_MIN} to {LEASE_MAX}.",
-                fix="It need not be as long as the work: heartbeats extend it.",
+                f"must be between {format_duration(LEASE_MIN)} and {format_duration(LEASE_MAX)}",
+                fix="A lease may be shorter than the work: heartbeats extend it.",
             )
 
     @property

@@ -62,22 +62,20 @@ class Limit:
     def __post_init__(self) -> None:
         if not 1 <= self.slots <= SLOTS_MAX:
             if self.window is None:
-                option, why = "concurrency", f"a limit has from 1 to {SLOTS_MAX:,} slots."
-                fix = "concurrency(0) on a job says that there is no limit."
+                option, fix = "concurrency", "To remove the limit of a job, write concurrency(0)."
             else:
-                option, why = "rate", f"from 1 to {SLOTS_MAX:,} starts fit into it."
-                fix = "To let nothing start, pause the job: app.pause(job=...)."
-            raise InvalidOption(option, self.slots, why, fix=fix)
+                option, fix = "rate", "To start no runs, pause the job: app.pause(job=...)."
+            raise InvalidOption(option, self.slots, f"must be between 1 and {SLOTS_MAX:,}", fix=fix)
         per = "per" if self.window is None else "by"
         if not self.per or len(set(self.per)) < len(self.per):
-            raise InvalidOption(per, self.per, "it names each part once, and at least one.")
+            raise InvalidOption(per, self.per, "must have at least one part, and each part once")
         for part in self.per:
             if not part.isidentifier():
                 raise InvalidOption(
-                    per, part, "it is 'job', 'queue', 'tenant', or the name of a parameter."
+                    per, part, "must be 'job', 'queue', 'tenant' or the name of a parameter"
                 )
         if len("+".join(self.per)) > _PER_MAX:
-            raise InvalidOption(per, self.per, f"it has more than {_PER_MAX} characters.")
+            raise InvalidOption(per, self.per, f"must have at most {_PER_MAX} characters")
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -236,9 +234,9 @@ class Unique:
 
     def __post_init__(self) -> None:
         if self.key is not None and self.by:
-            raise InvalidOption("unique", self.key, f"it has a key, and is by {self.by} too.")
+            raise InvalidOption("unique", (self.key, self.by), "must have a key or by=, not both")
         if self.within is not None and self.within <= timedelta(0):
-            raise InvalidOption("within", self.within, "a window is longer than nothing.")
+            raise InvalidOption("within", self.within, "must be longer than 0s")
 
 
 class UniqueKey(NamedTuple):

@@ -19,14 +19,14 @@ def checked_name(option: str, name: object, *, forbidden: str = "") -> str:
             or a terminal would not show as they are.
     """
     if not isinstance(name, str):
-        raise InvalidOption(option, name, "a name is a string.")
+        raise InvalidOption(option, name, "must be a string")
     if not name or name != name.strip():
-        raise InvalidOption(option, name, "a name is not empty, and has no white space around it.")
+        raise InvalidOption(option, name, "must not be empty or have white space around it")
     if len(name) > NAME_MAX:
-        raise InvalidOption(option, name, f"a name has at most {NAME_MAX} characters.")
+        raise InvalidOption(option, name, f"must have at most {NAME_MAX} characters")
     if not name.isprintable():
-        raise InvalidOption(option, name, "every character of a name must be printable.")
+        raise InvalidOption(option, name, "must have printable characters only")
     for character in forbidden:
         if character in name:
-            raise InvalidOption(option, name, f"{character!r} has a meaning of its own here.")
+            raise InvalidOption(option, name, f"must not contain {character!r}")
     return name

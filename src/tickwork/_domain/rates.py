@@ -65,19 +65,23 @@ def as_window(said: timedelta | float | str) -> timedelta:
             raise InvalidOption(
                 "per",
                 said,
-                f"it is one of {', '.join(_WINDOWS)}, or a length of time.",
+                f"must be one of {', '.join(_WINDOWS)}, or a length of time",
                 fix=_fix(said),
             ) from None
     if not WINDOW_MIN <= window <= WINDOW_MAX:
-        raise InvalidOption("per", said, f"it lies between {WINDOW_MIN} and {WINDOW_MAX}.")
+        raise InvalidOption(
+            "per",
+            said,
+            f"must be between {format_duration(WINDOW_MIN)} and {format_duration(WINDOW_MAX)}",
+        )
     return window
 
 
 def _fix(said: object) -> str:
     if said in _KINDS:
-        return f"per= is the time; whose starts are counted is said by={said!r}."
+        return f"per= is the length of time. To count per {said}, write by={said!r}."
     close = get_close_matches(str(said), _WINDOWS, n=1)
-    return f"Did you mean {close[0]!r}?" if close else 'Say per="minute", or per="90s".'
+    return f"Did you mean {close[0]!r}?" if close else 'Write per="minute" or per="90s".'
 
 
 def window_text(window: timedelta) -> str:

@@ -1,12 +1,10 @@
 """Retry policies: how many attempts a run has, and how long it waits between them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from tickwork._kernel.durations import format_duration, parse_duration
 from tickwork.errors import InvalidOption
 
 ATTEMPTS_LIMIT: Final = 32_767
@@ -27,13 +25,14 @@ def _check_attempts(attempts_max: object) -> None:
         raise InvalidOption(
             "max",
             attempts_max,
-            f"it counts all attempts, and is a whole number from 1 to {ATTEMPTS_LIMIT:,}.",
+            f"must be an integer between 1 and {ATTEMPTS_LIMIT:,}",
+            fix="It counts all attempts, the first one included.",
         )
 
 
 def _check_length(option: str, length: timedelta) -> None:
     if length < timedelta(0):
-        raise InvalidOption(option, length, "a delay cannot be negative.")
+        raise InvalidOption(option, length, "must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,58 +101,3 @@ ON_REQUEST: Final = Exponential(
     jitter=Jitter.NONE,
 )
 """What a handler gets that asks for a retry without a policy: 60 s, 120 s, 240 s, …"""
-
-
-def retry_to_dict(policy: RetryPolicy) -> dict[str, Any]:
-    """Write a policy as plain values, for a row or a page.
-
-    >>> retry_to_dict(Fixed(attempts_max=3, delay=timedelta(minutes=5)))
-    {'kind': 'fixed', 'attempts_max': 3, 'delay': '5m'}
-    """
-    match policy:
-        case NoRetry():
-            return {"kind": "none"}
-        case Fixed():
-            return {
-                "kind": "fixed",
-                "attempts_max": policy.attempts_max,
-                "delay": format_duration(policy.delay),
-            }
-        case Exponential():
-            return {
-                "kind": "exponential",
-                "attempts_max": policy.attempts_max,
-                "base": format_duration(policy.base),
-                "cap": format_duration(policy.cap),
-                "jitter": policy.jitter.value,
-            }
-
-
-def retry_from_dict(plain: Mapping[str, Any]) -> RetryPolicy:
-    """Read back what :func:`retry_to_dict` wrote.
-
-    Raises:
-        InvalidOption: It is no policy that this version knows.
-    """
-    try:
-        match plain["kind"]:
-            case "none":
-                return NO_RETRY
-            case "fixed":
-                return Fixed(
-                    attempts_max=plain["attempts_max"], delay=parse_duration(plain["delay"])
-                )
-            case "exponential":
-                return Exponential(
-                    attempts_max=plain["attempts_max"],
-                    base=parse_duration(plain["base"]),
-                    cap=parse_duration(plain["cap"]),
-                    jitter=Jitter(plain["jitter"]),
-                )
-            case kind:
-                reason = f"there is no kind {kind!r}."
-    except KeyError as missing:
-        reason = f"{missing} is missing."
-    except (TypeError, ValueError) as error:
-        reason = str(error)
-    raise InvalidOption("retry", dict(plain), reason)

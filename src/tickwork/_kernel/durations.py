@@ -60,18 +60,18 @@ def parse_duration(text: str) -> timedelta:
         unit = _unit(text, number, spelling)
         size = _SIZES.index(unit)
         if size <= smallest:
-            raise InvalidDuration(text, "units go from large to small, each once.")
+            raise InvalidDuration(text, "units must go from large to small, each once.")
         smallest = size
         total += Fraction(number) * _MICROSECONDS[unit]
         position = part.end()
     if smallest < 0:
         raise InvalidDuration(text, "it is empty.")
     if total.denominator != 1:
-        raise InvalidDuration(text, "nothing finer than a microsecond can be kept.")
+        raise InvalidDuration(text, "the smallest unit is a microsecond.")
     try:
         return timedelta(microseconds=int(total))
     except OverflowError:
-        raise InvalidDuration(text, "it is longer than time itself.") from None
+        raise InvalidDuration(text, "it is too long.") from None
 
 
 def as_duration(length: timedelta | float | str) -> timedelta:
@@ -89,12 +89,12 @@ def as_duration(length: timedelta | float | str) -> timedelta:
         case str():
             return parse_duration(length)
         case bool():
-            raise InvalidDuration(length, "it is a yes or no.")
+            raise InvalidDuration(length, "it is a bool.")
         case int() | float():
             try:
                 return timedelta(seconds=length)
             except (OverflowError, ValueError):
-                raise InvalidDuration(length, "it is not a number of seconds.") from None
+                raise InvalidDuration(length, "it is too large, or not a number.") from None
         case _:  # a caller without a type checker
             raise InvalidDuration(length, f"it is a {type(length).__name__}.")
 
@@ -107,7 +107,7 @@ def as_delay(length: timedelta | float | str) -> timedelta:
     """
     delay = as_duration(length)
     if delay < timedelta(0):
-        raise InvalidDuration(length, "nothing can wait for less than no time.")
+        raise InvalidDuration(length, "a delay must not be negative.")
     return delay
 
 

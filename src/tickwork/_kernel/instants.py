@@ -24,13 +24,16 @@ def as_instant(when: When, *, option: str = "at") -> datetime:
             when = datetime.fromisoformat(when)
         except ValueError:
             raise InvalidOption(
-                option, when, "it is no time.", fix="Write it as '2026-03-01T09:00:00+01:00'."
+                option,
+                when,
+                "must be a time in ISO 8601",
+                fix="Write it as '2026-03-01T09:00:00+01:00'.",
             ) from None
     if not isinstance(when, datetime):
-        raise InvalidOption(option, when, "it is neither a datetime nor a text.")
+        raise InvalidOption(option, when, "must be a datetime or a string")
     if when.utcoffset() is None:
         raise NaiveDatetime(when)
     try:
         return when.astimezone(UTC)
     except OverflowError:
-        raise InvalidOption(option, when, "it lies beyond the calendar.") from None
+        raise InvalidOption(option, when, "must be a time between the years 1 and 9999") from None

@@ -133,7 +133,7 @@ class WorkerServices:
     def run(self, batch: int, stop: threading.Event) -> int:
         """Make one pass; return the number of attempts."""
         if not 1 <= batch <= BATCH_MAX:
-            raise InvalidOption("batch", batch, f"it lies between 1 and {BATCH_MAX}.")
+            raise InvalidOption("batch", batch, f"must be between 1 and {BATCH_MAX}")
         with self.keeper.listening():
             return attempts_in(self.passes(batch, stop=stop).steps)
 
@@ -160,7 +160,7 @@ class WorkerServices:
     def due(self, limit: int) -> list[Run]:
         """List the runs that this process could start now."""
         if not 1 <= limit <= DUE_MAX:
-            raise InvalidOption("limit", limit, f"it lies between 1 and {DUE_MAX}.")
+            raise InvalidOption("limit", limit, f"must be between 1 and {DUE_MAX}")
         self.catalog.refresh()
         return self.once.due(limit)
 
@@ -228,7 +228,7 @@ def find_origin(app: WorkedApp) -> Origin:
         raise InvalidOption(
             "engine",
             "process",
-            "no other process could find this application: no module has it under a name.",
-            fix="Keep it in a module: app = Tickwork(...) at its top.",
+            "must be 'async' or 'thread' for an application that no module holds",
+            fix="Assign the application at the top of a module: app = Tickwork(...).",
         )
     return Origin(place.module, place.attribute, place.file, tuple(sys.path))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tickwork._domain.names import checked_name
 from tickwork._kernel.durations import as_duration
-from tickwork.errors import InvalidOption
+from tickwork.errors import InvalidOption, UnknownOption
 
 SLOTS_MAX: Final = 1_000
 BATCH_MAX: Final = 500
@@ -40,19 +40,21 @@ class WorkerOptions:
         for name in ("threads", "coroutines", "processes"):
             value = getattr(self, name)
             if not 1 <= value <= SLOTS_MAX:
-                raise InvalidOption(name, value, f"it lies between 1 and {SLOTS_MAX:,}.")
+                raise InvalidOption(name, value, f"must be between 1 and {SLOTS_MAX:,}")
         if not 1 <= self.batch <= BATCH_MAX:
-            raise InvalidOption("batch", self.batch, f"it lies between 1 and {BATCH_MAX}.")
+            raise InvalidOption("batch", self.batch, f"must be between 1 and {BATCH_MAX}")
         if self.unwritten_max < self.batch:
-            raise InvalidOption("unwritten_max", self.unwritten_max, "it is less than a batch.")
+            raise InvalidOption(
+                "unwritten_max", self.unwritten_max, f"must be at least batch ({self.batch})"
+            )
         if self.missed_max < 0:
-            raise InvalidOption("missed_max", self.missed_max, "it cannot be negative.")
+            raise InvalidOption("missed_max", self.missed_max, "must not be negative")
         for name in ("poll", "poll_idle", "timeout_grace"):
             if getattr(self, name) <= _NOTHING:
-                raise InvalidOption(name, getattr(self, name), "it is longer than nothing.")
+                raise InvalidOption(name, getattr(self, name), "must be longer than 0s")
         for name in ("drain", "ahead"):
             if getattr(self, name) < _NOTHING:
-                raise InvalidOption(name, getattr(self, name), "it cannot be negative.")
+                raise InvalidOption(name, getattr(self, name), "must not be negative")
 
 
 _LENGTHS: Final = frozenset({"ahead", "poll", "poll_idle", "drain", "timeout_grace"})
@@ -69,12 +71,7 @@ def worker_options(**said: Any) -> WorkerOptions:
     """
     known = {field.name for field in fields(WorkerOptions)}
     for unknown in said.keys() - known:
-        raise InvalidOption(
-            unknown,
-            said[unknown],
-            "a worker has no such option.",
-            fix=f"It has {', '.join(sorted(known))}.",
-        )
+        raise UnknownOption("A worker", unknown, known=known)
     given: dict[str, Any] = dict(said)
     for name in _LENGTHS & given.keys():
         given[name] = as_duration(given[name])

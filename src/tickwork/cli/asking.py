@@ -12,7 +12,7 @@ from tickwork._domain.health import Check, Level
 from tickwork.cli.causes import explanation_parts
 from tickwork.cli.commands import EXIT_NO, Call, complete_jobs, verb
 from tickwork.cli.render import BAD, BOLD, DIM, GOOD, WARN, Cell, Column, Line, Part, Table
-from tickwork.errors import masked
+from tickwork.errors import mask_url
 
 MARKS: Final = {Level.OK: ("ok", GOOD), Level.WARN: ("warn", WARN), Level.BAD: ("bad", BAD)}
 
@@ -69,7 +69,7 @@ def doctor_command(call: Call, strict: bool) -> None:  # noqa: FBT001  # a flag
     checks = app.examine()
     worst = {Level.BAD, Level.WARN} if strict else {Level.BAD}
     is_well = not any(check.level in worst for check in checks)
-    found = Diagnosis(url=masked(app.settings.url), is_well=is_well, checks=checks)
+    found = Diagnosis(url=mask_url(app.settings.url), is_well=is_well, checks=checks)
     call.out.show(found, lambda: _diagnosis_parts(found))
     if not is_well:
         sys.exit(EXIT_NO)

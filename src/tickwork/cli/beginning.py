@@ -12,7 +12,7 @@ from tickwork._kernel.durations import human_duration
 from tickwork.cli.commands import EXIT_NO, Call, verb
 from tickwork.cli.loading import APP_VARIABLE
 from tickwork.cli.render import BOLD, DIM, GOOD, Cell, Column, Line, Table
-from tickwork.errors import masked
+from tickwork.errors import mask_url
 from tickwork.settings import VARIABLES
 
 JOBS: Final = '''"""Your jobs. `tickwork work` runs them."""
@@ -118,7 +118,7 @@ def _install(call: Call) -> None:
     before = app.schema_version()
     with call.out.progress("Tables"):
         version = app.install()
-    done = Installed(masked(app.settings.url), before, version)
+    done = Installed(mask_url(app.settings.url), before, version)
     if before == version:
         said = f"The tables are at version {version} already."
     elif before == 0:
@@ -197,7 +197,7 @@ def settings_command(call: Call) -> None:
     found = [Setting("app", app.path or "-", _app_source(call), APP_VARIABLE)]
     for name, variable in VARIABLES.items():
         value = getattr(settings, "is_installing" if name == "install" else name)
-        shown = masked(value) if name == "url" else value
+        shown = mask_url(value) if name == "url" else value
         source = settings.sources.get(name, "default")
         found.append(Setting(name, shown, source, variable))
     call.out.show(

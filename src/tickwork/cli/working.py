@@ -27,7 +27,7 @@ from tickwork.cli.commands import (
     verb,
 )
 from tickwork.cli.render import Line
-from tickwork.errors import masked
+from tickwork.errors import mask_url
 
 WORK_LOCK: Final = "tickwork work"
 COLLECT_LOCK: Final = "tickwork collect"
@@ -169,7 +169,7 @@ def _greet(app: Tickwork, options: WorkerOptions) -> None:
     queues = f"queues {', '.join(options.queues)}" if options.queues else "all queues"
     schedules = len(app.registry.schedules())
     click.echo(
-        f"Working on {masked(app.settings.url)}: {len(app.registry.job_names())} jobs, "
+        f"Working on {mask_url(app.settings.url)}: {len(app.registry.job_names())} jobs, "
         f"{schedules} {'schedule' if schedules == 1 else 'schedules'}, {queues}. Ctrl-C ends it.",
         err=True,
     )

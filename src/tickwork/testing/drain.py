@@ -123,7 +123,7 @@ class Passes(AbstractContextManager["Passes"]):
 
     def __init__(self, app: Tickwork, limit: int) -> None:
         if limit < 1:
-            raise InvalidOption("limit", limit, "nothing could be run.")
+            raise InvalidOption("limit", limit, "must be at least 1")
         self._services = app._services.worker
         self._limit = limit
         self._seen: Ahead | None = None  # at the end of the last pass
@@ -163,7 +163,7 @@ def name_of(job: Any) -> str:
     name = job if isinstance(job, str) else getattr(job, "name", None)
     if not isinstance(name, str):
         raise InvalidOption(
-            "job", job, "it is neither a job nor a name.", fix="Pass what @app.job gave."
+            "job", job, "must be a job or the name of one", fix="Pass what @app.job returned."
         )
     return name
 

@@ -57,7 +57,7 @@ def clock_of(app: Tickwork) -> ManualClock:
         raise InvalidOption(
             "clock",
             app.clock,
-            "it moves by itself, and cannot be moved.",
+            "must be a ManualClock",
             fix="Use testing.app(), testing.swap(app), or Tickwork(..., clock=ManualClock()).",
         )
     return app.clock
@@ -68,8 +68,8 @@ def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) ->
         raise InvalidOption(
             "length",
             length,
-            "time does not pass backwards.",
-            fix="clock.set() goes back, and runs nothing.",
+            "must not be negative",
+            fix="To move the clock back without running anything, call clock.set().",
         )
     target = clock.now() + length
     # A program that lets nothing be heard of it for so long has let its schedules retire.

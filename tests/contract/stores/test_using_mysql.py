@@ -237,7 +237,7 @@ class TestFailing:
         with closing(mariadb.connect(store.url, autocommit=False)) as other:
             other.execute("SELECT id FROM tickwork_run FOR UPDATE")
 
-            with pytest.raises(StoreBusy, match="1 s"):
+            with pytest.raises(StoreBusy, match="1s"):
                 store.using(connection).complete(claim, now=NOON)
             other.rollback()
 

@@ -71,8 +71,11 @@ class TestTexts:
             ('"weekdays"', "'weekdays' needs more than its name"),
             ('"xyz"', "Symbols are EVERY_MINUTE, EVERY_HOUR"),
             ('""', "no symbol, no frequency"),
-            ('"61 * * * *"', "invalid cron '61 * * * *': minute (field 1) '61' is not in 0-59"),
-            ('"@dialy"', "invalid cron"),
+            (
+                '"61 * * * *"',
+                "Invalid cron expression '61 * * * *': minute (field 1) '61' is not in 0-59",
+            ),
+            ('"@dialy"', "Invalid cron expression"),
             ("5", "run is a text or a table, not 5."),
             ('["@daily"]', "run is a text or a table, not ['@daily']."),
         ],

@@ -100,7 +100,7 @@ class TestFaults:
             document.raise_faults()
 
         first, second = caught.value.faults
-        assert first == "line 2: queue=5 cannot be: a name is a string."
+        assert first == "line 2: queue must be a string, got 5."
         assert second.endswith("has no time zone. Write it with one: 2026-01-01T09:00:00+01:00.")
 
     def test_a_mistake_of_ours_is_no_fault_of_the_file(self, document):

@@ -82,5 +82,5 @@ class TestNames:
         assert caught.value.option == "queue"
 
     def test_a_character_with_a_meaning_is_refused(self):
-        with pytest.raises(InvalidOption, match="'=' has a meaning"):
+        with pytest.raises(InvalidOption, match="must not contain '='"):
             checked_name("name", "a=b", forbidden="=")

@@ -543,7 +543,7 @@ class TestOptions:
         assert (options.drain, options.poll) == (timedelta(seconds=5), timedelta(seconds=0.5))
 
     def test_an_unknown_one_is_named(self):
-        with pytest.raises(InvalidOption, match="a worker has no such option"):
+        with pytest.raises(InvalidOption, match="A worker has no option"):
             worker_options(thread=3)
 
 

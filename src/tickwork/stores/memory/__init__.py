@@ -77,8 +77,8 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         """Refuse: there is no transaction that it could take part in."""
         raise WrongConnection(
             "memory://",
-            "It keeps its rows in this process, where no connection leads.",
-            takes="none at all; stores on SQLite and PostgreSQL do",
+            "It keeps its rows in the memory of this process.",
+            takes="no connection, or use a store on SQLite, PostgreSQL or MySQL",
         )
 
     def using_async(self, connection: object) -> NoReturn:

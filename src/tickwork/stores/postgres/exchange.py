@@ -116,7 +116,7 @@ def with_fresh_eyes(operation: Operation[T], *, url: str) -> Operation[T]:
             url,
             f"Its transaction is {level}, and sees nothing that was committed since it began: it"
             " cannot tell whether the first try of a repeat has landed.",
-            takes="for a repeat a connection whose transaction is READ COMMITTED",
+            takes="a connection whose transaction is READ COMMITTED",
         )
     return (yield from operation)
 

@@ -144,8 +144,8 @@ class BorrowedConnection:
         if path == ":memory:":
             raise WrongConnection(
                 self._url,
-                "A store in memory is reached by its own connection, and by no other.",
-                takes="none at all; a store in a file does",
+                "A store in memory has one connection of its own.",
+                takes="no connection, or use a store in a file",
             )
         databases = _execute(Statement("databases", ("PRAGMA database_list",), {}), connection)
         path_by_name: dict[str, str] = {row[1]: row[2] for row in databases}

@@ -54,7 +54,7 @@ class SqliteStore(SqlStore):
         clock: Clock | None = None,
     ) -> None:
         if synchronous not in {"FULL", "NORMAL"}:
-            raise InvalidOption("synchronous", synchronous, "it is FULL or NORMAL.")
+            raise InvalidOption("synchronous", synchronous, "must be FULL or NORMAL")
         is_memory = str(path) in {"", ":memory:"}
         self.path: str = ":memory:" if is_memory else os.fspath(Path(path).absolute())
         self.url: str = "sqlite://" if is_memory else f"sqlite:///{self.path}"

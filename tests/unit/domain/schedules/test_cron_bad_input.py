@@ -27,7 +27,10 @@ class TestTheMessage:
     def test_it_names_expression_field_token_and_range(self):
         error = refusal("61 * * * *")
 
-        assert str(error) == "invalid cron '61 * * * *': minute (field 1) '61' is not in 0-59"
+        assert (
+            str(error)
+            == "Invalid cron expression '61 * * * *': minute (field 1) '61' is not in 0-59."
+        )
         assert error.expr == "61 * * * *"
         assert error.field == "minute"
         assert error.token == "61"
@@ -38,7 +41,7 @@ class TestTheMessage:
         error = refusal("0 22-2 * * *")
 
         assert str(error).splitlines() == [
-            "invalid cron '0 22-2 * * *': hour (field 2) '22-2' runs backwards",
+            "Invalid cron expression '0 22-2 * * *': hour (field 2) '22-2' runs backwards.",
             "Write '22-23,0-2'.",
         ]
 
@@ -66,7 +69,10 @@ class TestTheMessage:
     def test_fields_are_counted_as_they_stand_when_seconds_come_first(self):
         error = refusal("0 0 24 * * *")
 
-        assert error.what == "invalid cron '0 0 24 * * *': hour (field 3) '24' is not in 0-23"
+        assert (
+            error.what
+            == "Invalid cron expression '0 0 24 * * *': hour (field 3) '24' is not in 0-23."
+        )
         assert error.position == 4
 
     def test_the_position_holds_through_extra_space(self):
@@ -109,7 +115,7 @@ class TestTheNumberOfFields:
     def test_it_says_how_many_there_are(self, expr, reason, hint):
         error = refusal(expr)
 
-        assert error.what == f"invalid cron {expr!r}: {reason}"
+        assert error.what == f"Invalid cron expression {expr!r}: {reason}."
         assert error.hint == hint
         assert (error.field, error.token, error.position) == ("", "", 0)
 
@@ -225,7 +231,7 @@ class TestOneField:
     def test_it_says_what_is_wrong(self, expr, reason, hint):
         error = refusal(expr)
 
-        assert error.what == f"invalid cron {expr!r}: {reason}"
+        assert error.what == f"Invalid cron expression {expr!r}: {reason}."
         assert error.hint == hint
 
     def test_its_attributes_agree_with_its_words(self, expr, reason, hint):
@@ -321,7 +327,7 @@ class TestDigits:
         error = refusal(expr)
 
         assert error.what == (
-            f"invalid cron {expr!r}: {digit!r} at position 2 is not an ASCII character"
+            f"Invalid cron expression {expr!r}: {digit!r} at position 2 is not an ASCII character."
         )
         assert error.hint == "Write it with the digits 0-9 and the letters A-Z."
         assert (error.token, error.position) == (digit, 2)
@@ -338,7 +344,7 @@ class TestMacros:
     def test_a_typing_error_is_answered_with_the_nearest_one(self):
         error = refusal("@dayly")
 
-        assert error.what == "invalid cron '@dayly': there is no macro '@dayly'"
+        assert error.what == "Invalid cron expression '@dayly': there is no macro '@dayly'."
         assert error.hint == "Did you mean '@daily'?"
         assert (error.token, error.position) == ("@dayly", 0)
 
@@ -380,7 +386,10 @@ class TestOtherTypes:
         error = refusal(value)
 
         kind = type(value).__name__
-        assert error.what == f"invalid cron {error.expr!r}: an expression is text, not {kind}"
+        assert (
+            error.what
+            == f"Invalid cron expression {error.expr!r}: an expression is text, not {kind}."
+        )
         assert error.hint == "Write it as text: '*/5 * * * *'."
 
 
@@ -404,7 +413,10 @@ class TestSpreading:
     def test_a_broken_spread_is_refused(self, text, reason):
         error = refusal(f"{text} * * * *", key="report")
 
-        assert error.what == f"invalid cron '{text} * * * *': minute (field 1) {text!r} {reason}"
+        assert (
+            error.what
+            == f"Invalid cron expression '{text} * * * *': minute (field 1) {text!r} {reason}."
+        )
 
     def test_a_spread_up_to_day_7_reaches_sunday(self):
         cron = Cron.parse("0 0 * * H(7-7)", key="report")
