@@ -34,8 +34,8 @@ for page in sys.argv[1:]:
         try:
             with contextlib.redirect_stdout(printed):
                 exec(compile(code, where, "exec"), {})
-        except ModuleNotFoundError as missing:
-            if missing.name not in OPTIONAL:
+        except ImportError as missing:
+            if getattr(missing, "driver", missing.name) not in OPTIONAL:
                 raise
             continue
         expected = [line[2:] for line in code.splitlines() if line.startswith("# ")]
