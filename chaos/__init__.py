@@ -1,15 +1,17 @@
-"""Workers, dispatchers and a database under fault after fault, and a checker that judges.
+"""Fault injection: workers, dispatchers and a database under faults, and a checker.
 
     make chaos DB=postgres SECONDS=60 SEED=7
 
-plan        which faults are thrown, and when: all of it drawn from the seed
-databases   the three kinds: started, cut off, crashed, filled up, connected to
-audit       triggers that write down every change of a run's row, in the order it happened
-journal     what an actor says: one line of JSON each, in a file of its own
-workload    what there is to do, as data: for the shop that does it, and for the checker
-shop        the application: jobs, schedules, and two versions of them
-dispatching, upgrading, closing    the other actors
-driver      starts and harms them, and ends when everything has come to rest
-checker     reads journals and tables, and decides; knows nothing of tickwork
-planted     bugs to be found: each a patch to a copy of the code
+plan             which faults are injected, and when: drawn from the seed
+databases        the three kinds: start, connect, cut off, crash, fill the disk
+audit            triggers that record every change of a run's row, in order
+journal          one file per actor, one JSON object per line
+workload         jobs, limits and schedules as data, for the application and the checker
+application      the application under test: jobs and schedules, in two versions
+dispatcher       an actor that dispatches, cancels and registers
+schema_upgrade   an actor that installs the next release's tables
+schedule_pauser  an actor that pauses all schedules at the end
+driver           starts the actors, injects the faults, and waits until all runs are finished
+checker          reads journals and tables, and reports violations; imports nothing of tickwork
+planted_bugs     bugs that the checker must find: each a patch to a copy of the code
 """

@@ -1,4 +1,4 @@
-"""``python -m chaos --db postgres --seconds 60 --seed 7``: beat it, and judge what is left."""
+"""``python -m chaos --db postgres --seconds 60 --seed 7``: inject faults, then check."""
 
 import argparse
 import secrets
@@ -8,40 +8,44 @@ import tempfile
 from pathlib import Path
 
 from chaos.checker import judge
-from chaos.driver import beaten
+from chaos.driver import run_chaos
 
 
 def main() -> int:
-    """Run it; 1 when a promise was broken, with the seed and the story."""
+    """Return 1 if the checker found a violation; print the seed and the run's timeline."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--db", default="sqlite", choices=["sqlite", "postgres", "mariadb"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--source", type=Path, help="the code to beat, instead of src")
+    parser.add_argument("--source", type=Path, help="the code to test, instead of src")
     parser.add_argument("--keep", action="store_true", help="keep journals and tables")
-    given = parser.parse_args()
-    seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    folder = Path(tempfile.mkdtemp(prefix=f"chaos-{given.db}-{seed}-", dir="/tmp"))
-    say(f"chaos on {given.db} for {given.seconds:.0f} s, seed {seed}, in {folder}")
-    with beaten(given.db, folder, seconds=given.seconds, seed=seed, source=given.source) as (
+    options = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix=f"chaos-{options.db}-{seed}-", dir="/tmp"))
+    print_line(f"chaos on {options.db} for {options.seconds:.0f} s, seed {seed}, in {folder}")
+    with run_chaos(
+        options.db, folder, seconds=options.seconds, seed=seed, source=options.source
+    ) as (
         url,
-        thrown,
+        injected,
     ):
         verdict = judge(folder, url)
-    say(f"faults thrown: {sum(thrown.values())}")
-    for name, count in sorted(thrown.items()):
-        say(f"  {name:18} {count}")
-    say(verdict.told())
+    print_line(f"faults injected: {sum(injected.values())}")
+    for name, count in sorted(injected.items()):
+        print_line(f"  {name:18} {count}")
+    print_line(verdict.render())
     if verdict.violations:
-        say(f"Again: make chaos DB={given.db} SECONDS={given.seconds:.0f} SEED={seed}")
-        say(f"Journals and tables: {folder}")
+        print_line(
+            f"To repeat: make chaos DB={options.db} SECONDS={options.seconds:.0f} SEED={seed}"
+        )
+        print_line(f"Journals and tables: {folder}")
         return 1
-    if not given.keep:
+    if not options.keep:
         shutil.rmtree(folder)
     return 0
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -1,9 +1,9 @@
-"""Triggers that write down every change of a run's row, in the order in which it happened.
+"""Triggers that record every change of a run's row, in the order in which it happened.
 
-They are the database's own word about who held what and when: in the same transaction as the
-change, so that neither can be there without the other. A row's number is drawn while its writer
-holds whatever lock it decided under; so where locks are right, numbers are in the order of the
-decisions, and where they are not, that is what the checker looks for.
+They show which worker held which run, and when. The audit row is written in the transaction of
+the change, so that neither exists without the other. The writer draws the row's number while it
+holds its locks: if the locks are right, the numbers are in the order of the decisions. If they
+are not, the checker finds it.
 """
 
 from typing import Final
@@ -27,14 +27,14 @@ _SEQ: Final = {
 _NOW: Final = {
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)",
     "postgres": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-    # Whatever zone the session has.
+    # Independent of the time zone of the session.
     "mariadb": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS INTEGER)",
 }
 _ID: Final = {"sqlite": "{}", "postgres": "{}::text", "mariadb": "{}"}
 
 
 def statements(kind: str) -> list[str]:
-    """Everything that is added to a database beside tickwork's own tables."""
+    """Return the statements that add the audit to tickwork's own tables."""
     text = "LONGTEXT" if kind == "mariadb" else "TEXT"
     columns = ", ".join(f"{name} {'BIGINT' if name in NUMBERS else text}" for name in COLUMNS)
     head = f"seq {_SEQ[kind]}, at BIGINT NOT NULL, op {text} NOT NULL, run {text} NOT NULL"
@@ -50,12 +50,14 @@ def statements(kind: str) -> list[str]:
 def _triggers(kind: str) -> list[str]:
     made = []
     for op, row in _OPS.items():
-        made += _trigger(kind, f"chaos_run_{op.lower()}", op, "tickwork_run", _noted(kind, op, row))
+        made += _trigger(
+            kind, f"chaos_run_{op.lower()}", op, "tickwork_run", _audit_row(kind, op, row)
+        )
     worker = f"INSERT INTO chaos_worker (id, pid) VALUES ({_id(kind, 'NEW.id')}, NEW.pid);"
     return made + _trigger(kind, "chaos_worker_insert", "INSERT", "tickwork_worker", worker)
 
 
-def _noted(kind: str, op: str, row: str) -> str:
+def _audit_row(kind: str, op: str, row: str) -> str:
     args = f"{row}.args" if op == "INSERT" else "NULL"
     values = [
         _id(kind, f"{row}.{name}") if name == "worker" else f"{row}.{name}" for name in COLUMNS

@@ -1,4 +1,4 @@
-"""The databases that are beaten: how each is started, reached, cut off, crashed and filled up."""
+"""The databases under test: start, connect, cut off, crash, fill the disk."""
 
 import contextlib
 import os
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 DISK_BYTES: Final = 1024 * 1024 * 1024
 LEFT_BYTES: Final = 16_384
-"""What a full disk still has: enough for nothing, and the file system's own rounding."""
+"""Free bytes on a full disk: too few for a page, enough for the file system's rounding."""
 
 
 def connect(url: str) -> Any:
-    """A plain connection of the database's driver, in its default mode: transactions by hand."""
+    """Open a connection of the driver in its default mode: the caller commits."""
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         return sqlite3.connect(parts.path[1:], timeout=20)
     if parts.scheme == "postgresql":
-        import psycopg  # noqa: PLC0415  # only who needs it
+        import psycopg  # noqa: PLC0415  # loaded on demand
 
         return psycopg.connect(url, connect_timeout=10)
     import pymysql  # noqa: PLC0415  # as above
@@ -47,31 +47,31 @@ def connect(url: str) -> Any:
     )
 
 
-def placed(statement: str, url: str) -> str:
-    """The statement with the driver's own way to write a placeholder."""
+def with_placeholders(statement: str, url: str) -> str:
+    """Return the statement with the placeholders of the driver."""
     return statement if url.startswith("sqlite") else statement.replace("?", "%s")
 
 
 class Database(ABC):
-    """One database, and what can be done to it."""
+    """One database and the faults that it supports."""
 
     kind: str
-    faults: frozenset[str] = frozenset()  # those that only this kind knows
+    faults: frozenset[str] = frozenset()  # those of this kind only
 
     @abstractmethod
     def start(self) -> None:
-        """Start it, empty."""
+        """Start an empty database."""
 
     @abstractmethod
-    def url(self, way: int | None = None) -> str:
-        """Where it is; ``way`` is a number of one's own way there, which can be cut."""
+    def url(self, proxy: int | None = None) -> str:
+        """Return its URL; ``proxy`` is the number of a proxy in front of it, which can be cut."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it, and remove it."""
+        """Stop and remove it."""
 
     def prepare(self) -> None:
-        """Add the audit, once tickwork's tables are there."""
+        """Add the audit after tickwork's tables were installed."""
         connection = connect(self.url())
         with contextlib.closing(connection):
             cursor = connection.cursor()
@@ -92,7 +92,7 @@ class Database(ABC):
 
 
 class SqliteDatabase(Database):
-    """One file: on a small disk of its own, where we may mount one."""
+    """One file, on a small disk of its own if this process may mount one."""
 
     kind = "sqlite"
 
@@ -112,27 +112,27 @@ class SqliteDatabase(Database):
     def path(self) -> Path:
         return self._folder / "jobs.db"
 
-    def url(self, way: int | None = None) -> str:  # noqa: ARG002  # there is but one way
+    def url(self, proxy: int | None = None) -> str:  # noqa: ARG002  # a file has no proxies
         return f"sqlite:///{self.path}"
 
     @contextlib.contextmanager
-    def filled_up(self) -> Iterator[None]:
-        """Nobody can write a byte more to the disk: it is as small as what is on it."""
+    def disk_full(self) -> Iterator[None]:
+        """Shrink the disk to what is on it: every write fails."""
         for _ in range(20):
-            if self._resized(shutil.disk_usage(self._folder).used + LEFT_BYTES):
-                break  # else somebody has written meanwhile
+            if self._resize(shutil.disk_usage(self._folder).used + LEFT_BYTES):
+                break  # otherwise another process wrote in the meantime
         try:
             yield
         finally:
-            assert self._resized(DISK_BYTES), self._folder
+            assert self._resize(DISK_BYTES), self._folder
 
-    def _resized(self, size: int) -> bool:
+    def _resize(self, size: int) -> bool:
         command = ["mount", "-o", f"remount,size={size}", str(self._folder)]
         return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
     @contextlib.contextmanager
-    def hogged(self) -> Iterator[None]:
-        """Somebody else has the write lock."""
+    def write_lock_held(self) -> Iterator[None]:
+        """Hold the write lock."""
         with contextlib.closing(
             sqlite3.connect(self.path, isolation_level=None, timeout=10)
         ) as holder:
@@ -144,7 +144,7 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         if self._is_mounted:
-            # Whoever was just killed may still have the file open for a moment.
+            # A process that was just killed may have the file open for a moment.
             for _ in range(50):
                 ended = subprocess.run(["umount", self._folder], check=False, capture_output=True)
                 if ended.returncode == 0:
@@ -154,28 +154,28 @@ class SqliteDatabase(Database):
 
 
 class ServerDatabase(Database):
-    """A private server, and a way to it for each of those that use it."""
+    """A private server, with one proxy for each actor."""
 
     faults = frozenset(
         {"restart_server", "crash_server", "cut", "delay", "stall", "lose_answer", "jump_clock"}
     )
 
-    def __init__(self, server: "PrivateServer", *, ways: int) -> None:
+    def __init__(self, server: "PrivateServer", *, proxies: int) -> None:
         self.kind = server.kind
         self.server = server
         self.proxies: list[TcpProxy] = []
-        self._ways = ways
+        self._proxy_count = proxies
         self._name = ""
 
     def start(self) -> None:
-        from servers.proxy import TcpProxy  # noqa: PLC0415  # only servers have ways to them
+        from servers.proxy import TcpProxy  # noqa: PLC0415  # loaded on demand
 
         self.server.start()
         self._name = self.server.create_database()
-        self.proxies = [TcpProxy("127.0.0.1", self.server.port) for _ in range(self._ways)]
+        self.proxies = [TcpProxy("127.0.0.1", self.server.port) for _ in range(self._proxy_count)]
 
-    def url(self, way: int | None = None) -> str:
-        port = None if way is None else self.proxies[way % len(self.proxies)].port
+    def url(self, proxy: int | None = None) -> str:
+        port = None if proxy is None else self.proxies[proxy % len(self.proxies)].port
         return self.server.url(self._name, port=port)
 
     def close(self) -> None:
@@ -184,17 +184,16 @@ class ServerDatabase(Database):
         self.server.close()
 
 
-def made(kind: str, folder: Path, *, ways: int) -> Database:
-    """A database of this kind, not yet started."""
+def create_database(kind: str, folder: Path, *, proxies: int) -> Database:
+    """Return a database of this kind, not yet started."""
     if kind == "sqlite":
         return SqliteDatabase(folder)
-    # The suite's own private servers: they are started once, in a folder that goes with us.
     if kind == "postgres":
-        from servers.postgres import PostgresServer  # noqa: PLC0415  # only who needs it
+        from servers.postgres import PostgresServer  # noqa: PLC0415  # loaded on demand
 
-        return ServerDatabase(PostgresServer(fsync=False), ways=ways)
+        return ServerDatabase(PostgresServer(fsync=False), proxies=proxies)
     if kind == "mariadb":
         from servers.mariadb import MariaDBServer  # noqa: PLC0415  # as above
 
-        return ServerDatabase(MariaDBServer(fsync=False), ways=ways)
-    raise ValueError(f"There is no database of the kind {kind!r}: sqlite, postgres or mariadb.")
+        return ServerDatabase(MariaDBServer(fsync=False), proxies=proxies)
+    raise ValueError(f"kind must be sqlite, postgres or mariadb, got {kind!r}.")

@@ -1,4 +1,4 @@
-"""Starts everybody, throws the faults of a plan at them, and lets it all come to rest."""
+"""Starts the actors, injects the faults of a plan, and waits until all runs are finished."""
 
 import contextlib
 import heapq
@@ -16,50 +16,50 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos import plan, workload
-from chaos.databases import Database, ServerDatabase, SqliteDatabase, connect, made
+from chaos.databases import Database, ServerDatabase, SqliteDatabase, connect, create_database
 from chaos.journal import Journal
 from servers import workspace
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 WORKERS: Final = 3
 DISPATCHERS: Final = 2
-REST_SECONDS: Final = 45.0
-"""How long everything may take to come to an end, once nothing is thrown any more."""
+SETTLE_SECONDS: Final = 45.0
+"""How long all runs may take to finish after the last fault."""
 
 STOP_SECONDS: Final = 30.0
-LOOK_EVERY: Final = 0.02
+POLL_EVERY: Final = 0.02
 HOUR: Final = 3600
 INSTALL: Final = "import sys; from tickwork import Tickwork; Tickwork(sys.argv[1]).install()"
 
 
 @dataclass(slots=True)
 class Actor:
-    """A place in the crew: whoever is killed in it is followed by another."""
+    """One worker or dispatcher: a process that is replaced when it ends."""
 
     name: str  # "worker-1"
-    way: int
+    proxy: int
     version: int = 1
     generation: int = 0
     process: subprocess.Popen[bytes] | None = None
     is_frozen: bool = False
-    is_told: bool = False  # it shall end, or has been ended: nobody wonders when it does
-    is_followed: bool = False  # once it has, another comes
+    is_ending: bool = False  # the driver has sent SIGTERM or SIGKILL
+    is_replaced: bool = False  # another process follows when it has ended
     clock: Path | None = None
 
     @property
     def is_up(self) -> bool:
-        return self.process is not None and not self.is_frozen and not self.is_told
+        return self.process is not None and not self.is_frozen and not self.is_ending
 
 
 @dataclass
 class Driver:
-    """One run of chaos."""
+    """One run of the fault injection."""
 
     database: Database
     folder: Path
     seed: int
     source: Path
-    thrown: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.folder / "driver.log", "driver")
@@ -72,16 +72,16 @@ class Driver:
         ]
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._visitors: list[subprocess.Popen[bytes]] = []
+        self._helpers: list[subprocess.Popen[bytes]] = []
         self._stack = contextlib.ExitStack()
-        self._busy: set[str] = set()  # what a fault has in its hands
+        self._busy: set[str] = set()  # targets of the current faults
         self._is_healing = self._is_closing = False
 
-    # ------------------------------------------------------------ the whole
+    # ------------------------------------------------------------ the run
 
     def run(self, seconds: float) -> None:
-        """Throw faults for so long, then wait for the end of everything."""
-        faults = plan.drawn(self.seed, seconds, self.database.faults)
+        """Inject faults for so long, then wait until all runs are finished."""
+        faults = plan.draw_faults(self.seed, seconds, self.database.faults)
         self.journal.write("began", seed=self.seed, seconds=seconds, kind=self.database.kind)
         self._install()
         (self.folder / "manifest.json").write_text(json.dumps(workload.manifest()))
@@ -90,13 +90,13 @@ class Driver:
                 self._start(actor)
             begun = time.monotonic()
             for fault in faults:
-                self._at(begun + fault.at, lambda fault=fault: self._throw(fault))  # type: ignore[misc]
+                self._at(begun + fault.at, lambda fault=fault: self._inject(fault))  # type: ignore[misc]
             self._until(lambda: time.monotonic() - begun >= seconds, limit=seconds + HOUR)
             self._heal()
-            self._rest()
+            self._settle()
         finally:
-            self._end()
-        self.journal.write("ended", thrown=dict(self.thrown))
+            self._kill_all()
+        self.journal.write("ended", injected=dict(self.injected))
 
     def _install(self) -> None:
         command = [sys.executable, "-c", INSTALL, self.database.url()]
@@ -104,9 +104,9 @@ class Driver:
         self.database.prepare()
 
     def _heal(self) -> None:
-        """Nothing is in anybody's way any more, and nobody adds anything."""
+        """End all faults, and stop the dispatchers."""
         self._is_healing = True
-        # What was begun is ended now, whenever that was meant to be.
+        # Faults that are not over end now.
         while self._later:
             heapq.heappop(self._later)[2]()
         self._stack.close()
@@ -120,25 +120,25 @@ class Driver:
             self._start(actor)
         self.journal.write("healed")
 
-    def _rest(self) -> None:
-        closer = self._visit("closer", "-m", "chaos.closing")
-        self._until(lambda: closer.poll() is not None, limit=REST_SECONDS)
-        if self._until(lambda: self._count_unfinished() == 0, limit=REST_SECONDS, every=0.3):
-            self.journal.write("rested")
+    def _settle(self) -> None:
+        pauser = self._start_helper("pauser", "-m", "chaos.schedule_pauser")
+        self._until(lambda: pauser.poll() is not None, limit=SETTLE_SECONDS)
+        if self._until(lambda: self._count_unfinished() == 0, limit=SETTLE_SECONDS, every=0.3):
+            self.journal.write("settled")
         else:
-            self.journal.write("not rested", unfinished=self._count_unfinished())
+            self.journal.write("not settled", unfinished=self._count_unfinished())
         self._is_closing = True
         for actor in self.workers:
             self._send(actor, signal.SIGTERM)
         self._until(lambda: not any(a.process for a in self.workers), limit=STOP_SECONDS)
 
-    def _end(self) -> None:
+    def _kill_all(self) -> None:
         self._stack.close()
         for actor in (*self.workers, *self.dispatchers):
             if actor.process is not None:
-                self.journal.write("ended by force", actor=actor.name, pid=actor.process.pid)
+                self.journal.write("killed at the end", actor=actor.name, pid=actor.process.pid)
                 self._kill(actor)
-        for process in self._visitors:
+        for process in self._helpers:
             process.kill()
             process.wait()
 
@@ -157,26 +157,25 @@ class Driver:
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         self._at(time.monotonic() + seconds, act)
 
-    def _until(self, check: Callable[[], bool], *, limit: float, every: float = LOOK_EVERY) -> bool:
+    def _until(self, check: Callable[[], bool], *, limit: float, every: float = POLL_EVERY) -> bool:
         deadline = time.monotonic() + limit
-        # It ends at the deadline.
         while not check():
             while self._later and self._later[0][0] <= time.monotonic():
                 heapq.heappop(self._later)[2]()
-            self._look()
+            self._note_exits()
             if time.monotonic() >= deadline:
                 return False
             time.sleep(every)
         return True
 
-    def _look(self) -> None:
-        """Notice who has ended. A worker that did so by itself is told of, and replaced."""
+    def _note_exits(self) -> None:
+        """Record which actors have ended. One that ended by itself is started again."""
         for actor in (*self.workers, *self.dispatchers):
             process = actor.process
             if process is None or process.poll() is None:
                 continue
-            self._gone(actor, process)
-            if actor.is_followed or not (actor.is_told or self._is_closing):
+            self._note_exit(actor, process)
+            if actor.is_replaced or not (actor.is_ending or self._is_closing):
                 self._after(0.3, lambda actor=actor: self._start(actor))  # type: ignore[misc]
 
     # ------------------------------------------------------------ actors
@@ -185,24 +184,26 @@ class Driver:
         if actor.process is not None:
             return
         actor.generation += 1
-        actor.is_frozen = actor.is_told = actor.is_followed = False
+        actor.is_frozen = actor.is_ending = actor.is_replaced = False
         who = f"{actor.name}.{actor.generation}"
         if actor.name.startswith("worker"):
             actor.clock = self.folder / f"{who}.clock"
             actor.clock.write_text("0", encoding="ascii")
-            words = ["-m", "tickwork", "-a", "chaos.shop:app", "work", "--threads", "6"]
-            words += ["--drain", "1s"]
+            arguments = ["-m", "tickwork", "-a", "chaos.application:app", "work", "--threads", "6"]
+            arguments += ["--drain", "1s"]
         else:
-            words = ["-m", "chaos.dispatching"]
-        actor.process = self._spawned(who, words, actor)
+            arguments = ["-m", "chaos.dispatcher"]
+        actor.process = self._spawn(who, arguments, actor)
         self.journal.write(
             "started", actor=actor.name, child=actor.process.pid, version=actor.version
         )
 
-    def _spawned(self, who: str, words: list[str], actor: Actor | None) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, who: str, arguments: list[str], actor: Actor | None
+    ) -> subprocess.Popen[bytes]:
         with (self.folder / f"{who}.out").open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, *words],
+                [sys.executable, *arguments],
                 env=self._env(who, actor),
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -220,7 +221,7 @@ class Driver:
             "CHAOS_WHO": who,
             "CHAOS_SEED": f"{self.seed} {who}",
             "CHAOS_JOURNAL": str(self.folder / f"{who}.log"),
-            "CHAOS_URL": self.database.url(None if actor is None else actor.way),
+            "CHAOS_URL": self.database.url(None if actor is None else actor.proxy),
         }
         if actor is not None:
             env["CHAOS_VERSION"] = str(actor.version)
@@ -228,18 +229,18 @@ class Driver:
                 env["CHAOS_CLOCK"] = str(actor.clock)
         return env
 
-    def _visit(self, who: str, *words: str) -> subprocess.Popen[bytes]:
-        """Somebody who comes, does one thing, and leaves."""
-        who = f"{who}-{len(self._visitors)}"
-        process = self._spawned(who, list(words), None)
-        self._visitors.append(process)
+    def _start_helper(self, who: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a process that does one thing and ends."""
+        who = f"{who}-{len(self._helpers)}"
+        process = self._spawn(who, list(arguments), None)
+        self._helpers.append(process)
         self.journal.write("started", actor=who, child=process.pid, version=1)
         return process
 
     def _send(self, actor: Actor, number: signal.Signals) -> None:
         if actor.process is None:
             return
-        actor.is_told = actor.is_told or number in {signal.SIGTERM, signal.SIGKILL}
+        actor.is_ending = actor.is_ending or number in {signal.SIGTERM, signal.SIGKILL}
         self.journal.write("signal", actor=actor.name, child=actor.process.pid, number=number.name)
         actor.process.send_signal(number)
 
@@ -248,31 +249,31 @@ class Driver:
             return
         self._send(actor, signal.SIGKILL)
         actor.process.wait(10)
-        self._gone(actor, actor.process)
+        self._note_exit(actor, actor.process)
 
-    def _gone(self, actor: Actor, process: subprocess.Popen[bytes]) -> None:
+    def _note_exit(self, actor: Actor, process: subprocess.Popen[bytes]) -> None:
         self.journal.write(
             "exited",
             actor=actor.name,
             child=process.pid,
             code=process.returncode,
-            is_told=actor.is_told,
+            is_ending=actor.is_ending,
         )
         workspace.current().forget(process)
         actor.process = None
 
     # ------------------------------------------------------------ faults
 
-    def _throw(self, fault: plan.Fault) -> None:
-        """Throw it, if there is somebody to be hit."""
+    def _inject(self, fault: plan.Fault) -> None:
+        """Inject the fault, if there is a target."""
         if self._is_healing:
             return
-        act: Callable[[plan.Fault], bool] = getattr(self, f"_throw_{fault.name}")
+        act: Callable[[plan.Fault], bool] = getattr(self, f"_inject_{fault.name}")
         if act(fault):
-            self.thrown[fault.name] += 1
+            self.injected[fault.name] += 1
 
-    def _noted(self, fault: plan.Fault, target: str, undo: Callable[[], None]) -> bool:
-        """It has begun, and will end."""
+    def _end_later(self, fault: plan.Fault, target: str, undo: Callable[[], None]) -> bool:
+        """Record that the fault has begun, and plan its end."""
         self.journal.write("fault", name=fault.name, target=target, seconds=fault.seconds)
 
         def end() -> None:
@@ -282,29 +283,29 @@ class Driver:
         self._after(fault.seconds, end)
         return True
 
-    def _chosen(self, actors: list[Actor], fault: plan.Fault) -> Actor | None:
+    def _choose(self, actors: list[Actor], fault: plan.Fault) -> Actor | None:
         up = [actor for actor in actors if actor.is_up]
         return up[fault.target % len(up)] if up else None
 
-    def _throw_kill_worker(self, fault: plan.Fault) -> bool:
-        return self._killed(self._chosen(self.workers, fault), fault)
+    def _inject_kill_worker(self, fault: plan.Fault) -> bool:
+        return self._kill_for(self._choose(self.workers, fault), fault)
 
-    def _throw_kill_dispatcher(self, fault: plan.Fault) -> bool:
-        return self._killed(self._chosen(self.dispatchers, fault), fault)
+    def _inject_kill_dispatcher(self, fault: plan.Fault) -> bool:
+        return self._kill_for(self._choose(self.dispatchers, fault), fault)
 
-    def _killed(self, actor: Actor | None, fault: plan.Fault) -> bool:
+    def _kill_for(self, actor: Actor | None, fault: plan.Fault) -> bool:
         if actor is None:
             return False
         self._kill(actor)
-        return self._noted(fault, actor.name, lambda: self._start(actor))
+        return self._end_later(fault, actor.name, lambda: self._start(actor))
 
-    def _throw_freeze_worker(self, fault: plan.Fault) -> bool:
-        return self._frozen(self._chosen(self.workers, fault), fault)
+    def _inject_freeze_worker(self, fault: plan.Fault) -> bool:
+        return self._freeze_for(self._choose(self.workers, fault), fault)
 
-    def _throw_freeze_dispatcher(self, fault: plan.Fault) -> bool:
-        return self._frozen(self._chosen(self.dispatchers, fault), fault)
+    def _inject_freeze_dispatcher(self, fault: plan.Fault) -> bool:
+        return self._freeze_for(self._choose(self.dispatchers, fault), fault)
 
-    def _frozen(self, actor: Actor | None, fault: plan.Fault) -> bool:
+    def _freeze_for(self, actor: Actor | None, fault: plan.Fault) -> bool:
         if actor is None:
             return False
         self._send(actor, signal.SIGSTOP)
@@ -314,53 +315,55 @@ class Driver:
             self._send(actor, signal.SIGCONT)
             actor.is_frozen = False
 
-        return self._noted(fault, actor.name, thaw)
+        return self._end_later(fault, actor.name, thaw)
 
-    def _throw_stop_worker(self, fault: plan.Fault) -> bool:
-        return self._replaced(fault, is_other=False)
+    def _inject_stop_worker(self, fault: plan.Fault) -> bool:
+        return self._replace(fault, is_other=False)
 
-    def _throw_deploy(self, fault: plan.Fault) -> bool:
-        return self._replaced(fault, is_other=True)
+    def _inject_deploy(self, fault: plan.Fault) -> bool:
+        return self._replace(fault, is_other=True)
 
-    def _replaced(self, fault: plan.Fault, *, is_other: bool) -> bool:
-        """Asked to end, and followed by another once it has."""
-        actor = self._chosen(self.workers, fault)
+    def _replace(self, fault: plan.Fault, *, is_other: bool) -> bool:
+        """Ask a worker to end; another one follows when it has ended."""
+        actor = self._choose(self.workers, fault)
         if actor is None:
             return False
         self._send(actor, signal.SIGTERM)
-        actor.is_followed = True
+        actor.is_replaced = True
         if is_other:
             actor.version = 3 - actor.version
-        return self._noted(fault, actor.name, lambda: None)
+        return self._end_later(fault, actor.name, lambda: None)
 
-    def _throw_collect(self, fault: plan.Fault) -> bool:
-        self._visit("collect", "-m", "tickwork", "-a", "chaos.shop:app", "collect", "--for", "2")
-        return self._noted(fault, "collect", lambda: None)
+    def _inject_collect(self, fault: plan.Fault) -> bool:
+        self._start_helper(
+            "collect", "-m", "tickwork", "-a", "chaos.application:app", "collect", "--for", "2"
+        )
+        return self._end_later(fault, "collect", lambda: None)
 
-    def _throw_upgrade(self, fault: plan.Fault) -> bool:
-        self._visit("upgrade", "-m", "chaos.upgrading")
-        return self._noted(fault, "schema", lambda: None)
+    def _inject_upgrade(self, fault: plan.Fault) -> bool:
+        self._start_helper("upgrade", "-m", "chaos.schema_upgrade")
+        return self._end_later(fault, "schema", lambda: None)
 
-    def _throw_jump_clock(self, fault: plan.Fault) -> bool:
-        actor = self._chosen(self.workers, fault)
+    def _inject_jump_clock(self, fault: plan.Fault) -> bool:
+        actor = self._choose(self.workers, fault)
         if actor is None or actor.clock is None:
             return False
         clock, seconds = actor.clock, HOUR if fault.target % 2 else -HOUR
         clock.write_text(str(seconds), encoding="ascii")
-        return self._noted(fault, actor.name, lambda: _write(clock, "0"))
+        return self._end_later(fault, actor.name, lambda: _write(clock, "0"))
 
     # ------------------------------------------------------------ faults of servers
 
-    def _throw_restart_server(self, fault: plan.Fault) -> bool:
-        return self._server_away(fault, "stop")
+    def _inject_restart_server(self, fault: plan.Fault) -> bool:
+        return self._take_server_down(fault, "stop")
 
-    def _throw_crash_server(self, fault: plan.Fault) -> bool:
-        return self._server_away(fault, "crash")
+    def _inject_crash_server(self, fault: plan.Fault) -> bool:
+        return self._take_server_down(fault, "crash")
 
-    def _server_away(self, fault: plan.Fault, how: str) -> bool:
+    def _take_server_down(self, fault: plan.Fault, how: str) -> bool:
         assert isinstance(self.database, ServerDatabase), self.database
         server = self.database.server
-        if not self._taken("server"):
+        if not self._reserve("server"):
             return False
         getattr(server, how)()
 
@@ -368,37 +371,37 @@ class Driver:
             server.start()
             self._busy.discard("server")
 
-        return self._noted(fault, "server", back)
+        return self._end_later(fault, "server", back)
 
-    def _throw_cut(self, fault: plan.Fault) -> bool:
+    def _inject_cut(self, fault: plan.Fault) -> bool:
         is_reset = bool(fault.target % 2)
-        return self._on_a_way(fault, lambda proxy: proxy.cut(reset=is_reset))
+        return self._harm_proxy(fault, lambda proxy: proxy.cut(reset=is_reset))
 
-    def _throw_delay(self, fault: plan.Fault) -> bool:
+    def _inject_delay(self, fault: plan.Fault) -> bool:
         def delay(proxy: Any) -> None:
             proxy.delay = 0.02 + fault.target / 10_000
 
-        return self._on_a_way(fault, delay)
+        return self._harm_proxy(fault, delay)
 
-    def _throw_stall(self, fault: plan.Fault) -> bool:
-        return self._on_a_way(fault, lambda proxy: proxy.stall())
+    def _inject_stall(self, fault: plan.Fault) -> bool:
+        return self._harm_proxy(fault, lambda proxy: proxy.stall())
 
-    def _throw_lose_answer(self, fault: plan.Fault) -> bool:
-        # Every second time to a dispatcher, whose commits are fewer.
-        ways = range(WORKERS, WORKERS + DISPATCHERS) if fault.target % 2 else range(WORKERS)
-        return self._on_a_way(fault, lambda proxy: proxy.cut_after(b"COMMIT"), ways=ways)
+    def _inject_lose_answer(self, fault: plan.Fault) -> bool:
+        # Half of them hit a dispatcher, because dispatchers commit less often.
+        proxies = range(WORKERS, WORKERS + DISPATCHERS) if fault.target % 2 else range(WORKERS)
+        return self._harm_proxy(fault, lambda proxy: proxy.cut_after(b"COMMIT"), proxies=proxies)
 
-    def _on_a_way(
+    def _harm_proxy(
         self,
         fault: plan.Fault,
         harm: Callable[[Any], object],
         *,
-        ways: Sequence[int] = range(WORKERS + DISPATCHERS),
+        proxies: Sequence[int] = range(WORKERS + DISPATCHERS),
     ) -> bool:
         assert isinstance(self.database, ServerDatabase), self.database
-        number = ways[fault.target // 2 % len(ways)]
-        name = f"way-{number}"
-        if not self._taken(name):
+        number = proxies[fault.target // 2 % len(proxies)]
+        name = f"proxy-{number}"
+        if not self._reserve(name):
             return False
         proxy = self.database.proxies[number]
         harm(proxy)
@@ -407,20 +410,20 @@ class Driver:
             proxy.heal()
             self._busy.discard(name)
 
-        return self._noted(fault, name, heal)
+        return self._end_later(fault, name, heal)
 
     # ------------------------------------------------------------ faults of SQLite
 
-    def _throw_fill_disk(self, fault: plan.Fault) -> bool:
+    def _inject_fill_disk(self, fault: plan.Fault) -> bool:
         assert isinstance(self.database, SqliteDatabase), self.database
-        return self._within(fault, self.database.filled_up())
+        return self._enter(fault, self.database.disk_full())
 
-    def _throw_hog(self, fault: plan.Fault) -> bool:
+    def _inject_hog(self, fault: plan.Fault) -> bool:
         assert isinstance(self.database, SqliteDatabase), self.database
-        return self._within(fault, self.database.hogged())
+        return self._enter(fault, self.database.write_lock_held())
 
-    def _within(self, fault: plan.Fault, block: contextlib.AbstractContextManager[None]) -> bool:
-        if not self._taken("disk"):
+    def _enter(self, fault: plan.Fault, block: contextlib.AbstractContextManager[None]) -> bool:
+        if not self._reserve("disk"):
             return False
         stack = self._stack.enter_context(contextlib.ExitStack())
         stack.enter_context(block)
@@ -429,9 +432,9 @@ class Driver:
             stack.close()
             self._busy.discard("disk")
 
-        return self._noted(fault, "disk", leave)
+        return self._end_later(fault, "disk", leave)
 
-    def _taken(self, name: str) -> bool:
+    def _reserve(self, name: str) -> bool:
         if name in self._busy:
             return False
         self._busy.add(name)
@@ -443,11 +446,11 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def beaten(
+def run_chaos(
     kind: str, folder: Path, *, seconds: float, seed: int, source: Path | None = None
 ) -> Iterator[tuple[str, Counter[str]]]:
-    """A database after a run of chaos: its URL, and the faults that were thrown."""
-    with made(kind, folder, ways=WORKERS + DISPATCHERS) as database:
+    """Inject faults; yield the URL of the database afterwards, and the faults by kind."""
+    with create_database(kind, folder, proxies=WORKERS + DISPATCHERS) as database:
         driver = Driver(database, folder, seed, source or ROOT / "src")
         driver.run(seconds)
-        yield database.url(), driver.thrown
+        yield database.url(), driver.injected

@@ -1,7 +1,7 @@
-"""Which faults are thrown, and when: a pure function of the seed.
+"""Which faults are injected, and when: a pure function of the seed.
 
-What a fault hits depends on the machine as well; so the same seed throws the same faults at the
-same moments, and a failure comes again soon, though not always at the first repeat.
+The same seed injects the same faults at the same moments. What a fault hits also depends on the
+machine, so a failure may need a few repeats to come again.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ class Fault(NamedTuple):
 
 # How often each is drawn, and how many seconds it takes.
 _KINDS: Final[dict[str, tuple[int, float, float]]] = {
-    "kill_worker": (5, 0.0, 0.8),  # until another one is started
-    "freeze_worker": (5, 0.5, 6.0),  # more often than not past its lease
+    "kill_worker": (5, 0.0, 0.8),  # seconds until the next worker starts
+    "freeze_worker": (5, 0.5, 6.0),  # usually longer than its lease
     "stop_worker": (3, 0.0, 0.5),
-    "deploy": (2, 0.0, 0.3),  # the other version in its place
+    "deploy": (2, 0.0, 0.3),  # replaced by the other version
     "kill_dispatcher": (2, 0.0, 0.5),
     "freeze_dispatcher": (1, 0.5, 3.0),
-    "collect": (1, 2.0, 2.0),  # a crontab's visit
+    "collect": (1, 2.0, 2.0),  # `tickwork collect`, as from a crontab
     "jump_clock": (2, 1.0, 6.0),
     # servers
     "restart_server": (1, 0.1, 1.5),
@@ -48,8 +48,8 @@ EVERYWHERE: Final = frozenset(
 )  # fmt: skip
 
 
-def drawn(seed: int, seconds: float, possible: Iterable[str]) -> list[Fault]:
-    """The faults of one run, in order. One upgrade of the schema is among them."""
+def draw_faults(seed: int, seconds: float, possible: Iterable[str]) -> list[Fault]:
+    """Return the faults of one run, in order. One of them is an upgrade of the schema."""
     chance = Random(f"faults {seed}")
     names = sorted(EVERYWHERE | set(possible))
     weights = [_KINDS[name][0] for name in names]

@@ -1,10 +1,10 @@
-"""What there is to do, as data: the shop makes jobs of it, the checker holds it to it."""
+"""The workload as data: the application defines these jobs, and the checker checks them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 LEASE: Final = 2.0
-"""Seconds. Short, so that a minute holds many that end."""
+"""Seconds. Short, so that many leases expire within a minute."""
 
 ANCHOR: Final = 1_767_225_600
 """2026-01-01 in seconds: where the grids of intervals begin."""
@@ -15,7 +15,7 @@ GRACE: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What is promised of one job, besides what is promised of all."""
+    """What holds for one job, in addition to what holds for all jobs."""
 
     name: str
     queue: str = "default"
@@ -28,7 +28,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class LimitFacts:
-    """At most so many at a time, of these jobs together; by the value of an argument, if named."""
+    """At most ``slots`` runs of these jobs at a time, for each value of the argument ``per``."""
 
     slots: int
     jobs: tuple[str, ...]
@@ -37,7 +37,7 @@ class LimitFacts:
 
 @dataclass(frozen=True, slots=True)
 class RateFacts:
-    """At most so many starts of a job in any stretch of so many seconds."""
+    """At most ``starts`` starts of a job in any window of ``seconds``."""
 
     starts: int
     job: str
@@ -46,7 +46,7 @@ class RateFacts:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """A grid of instants, each of which gives one run, or one place in a row that says why not."""
+    """A grid of instants. Each gives one run, or is part of one row with a reason for the skip."""
 
     name: str
     job: str
@@ -55,13 +55,15 @@ class ScheduleFacts:
     overlap: str = "skip"
     misfire: str = "one"
     tenant: str = ""
-    is_steady: bool = True  # False: versions disagree about it, so that instants may be left out
+    is_steady: bool = (
+        True  # False: the two versions define it differently, so instants may be missing
+    )
 
 
 JOBS: Final = (
     JobFacts("plain"),
     JobFacts("slow", attempts_max=50),
-    JobFacts("dream"),
+    JobFacts("coroutine"),
     JobFacts("flaky", attempts_max=4),
     JobFacts("snoozer", attempts_max=50),
     JobFacts("fragile", crashes_max=3),
@@ -78,7 +80,7 @@ JOBS: Final = (
     JobFacts("even"),
     JobFacts("third"),
     JobFacts("caught_up"),
-    JobFacts("let_go"),
+    JobFacts("dropped"),
     JobFacts("queued_one"),
     JobFacts("replaced"),
     JobFacts("tempo"),
@@ -100,7 +102,7 @@ SCHEDULES: Final = (
     ScheduleFacts("even", "even", 2),
     ScheduleFacts("third", "third", 3, ANCHOR, overlap="queue_all"),
     ScheduleFacts("caught_up", "caught_up", 1, ANCHOR, overlap="allow", misfire="all"),
-    ScheduleFacts("let_go", "let_go", 1, overlap="allow", misfire="skip"),
+    ScheduleFacts("dropped", "dropped", 1, overlap="allow", misfire="skip"),
     ScheduleFacts("queued_one", "queued_one", 1, overlap="queue_one"),
     ScheduleFacts("replaced", "replaced", 4, overlap="cancel_running"),
     ScheduleFacts("tempo", "tempo", 1, overlap="allow", is_steady=False),
@@ -110,7 +112,7 @@ SCHEDULES: Final = (
 
 
 def manifest() -> dict[str, Any]:
-    """All of it, for a file."""
+    """Return the whole workload for the manifest file."""
     return {
         "jobs": [asdict(job) for job in JOBS],
         "limits": [asdict(limit) for limit in LIMITS],

@@ -1,4 +1,4 @@
-"""``python -m chaos.checker FOLDER``: judge once more what a run of chaos left behind."""
+"""``python -m chaos.checker FOLDER``: check once more what a run left behind."""
 
 import sys
 from pathlib import Path
@@ -7,5 +7,5 @@ from chaos.checker import judge
 
 if __name__ == "__main__":
     verdict = judge(Path(sys.argv[1]))
-    sys.stdout.write(verdict.told() + "\n")
+    sys.stdout.write(verdict.render() + "\n")
     sys.exit(1 if verdict.violations else 0)

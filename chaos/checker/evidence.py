@@ -1,4 +1,4 @@
-"""What there is to judge by: the actors' journals, and the tables as they were at the end."""
+"""The evidence: the journals of the actors, and the tables at the end."""
 
 import json
 import sqlite3
@@ -20,12 +20,12 @@ class Line(NamedTuple):
     at: int  # microseconds since 1970
     who: str
     pid: int
-    word: str
+    event: str
     facts: Mapping[str, Any]
 
 
 class Change(NamedTuple):
-    """One change of a run's row, as a trigger saw it."""
+    """One change of a run's row, as the audit trigger recorded it."""
 
     seq: int
     at: int
@@ -54,7 +54,7 @@ class Change(NamedTuple):
 
     @property
     def is_running(self) -> bool:
-        """Whether somebody holds it after this change."""
+        """Whether a worker holds the run after this change."""
         return self.status == "running" and self.op != "DELETE"
 
 
@@ -91,7 +91,7 @@ class Attempt(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What a handler wrote in the transaction in which it completed its run."""
+    """A row that a handler wrote in the transaction that completed its run."""
 
     run: str
     token: int
@@ -108,7 +108,7 @@ class Schedule(NamedTuple):
 
 
 class JobRow(NamedTuple):
-    """What a job's row remembers."""
+    """One row of a job."""
 
     tenant: str
     name: str
@@ -132,7 +132,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """All of it."""
+    """Everything that the rules read."""
 
     lines: Sequence[Line] = ()
     changes: Sequence[Change] = ()
@@ -154,7 +154,6 @@ class Evidence:
         tables: Mapping[str, Any],
         manifest: Mapping[str, Sequence[Mapping[str, Any]]],
     ) -> "Evidence":
-        """From what was read."""
         found: dict[str, Any] = {
             name: [kind(*row) for row in tables[name]] for name, (_, kind) in _QUERIES.items()
         }
@@ -162,9 +161,9 @@ class Evidence:
         pids = {str(worker): pid for worker, pid in tables["workers"]}
         return cls(lines=lines, **found, pids=pids, manifest=manifest)
 
-    def told(self, *words: str) -> list[Line]:
-        """The lines with one of these words, in order."""
-        return [line for line in self.lines if line.word in words]
+    def lines_of(self, *events: str) -> list[Line]:
+        """The lines of these events, in order."""
+        return [line for line in self.lines if line.event in events]
 
     @cached_property
     def finished_by_id(self) -> Mapping[str, Finished]:
@@ -190,11 +189,11 @@ class Evidence:
 
     @cached_property
     def facts_by_job(self) -> Mapping[str, Mapping[str, Any]]:
-        """What the manifest says of each job."""
+        """The facts of each job in the manifest."""
         return {facts["name"]: facts for facts in self.manifest.get("jobs", ())}
 
     def args_of(self, run: str) -> Mapping[str, Any]:
-        """With what it was dispatched."""
+        """The arguments of the dispatch."""
         born = self.births.get(run)
         return json.loads(born.args or "{}") if born else {}
 
@@ -212,15 +211,15 @@ def read_journals(folder: Path) -> list[Line]:
     return sorted(lines, key=lambda line: line.at)
 
 
-def _line(said: dict[str, Any]) -> Line:
-    at = round(said.pop("at") * SECOND)
-    return Line(at, said.pop("who"), said.pop("pid"), said.pop("word"), said)
+def _line(facts: dict[str, Any]) -> Line:
+    at = round(facts.pop("at") * SECOND)
+    return Line(at, facts.pop("who"), facts.pop("pid"), facts.pop("event"), facts)
 
 
 def read_tables(url: str) -> dict[str, list[list[Any]]]:
-    """The tables that the rules look at, as plain values."""
+    """The tables that the rules read, as plain values."""
     found: dict[str, list[list[Any]]] = {}
-    with closing(_connected(url)) as connection:
+    with closing(_connect(url)) as connection:
         cursor = connection.cursor()
         for name, (source, kind) in _QUERIES.items():
             found[name] = _rows(cursor, f"SELECT {', '.join(kind._fields)} FROM {source}")
@@ -241,12 +240,12 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, int | str) else str(value)
 
 
-def _connected(url: str) -> Any:
+def _connect(url: str) -> Any:
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         return sqlite3.connect(f"file:{parts.path[1:]}?mode=ro", uri=True)
     if parts.scheme == "postgresql":
-        import psycopg  # noqa: PLC0415  # only who needs it
+        import psycopg  # noqa: PLC0415  # loaded on demand
 
         return psycopg.connect(url)
     import pymysql  # noqa: PLC0415  # as above

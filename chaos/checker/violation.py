@@ -1,10 +1,10 @@
-"""A broken promise."""
+"""A broken guarantee."""
 
 from typing import NamedTuple
 
 
 class Violation(NamedTuple):
-    """Which promise, what happened, and to which run, if to one."""
+    """The rule, what happened, and the run, if it concerns one."""
 
     rule: str
     what: str

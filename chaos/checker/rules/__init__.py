@@ -1,10 +1,10 @@
-"""One promise each: a function from evidence to violations."""
+"""The rules: one function for each guarantee, from evidence to violations."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from chaos.checker.evidence import Evidence
-from chaos.checker.rules import actors, books, dispatches, firings, leases, limits, priorities
+from chaos.checker.rules import actors, dispatches, firings, leases, limits, priorities, records
 from chaos.checker.violation import Violation
 
 __all__ = ["RULES", "Rule", "Violation"]
@@ -17,7 +17,7 @@ RULES: Final[tuple[Rule, ...]] = (
     dispatches.nothing_is_added_twice,
     dispatches.every_run_is_final,
     leases.claims_follow_each_other,
-    leases.leases_are_taken_only_when_over,
+    leases.leases_are_taken_only_after_they_expired,
     leases.attempts_do_not_overlap,
     leases.no_stale_write_lands,
     leases.effects_happen_once,
@@ -27,10 +27,10 @@ RULES: Final[tuple[Rule, ...]] = (
     limits.keys_are_unique,
     limits.windows_are_kept,
     limits.schedules_do_not_overlap,
-    priorities.better_ones_go_first,
+    priorities.better_priorities_start_first,
     firings.each_instant_is_accounted_for_once,
-    books.records_say_what_happened,
-    books.counters_agree,
-    books.jobs_remember,
-    actors.workers_live_on,
+    records.outcomes_match_the_handlers,
+    records.counters_agree,
+    records.job_rows_have_the_last_success,
+    actors.workers_end_only_on_request,
 )

@@ -1,4 +1,4 @@
-"""Workers end when they are told to, and only then."""
+"""Workers end when they receive a signal, and only then."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,29 +7,33 @@ from chaos.checker.evidence import SECOND, Evidence
 from chaos.checker.violation import Violation
 
 END_SECONDS: Final = 45
-"""A drain takes a second, and the last words ten; the rest is a loaded machine."""
+"""A drain takes a second and the last writes ten; the rest is for a loaded machine."""
 
 
-def workers_live_on(evidence: Evidence) -> Iterator[Violation]:
-    """No fault ends a worker, whatever is away; one that is stopped ends in good order.
+def workers_end_only_on_request(evidence: Evidence) -> Iterator[Violation]:
+    """No fault ends a worker. A worker that is stopped ends with status 0.
 
-    Whoever finds no database when it starts may say so and leave: it has claimed nothing.
+    A worker that finds no database when it starts may fail: it has claimed nothing.
     """
     begun = {evidence.pids.get(change.worker or "") for change in evidence.changes}
     killed = {
-        line.facts["child"] for line in evidence.told("signal") if line.facts["number"] == "SIGKILL"
+        line.facts["child"]
+        for line in evidence.lines_of("signal")
+        if line.facts["number"] == "SIGKILL"
     }
-    for line in evidence.told("exited"):
+    for line in evidence.lines_of("exited"):
         actor, pid, code = line.facts["actor"], line.facts["child"], line.facts["code"]
         if pid in begun and pid not in killed and code != 0:
             yield Violation("workers", f"{actor} (process {pid}) ended with status {code}")
-    ended_at = {line.facts["child"]: line.at for line in evidence.told("exited")}
-    for line in evidence.told("signal"):
+    ended_at = {line.facts["child"]: line.at for line in evidence.lines_of("exited")}
+    for line in evidence.lines_of("signal"):
         pid = line.facts["child"]
         if line.facts["number"] == "SIGTERM" and pid in ended_at:
             took = (ended_at[pid] - line.at) / SECOND
             if took > END_SECONDS:
-                what = f"{line.facts['actor']} (process {pid}) took {took:.0f} s to end when told"
+                what = (
+                    f"{line.facts['actor']} (process {pid}) took {took:.0f} s to end after SIGTERM"
+                )
                 yield Violation("workers", what)
-    for line in evidence.told("ended by force", "not rested"):
-        yield Violation("workers", f"{line.word}: {dict(line.facts)}")
+    for line in evidence.lines_of("killed at the end", "not settled"):
+        yield Violation("workers", f"{line.event}: {dict(line.facts)}")

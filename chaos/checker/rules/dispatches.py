@@ -1,4 +1,4 @@
-"""What was committed is there and comes to an end; what was not, is not."""
+"""Committed runs exist and finish; runs that were rolled back do not exist."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,34 +8,34 @@ from chaos.checker.violation import Violation
 
 
 def no_run_is_lost(evidence: Evidence) -> Iterator[Violation]:
-    """Whoever was told that a run was added, finds it: unfinished or finished."""
+    """A run whose dispatch succeeded exists, unfinished or finished."""
     there = {*evidence.finished_by_id, *evidence.live}
-    for line in evidence.told("dispatched", "committed"):
+    for line in evidence.lines_of("dispatched", "committed"):
         run = line.facts["run"]
         if run not in there:
-            what = f"{line.who} was told that it is there, and it is not"
+            what = f"{line.who} dispatched it, and it is missing"
             yield Violation("lost", what, run)
     for run in evidence.births.keys() - there:
-        yield Violation("lost", "it was committed, and is in no table any more", run)
+        yield Violation("lost", "it was committed, and is in no table", run)
 
 
 def nothing_rolled_back_is_seen(evidence: Evidence) -> Iterator[Violation]:
-    """A run and what its caller wrote are there together, or neither is."""
-    begun = {line.facts["run"] for line in evidence.told("begin")}
-    for line in evidence.told("rolled back"):
+    """A run and the row that its caller wrote exist both, or neither does."""
+    begun = {line.facts["run"] for line in evidence.lines_of("begin")}
+    for line in evidence.lines_of("rolled back"):
         run = line.facts["run"]
         if line.facts["is_new"] and (run in evidence.births or run in begun):
-            yield Violation("rolled back", "its transaction was rolled back, and it is there", run)
+            yield Violation("rolled back", "its transaction was rolled back, and it exists", run)
     orders = set(evidence.orders)
-    for line in evidence.told("added"):
+    for line in evidence.lines_of("added"):
         run, uid = line.facts["run"], line.facts["uid"]
         if line.facts["is_new"] and (uid in orders) != (run in evidence.births):
-            is_there = "order is there" if uid in orders else "run is there"
-            yield Violation("rolled back", f"of one transaction only the {is_there}", run)
+            which = "order" if uid in orders else "run"
+            yield Violation("rolled back", f"of one transaction only the {which} exists", run)
 
 
 def nothing_is_added_twice(evidence: Evidence) -> Iterator[Violation]:
-    """One dispatch, at most one run; and none, where the caller was told that there is none."""
+    """One dispatch adds at most one run, and none if it raised an error."""
     uids: Counter[str] = Counter()
     run_by_uid = {}
     for run in evidence.births:
@@ -47,18 +47,18 @@ def nothing_is_added_twice(evidence: Evidence) -> Iterator[Violation]:
         if count > 1:
             yield Violation("added twice", f"{uid} has {count} runs", run_by_uid[uid])
     transactions = {
-        line.facts["uid"] for line in evidence.told("try") if line.facts.get("is_transaction")
+        line.facts["uid"] for line in evidence.lines_of("try") if line.facts.get("is_transaction")
     }
-    for line in evidence.told("refused"):
+    for line in evidence.lines_of("refused"):
         uid = line.facts["uid"]
         if uid in run_by_uid and uid not in transactions and not line.facts["is_unknown"]:
-            what = f"its caller was refused it ({line.facts['error']}), and it is there"
+            what = f"its dispatch raised {line.facts['error']}, and it exists"
             yield Violation("added twice", what, run_by_uid[uid])
 
 
 def every_run_is_final(evidence: Evidence) -> Iterator[Violation]:
-    """Once nothing is in the way any more, everything comes to an end and lets go."""
+    """After the last fault every run finishes and frees its slots."""
     for run in evidence.live:
-        yield Violation("not final", "it did not come to an end", run)
+        yield Violation("not final", "it did not finish", run)
     for run in evidence.slots:
-        yield Violation("not final", "it still has its place in a limit", run)
+        yield Violation("not final", "it still holds a slot", run)

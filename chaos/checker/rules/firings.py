@@ -1,4 +1,4 @@
-"""Each instant of a schedule gives one run, or one place in a row that says why not."""
+"""Each instant of a schedule gives one run, or is part of one row with a reason."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -8,13 +8,13 @@ from chaos.checker.evidence import SECOND, Evidence, Finished
 from chaos.checker.violation import Violation
 
 LATE_MAX: Final = 5 * SECOND
-"""How far behind the last instant may be when a schedule is paused."""
+"""How late the last instant may be when a schedule is paused."""
 
 Name = tuple[str, str]
 
 
 def each_instant_is_accounted_for_once(evidence: Evidence) -> Iterator[Violation]:
-    """One run per firing, none missing, and every one that gave no run says why."""
+    """Each firing has one run or one reason; none is missing."""
     runs: dict[Name, Counter[int]] = defaultdict(Counter)
     run_by_instant: dict[tuple[Name, int], str] = {}
     for born in evidence.births.values():
@@ -29,7 +29,7 @@ def each_instant_is_accounted_for_once(evidence: Evidence) -> Iterator[Violation
     for facts in evidence.manifest.get("schedules", ()):
         name = (facts["tenant"], facts["name"])
         grid = _Grid(facts)
-        yield from _judged(evidence, grid, runs[name], skips[name])
+        yield from _check_grid(evidence, grid, runs[name], skips[name])
         for instant, count in runs[name].items():
             if count > 1:
                 what = f"{grid.name} fired {count} times at {instant / SECOND:.0f}"
@@ -47,7 +47,7 @@ class _Grid:
         return (instant - self.anchor) % self.every == 0
 
 
-def _judged(
+def _check_grid(
     evidence: Evidence, grid: _Grid, runs: Mapping[int, int], skips: list[Finished]
 ) -> Iterator[Violation]:
     covered: Counter[int] = Counter(runs.keys())
@@ -56,11 +56,13 @@ def _judged(
         last = row.nominal_at if row.last_nominal_at is None else row.last_nominal_at
         instants = range(row.nominal_at, last + 1, grid.every)
         if grid.facts["is_steady"] and len(instants) != row.instants:
-            what = f"{grid.name}: a row stands for {row.instants} instants, and spans others"
+            what = f"{grid.name}: a row counts {row.instants} instants, and spans {len(instants)}"
             yield Violation("firings", what, row.id)
         covered.update(instants)
         if row.reason.startswith("missed") and grid.facts["misfire"] == "all":
-            yield Violation("firings", f"{grid.name} makes up for all, and has missed some", row.id)
+            yield Violation(
+                "firings", f"{grid.name} catches up on all instants, and missed some", row.id
+            )
         if row.reason.startswith("overlap") and grid.facts["overlap"] == "allow":
             yield Violation("firings", f"{grid.name} allows overlaps, and skipped one", row.id)
     for instant, count in covered.items():
@@ -77,7 +79,9 @@ def _missing(evidence: Evidence, grid: _Grid, covered: Mapping[int, int]) -> Ite
     first, last = min(covered), max(covered)
     for instant in range(first, last, grid.every):
         if instant not in covered:
-            yield Violation("firings", f"{grid.name}: nothing is said of {instant / SECOND:.0f}")
+            yield Violation(
+                "firings", f"{grid.name}: no run and no reason for {instant / SECOND:.0f}"
+            )
     for row in evidence.schedules:
         if (row.tenant, row.name) != (grid.facts["tenant"], grid.facts["name"]):
             continue

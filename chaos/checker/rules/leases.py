@@ -1,4 +1,4 @@
-"""One valid lease per run; whoever lost it writes nothing."""
+"""A run has one valid lease; a worker that lost the lease writes nothing."""
 
 import re
 from collections import Counter, defaultdict
@@ -7,20 +7,21 @@ from itertools import pairwise
 from typing import Final
 
 from chaos.checker.evidence import SECOND, Change, Evidence, Line
-from chaos.checker.lives import Hold, all_holds, deaths, steps
+from chaos.checker.holds import Hold, all_holds, deaths, steps
 from chaos.checker.violation import Violation
 
 SLACK: Final = SECOND // 10
-"""What clocks that are compared over a network may differ by."""
+"""How far clocks may differ that are compared over a network."""
 
 _NONCE: Final = re.compile(r"<[0-9a-f]+\.\d+>")
+_EXPIRED: Final = re.compile("lease (ended|expired)")
 
 
 def claims_follow_each_other(evidence: Evidence) -> Iterator[Violation]:
-    """A run is claimed when nobody holds it, and each claim has the next token."""
+    """A run is claimed only when no worker holds it, and each claim has the next token."""
     for run, changes in evidence.changes_by_run.items():
         if changes[0].op != "INSERT":
-            yield Violation("claims", "it was changed before it was there", run)
+            yield Violation("claims", "it was changed before its insert", run)
         for before, after in steps(changes):
             if before.op == "DELETE":
                 yield Violation("claims", "it came back after its end", run)
@@ -40,8 +41,8 @@ def _wrong_step(before: Change, after: Change) -> str:
     return ""
 
 
-def leases_are_taken_only_when_over(evidence: Evidence) -> Iterator[Violation]:
-    """Nobody takes a run from its holder before the lease is over, unless that one is dead."""
+def leases_are_taken_only_after_they_expired(evidence: Evidence) -> Iterator[Violation]:
+    """A run is taken from its worker only after the lease expired, or if the worker is dead."""
     gone_at = deaths(evidence)
     for run, changes in evidence.changes_by_run.items():
         for before, after in steps(changes):
@@ -59,7 +60,7 @@ def leases_are_taken_only_when_over(evidence: Evidence) -> Iterator[Violation]:
 def _is_gone(evidence: Evidence, gone_at: Mapping[int, int], after: Change) -> bool:
     pid = evidence.pids.get(after.worker or "")
     if pid is None:
-        return True  # a visitor: nobody but itself knows of it
+        return True  # of a helper process, whose end the driver does not record
     moment = gone_at.get(pid)
     return moment is not None and moment <= after.at + SLACK
 
@@ -68,17 +69,17 @@ def _is_taken_back(evidence: Evidence, before: Change, after: Change) -> bool:
     if after.op == "DELETE":
         row = evidence.finished_by_id.get(after.run)
         return row is not None and row.outcome == "crashed"
-    return after.crashes > before.crashes or "lease ended" in after.reason
+    return after.crashes > before.crashes or _EXPIRED.search(after.reason) is not None
 
 
 def attempts_do_not_overlap(evidence: Evidence) -> Iterator[Violation]:
-    """One attempt per claim, by who made the claim, and none beside one whose lease is valid."""
+    """One attempt per claim, by the worker that claimed, and never two under valid leases."""
     holds = all_holds(evidence)
-    begins = evidence.told("begin")
+    begins = evidence.lines_of("begin")
     for (run, token), count in Counter(map(_claim_of, begins)).items():
         if count > 1:
             yield Violation("attempts", f"token {token} was attempted {count} times", run)
-    ended_at = {_claim_of(line): line.at for line in evidence.told("end")}
+    ended_at = {_claim_of(line): line.at for line in evidence.lines_of("end")}
     gone_at = deaths(evidence)
     by_run: dict[str, list[Line]] = defaultdict(list)
     for line in begins:
@@ -110,8 +111,8 @@ def _is_valid(hold: Hold, at: int) -> bool:
 
 
 def no_stale_write_lands(evidence: Evidence) -> Iterator[Violation]:
-    """Whatever is written about a run comes from the attempt that holds it."""
-    claim_by_nonce = {line.facts["nonce"]: _claim_of(line) for line in evidence.told("begin")}
+    """Everything written about a run comes from the attempt that holds it."""
+    claim_by_nonce = {line.facts["nonce"]: _claim_of(line) for line in evidence.lines_of("begin")}
 
     def is_stale(text: str | None, run: str, token: int) -> bool:
         found = _NONCE.search(text or "")
@@ -135,15 +136,17 @@ def no_stale_write_lands(evidence: Evidence) -> Iterator[Violation]:
 
 
 def effects_happen_once(evidence: Evidence) -> Iterator[Violation]:
-    """What a handler wrote and the end of its run are there together, and once."""
+    """A handler's row and the completion of its run exist both or neither, and once."""
     counts = Counter(effect.run for effect in evidence.effects)
     for run, count in counts.items():
         if count > 1:
-            yield Violation("effects", f"its effect is there {count} times", run)
+            yield Violation("effects", f"its effect exists {count} times", run)
     for effect in evidence.effects:
         row = evidence.finished_by_id.get(effect.run)
         if row is None or (row.status, row.token) != ("completed", effect.token):
-            yield Violation("effects", "its effect is there, and its end is another's", effect.run)
+            yield Violation(
+                "effects", "its effect exists, and another attempt completed it", effect.run
+            )
     for row in evidence.finished:
         if row.job == "charge" and row.status == "completed" and row.id not in counts:
             yield Violation("effects", "it is completed without its effect", row.id)

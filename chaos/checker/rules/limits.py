@@ -1,4 +1,4 @@
-"""Limits, uniqueness and overlap: how many there are of a kind, at any moment."""
+"""Limits, uniqueness and overlap: how many runs of a kind there are at any moment."""
 
 import json
 from collections import defaultdict
@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from chaos.checker.evidence import SECOND, Change, Evidence
-from chaos.checker.lives import all_holds
+from chaos.checker.holds import all_holds
 from chaos.checker.violation import Violation
 
 Key = tuple[Any, ...]
@@ -28,18 +28,20 @@ def limits_hold_in_the_tables(evidence: Evidence) -> Iterator[Violation]:
 
 
 def limits_hold_by_the_clock(evidence: Evidence) -> Iterator[Violation]:
-    """The same by what handlers wrote: those at work under a valid lease, at any moment."""
+    """The same from the journals: handlers that run under a valid lease."""
     holds = all_holds(evidence)
-    ended_at = {(line.facts["run"], line.facts["token"]): line.at for line in evidence.told("end")}
+    ended_at = {
+        (line.facts["run"], line.facts["token"]): line.at for line in evidence.lines_of("end")
+    }
     for limit in evidence.manifest.get("limits", ()):
         edges: dict[Key, list[tuple[int, int, str]]] = defaultdict(list)
-        for line in evidence.told("begin"):
+        for line in evidence.lines_of("begin"):
             if line.facts["job"] not in limit["jobs"]:
                 continue
             claim = line.facts["run"], line.facts["token"]
             hold = holds.get(claim)
             if hold is None:
-                continue  # told of elsewhere
+                continue  # another rule reports it
             ends = [end for end in (ended_at.get(claim), hold.ended_at) if end is not None]
             if not ends or min(ends) <= line.at:
                 continue
@@ -50,15 +52,15 @@ def limits_hold_by_the_clock(evidence: Evidence) -> Iterator[Violation]:
             for _, step, run in sorted(moments):
                 count += step
                 if count > limit["slots"]:
-                    what = f"{count} of {limit['slots']} of {limit['jobs']} {key} at work at once"
+                    what = f"{count} of {limit['slots']} of {limit['jobs']} {key} running at once"
                     yield Violation("limits", what, run)
                     break
 
 
 def rates_are_kept(evidence: Evidence) -> Iterator[Violation]:
-    """No stretch of time holds more starts than a rate allows.
+    """No window has more starts than the rate allows.
 
-    A start is a claim, at the moment that its worker took for now: what its lease counts from.
+    A start is a claim, at the time of its worker's clock, from which the lease is counted.
     """
     for rate in evidence.manifest.get("rates", ()):
         window, lease = round(rate["seconds"] * SECOND), round(rate["lease"] * SECOND)
@@ -104,7 +106,7 @@ def windows_are_kept(evidence: Evidence) -> Iterator[Violation]:
 
 
 def schedules_do_not_overlap(evidence: Evidence) -> Iterator[Violation]:
-    """What a schedule says about its last run being unfinished, is so."""
+    """Runs of a schedule overlap only as its policy allows."""
     checks: dict[str, Callable[[Change], bool]] = {
         "skip": _is_unfinished,
         "queue_all": lambda change: _is_unfinished(change) and change.token > 0,

@@ -1,10 +1,9 @@
-"""Lower priorities go first, as far as anybody can say.
+"""Runs with a better priority start first.
 
-It is judged at claims, and only among runs that differ in nothing but their priority. A claim
-that takes a run while a better one has been ready for a while has passed that one over. Once may
-be chance: another worker may have had it in its hands at that moment. Again and again, by claims
-of their own, is not. Where rows can be locked by somebody who was frozen or cut off, only calm
-moments count: such a row is passed over until its holder is back.
+The rule compares claims of runs that differ in their priority only. A claim that takes a run while
+a better one has been ready for a while has passed that one over. Once may be chance: another worker
+may have had the row locked. Three separate claims are a violation. A worker that is frozen or cut
+off may hold row locks, so claims during such faults do not count.
 """
 
 from bisect import bisect
@@ -24,8 +23,8 @@ DISTURBING: Final = frozenset(
 )  # fmt: skip
 
 
-def better_ones_go_first(evidence: Evidence) -> Iterator[Violation]:
-    """No run is passed over again and again by worse ones."""
+def better_priorities_start_first(evidence: Evidence) -> Iterator[Violation]:
+    """Worse runs do not start while a better one is ready."""
     ranked = {name for name, facts in evidence.facts_by_job.items() if facts["is_ranked"]}
     disturbed = _Spans(evidence)
     ready: dict[str, tuple[Change, int]] = {}
@@ -52,19 +51,18 @@ def better_ones_go_first(evidence: Evidence) -> Iterator[Violation]:
 
 
 class _Spans:
-    """The moments at which somebody may hold what nobody sees him hold."""
+    """The times at which a disturbed process may hold row locks."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._spans: list[tuple[int, int]] = []
-        for line in evidence.told("fault"):
+        for line in evidence.lines_of("fault"):
             if line.facts["name"] in DISTURBING:
                 seconds = line.facts["seconds"]
-                # Whoever is hit may have begun just before.
+                # The process that is hit may have taken its locks just before.
                 begun = line.at - AFTERMATH
                 self._spans.append((begun, line.at + round(seconds * SECOND) + 2 * AFTERMATH))
         self._spans.sort()
         self._starts = [start for start, _ in self._spans]
 
     def has(self, at: int) -> bool:
-        """Whether this moment is one of them."""
         return any(end >= at for _, end in self._spans[: bisect(self._starts, at)])

@@ -1,31 +1,32 @@
-"""What is recorded is what happened, and the numbers agree with each other."""
+"""Recorded outcomes match what the handlers did, and the counters agree."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
 from chaos.checker.evidence import Evidence, Finished
-from chaos.checker.lives import holds_of
+from chaos.checker.holds import holds_of
 from chaos.checker.violation import Violation
 
-OWN_WORD: Final = "charge"
-"""It completes its runs itself, in transactions of its own."""
+COMPLETES_ITSELF: Final = "charge"
+"""This job completes its runs itself, in transactions of its own."""
 
 
-def records_say_what_happened(evidence: Evidence) -> Iterator[Violation]:
-    """A failure is one that a handler had; a success is one that it reported."""
-    begun = {(line.facts["run"], line.facts["token"]) for line in evidence.told("begin")}
+def outcomes_match_the_handlers(evidence: Evidence) -> Iterator[Violation]:
+    """A recorded failure or success is one that the handler had."""
+    begun = {(line.facts["run"], line.facts["token"]) for line in evidence.lines_of("begin")}
     how = {
-        (line.facts["run"], line.facts["token"]): line.facts["how"] for line in evidence.told("end")
+        (line.facts["run"], line.facts["token"]): line.facts["how"]
+        for line in evidence.lines_of("end")
     }
-    asked = {line.facts["run"] for line in evidence.told("cancel")}
+    canceled = {line.facts["run"] for line in evidence.lines_of("cancel")}
     for row in evidence.finished:
         claim = row.id, row.token
         if row.id not in evidence.births:
             continue
         if row.status == "completed" and claim not in begun:
-            yield Violation("records", "it is completed, and nobody worked on it", row.id)
-        is_reported = how.get(claim, "returned") == "returned" or row.job == OWN_WORD
+            yield Violation("records", "it is completed, and no handler ran", row.id)
+        is_reported = how.get(claim, "returned") == "returned" or row.job == COMPLETES_ITSELF
         if row.status == "completed" and not is_reported:
             yield Violation("records", f"it is completed, after a {how[claim]}", row.id)
         if row.outcome == "failed" and how.get(claim, "returned") == "returned":
@@ -37,8 +38,8 @@ def records_say_what_happened(evidence: Evidence) -> Iterator[Violation]:
             crashes_max = evidence.facts_by_job[row.job]["crashes_max"]
             if row.crashes < crashes_max:
                 yield Violation("records", f"it was given up after {row.crashes} crashes", row.id)
-        if row.status == "canceled" and row.id not in asked and row.schedule != "replaced":
-            yield Violation("records", "it was canceled, and nobody asked for it", row.id)
+        if row.status == "canceled" and row.id not in canceled and row.schedule != "replaced":
+            yield Violation("records", "it was canceled without a request", row.id)
         if row.status == "skipped":
             yield Violation("records", f"it was skipped: {row.reason}", row.id)
     for made in evidence.attempts:
@@ -47,7 +48,7 @@ def records_say_what_happened(evidence: Evidence) -> Iterator[Violation]:
 
 
 def counters_agree(evidence: Evidence) -> Iterator[Violation]:
-    """Tokens count claims, attempts count tries, crashes count those that were lost."""
+    """Tokens count claims, attempts count tries, crashes count lost attempts."""
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for made in evidence.attempts:
         outcomes[made.run][made.outcome] += 1
@@ -76,17 +77,17 @@ def counters_agree(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation("counters", what, row.id)
 
 
-def jobs_remember(evidence: Evidence) -> Iterator[Violation]:
-    """A job's row has the last success that is in history."""
+def job_rows_have_the_last_success(evidence: Evidence) -> Iterator[Violation]:
+    """A job's row has the last success in the history."""
     last: dict[tuple[str, str], int] = {}
     for row in evidence.finished:
-        if row.outcome == "succeeded" and row.job != OWN_WORD:
+        if row.outcome == "succeeded" and row.job != COMPLETES_ITSELF:
             key = row.tenant, row.job
             last[key] = max(last.get(key, 0), row.ended_at)
-    remembered = {(job.tenant, job.name): job.last_success_at for job in evidence.jobs}
+    in_rows = {(job.tenant, job.name): job.last_success_at for job in evidence.jobs}
     for key, ended_at in last.items():
-        if remembered.get(key) != ended_at:
-            what = f"{key} succeeded last at {ended_at}, and remembers {remembered.get(key)}"
+        if in_rows.get(key) != ended_at:
+            what = f"{key} succeeded last at {ended_at}, and its row has {in_rows.get(key)}"
             yield Violation("counters", what)
 
 

@@ -1,7 +1,7 @@
-"""Bugs to be found: each is a patch to a copy of the code, and a promise that it breaks.
+"""Bugs that the checker must find: each is a patch to a copy of the code.
 
-A patch replaces text by text. When the code has changed, and the text is not there any more, it
-fails loudly: a bug that is no longer planted would be found by nobody.
+A patch replaces text. It fails if the code no longer contains that text: otherwise the bug would
+not be planted, and the test would prove nothing.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Edit(NamedTuple):
-    """One piece of text, which is there exactly ``times`` times, and what stands for it."""
+    """Replaces ``old``, which the file contains exactly ``times`` times."""
 
     path: str  # below src/tickwork
     old: str
@@ -20,8 +20,8 @@ class Edit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
-    """A bug, the database on which it shows, and the rules of which at least one finds it."""
+class PlantedBug:
+    """A bug, the database on which it shows, and the rules of which at least one must find it."""
 
     name: str
     kind: str
@@ -29,34 +29,34 @@ class Plant:
     edits: tuple[Edit, ...]
 
 
-class Wilted(Exception):  # noqa: N818  # it states what happened
-    """The text that a patch replaces is not in the code any more."""
+class PatchOutdated(Exception):  # noqa: N818  # it states what happened
+    """The code no longer contains the text that a patch replaces."""
 
 
-def planted(plant: Plant, source: Path, folder: Path) -> Path:
-    """A copy of the code with the bug in it.
+def plant_bug(bug: PlantedBug, source: Path, folder: Path) -> Path:
+    """Copy the code with the bug in it, and return the folder.
 
     Raises:
-        Wilted: The code has changed: find the place again.
+        PatchOutdated: The code has changed: update the patch.
     """
     copy = folder / "src"
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for edit in plant.edits:
+    for edit in bug.edits:
         path = copy / "tickwork" / edit.path
         text = path.read_text(encoding="utf-8")
         if text.count(edit.old) != edit.times:
             found = text.count(edit.old)
-            raise Wilted(f"{plant.name!r}: {edit.path} has this {found} times:\n{edit.old}")
+            raise PatchOutdated(f"{bug.name!r}: {edit.path} has this {found} times:\n{edit.old}")
         path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
     return copy
 
 
-def _plant(name: str, kind: str, rules: set[str], *edits: Edit) -> Plant:
-    return Plant(name, kind, frozenset(rules), edits)
+def _bug(name: str, kind: str, rules: set[str], *edits: Edit) -> PlantedBug:
+    return PlantedBug(name, kind, frozenset(rules), edits)
 
 
-PLANTS: Final = (
-    _plant(
+BUGS: Final = (
+    _bug(
         "a claim without a lock",
         "postgres",
         {"claims", "attempts"},
@@ -67,8 +67,8 @@ PLANTS: Final = (
             times=2,
         ),
     ),
-    _plant(
-        "a claim without a lock, elsewhere",
+    _bug(
+        "a claim without a lock, on MariaDB",
         "mariadb",
         {"claims", "attempts"},
         Edit(
@@ -78,7 +78,7 @@ PLANTS: Final = (
             times=2,
         ),
     ),
-    _plant(
+    _bug(
         "starts that are forgotten too early",
         "sqlite",
         {"rates"},
@@ -88,7 +88,7 @@ PLANTS: Final = (
             "DELETE FROM tickwork_start WHERE key = ? AND number <= ? + 1000;",
         ),
     ),
-    _plant(
+    _bug(
         "a record without the token",
         "sqlite",
         {"stale", "claims", "records", "counters"},
@@ -110,8 +110,8 @@ PLANTS: Final = (
             "is_ours = step.claim.run_id in token_by_id",
         ),
     ),
-    _plant(
-        "a slot that is freed for everybody",
+    _bug(
+        "a slot that is freed for every run",
         "sqlite",
         {"limits"},
         Edit(
@@ -120,7 +120,7 @@ PLANTS: Final = (
             "DELETE FROM tickwork_slot WHERE run <> ?1 OR key = ?2;",
         ),
     ),
-    _plant(
+    _bug(
         "slots that are counted without the gate",
         "postgres",
         {"limits"},
@@ -130,8 +130,8 @@ PLANTS: Final = (
             "WHERE gate = ANY (:gates::integer[])\nORDER BY gate;",
         ),
     ),
-    _plant(
-        "a finisher that wakes nobody up",
+    _bug(
+        "a finished run that unblocks no other",
         "sqlite",
         {"not final", "workers"},
         Edit(
@@ -140,7 +140,7 @@ PLANTS: Final = (
             "    return 0",
         ),
     ),
-    _plant(
+    _bug(
         "a firing without compare-and-set",
         "postgres",
         {"firings"},
@@ -163,7 +163,7 @@ PLANTS: Final = (
             "        RunId(str(__import__('uuid').uuid4())),\n        now=now,",
         ),
     ),
-    _plant(
+    _bug(
         "a dispatch outside of its transaction",
         "postgres",
         {"rolled back"},
@@ -173,7 +173,7 @@ PLANTS: Final = (
             "        if runs:\n            return self._inserter.add(runs)",
         ),
     ),
-    _plant(
+    _bug(
         "a reaper that goes by age",
         "sqlite",
         {"leases"},
@@ -184,7 +184,7 @@ PLANTS: Final = (
         ),
         Edit("_domain/transitions.py", "    assert now >= claim.lease_until, claim\n", ""),
     ),
-    _plant(
+    _bug(
         "a heartbeat that revives a lost lease",
         "sqlite",
         {"claims", "stale"},
@@ -196,7 +196,7 @@ PLANTS: Final = (
             "    token = ?4\nWHERE id = ?3 AND status = 'running';",
         ),
     ),
-    _plant(
+    _bug(
         "a checkpoint without the token",
         "sqlite",
         {"stale"},
@@ -206,7 +206,7 @@ PLANTS: Final = (
             "WHERE id = :id AND :token > 0;\nSELECT changes();",
         ),
     ),
-    _plant(
+    _bug(
         "a unique key that is looked up and not held",
         "sqlite",
         {"unique"},
@@ -222,7 +222,7 @@ PLANTS: Final = (
             "    THEN 1 ELSE ? > 0\nEND;",
         ),
     ),
-    _plant(
+    _bug(
         "a tick that forgets what it was late for",
         "sqlite",
         {"firings"},
@@ -233,7 +233,7 @@ PLANTS: Final = (
             "        room -= 1",
         ),
     ),
-    _plant(
+    _bug(
         "a claim that takes the worst first",
         "sqlite",
         {"priorities"},
@@ -243,7 +243,7 @@ PLANTS: Final = (
             "    WHERE phase = 'ready'\n    ORDER BY priority DESC, due_at, id\n    LIMIT :look",
         ),
     ),
-    _plant(
+    _bug(
         "a dispatch that is repeated under a new name",
         "postgres",
         {"added twice", "rolled back"},
@@ -255,7 +255,7 @@ PLANTS: Final = (
             "        return [\n            answer._replace(is_new=answer.run_id == run.id)",
         ),
     ),
-    _plant(
+    _bug(
         "a completion outside of its transaction",
         "postgres",
         {"effects"},
@@ -266,7 +266,7 @@ PLANTS: Final = (
             "        return self._store.complete(claim, now=self._clock.now(), result=result)",
         ),
     ),
-    _plant(
+    _bug(
         "a crash that costs an attempt",
         "sqlite",
         {"counters", "records"},
@@ -276,7 +276,7 @@ PLANTS: Final = (
             "    step = step._replace(crash=int(crashed.has_started), refund=0)",
         ),
     ),
-    _plant(
+    _bug(
         "a worker that takes the others for dead",
         "sqlite",
         {"leases"},
@@ -286,7 +286,7 @@ PLANTS: Final = (
             "return self._is_here(worker) and worker.pid != self._me.pid",
         ),
     ),
-    _plant(
+    _bug(
         "a schedule that overlaps itself",
         "sqlite",
         {"overlap"},
@@ -296,7 +296,7 @@ PLANTS: Final = (
             "            return None",
         ),
     ),
-    _plant(
+    _bug(
         "a cancel that leaves no trace",
         "sqlite",
         {"lost"},

@@ -1,10 +1,9 @@
-"""The application that is beaten: every kind of job and schedule, in two versions.
+"""The application under test: every kind of job and schedule, in two versions.
 
-Handlers say in the journal when they begin and end, under which token, and put a word of their
-own (a nonce) into whatever they leave behind, so that each trace can be told from every other.
+Handlers record in the journal when they begin and end, and under which token. They put a nonce
+into everything they write, so that the checker knows which attempt wrote it.
 
-One thing is arranged from outside: a worker's wall clock may be wrong by what the file
-CHAOS_CLOCK says.
+The driver can make a worker's wall clock wrong by the seconds in the file CHAOS_CLOCK.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.databases import connect, placed
+from chaos.databases import connect, with_placeholders
 from chaos.journal import own_journal
 from chaos.workload import ANCHOR, GRACE, LEASE
 from tickwork import RunContext, Snooze, Tickwork, current_run
@@ -33,7 +32,7 @@ _numbers: Final = itertools.count(1)
 _process: Final = secrets.token_hex(3)
 
 
-def _set_clock_wrong() -> None:
+def _patch_clock() -> None:
     path = os.environ.get("CHAOS_CLOCK")
     if path is None:
         return
@@ -46,13 +45,13 @@ def _set_clock_wrong() -> None:
     SystemClock.now = wrong  # type: ignore[method-assign, assignment]
 
 
-_set_clock_wrong()
+_patch_clock()
 app: Final = Tickwork(URL, handler_paths=["chaos"])
 
 
 @contextmanager
 def attempt(**facts: Any) -> Iterator[str]:
-    """One call of a handler, written down; gives its nonce."""
+    """Record one call of a handler in the journal; yield its nonce."""
     run = current_run()
     assert run is not None
     nonce = f"<{_process}.{next(_numbers)}>"
@@ -75,12 +74,12 @@ def attempt(**facts: Any) -> Iterator[str]:
     journal.write("end", how="returned", **who)
 
 
-def rest(ctx: RunContext, seconds: float, keep: Callable[[], object] = lambda: None) -> None:
-    """Work for so long, or until told to stop; ``keep`` what was done now and then."""
+def work(ctx: RunContext, seconds: float, save: Callable[[], object] = lambda: None) -> None:
+    """Work for so long or until the run is canceled; call ``save`` now and then."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, 0.3))
-        keep()  # first, so that whoever was frozen meanwhile tries to
+        save()  # first, so that a worker that was frozen in the meantime tries to write
         if ctx.is_canceled():
             return
 
@@ -102,12 +101,12 @@ def plain(uid: str, seconds: float = 0.0) -> Any:
 @job(retries={"max": 50, "base": 0.05, "cap": 0.2})
 def slow(ctx: RunContext, uid: str, seconds: float) -> Any:
     with attempt(uid=uid) as nonce:
-        rest(ctx, seconds, lambda: ctx.checkpoint({"nonce": nonce}))
+        work(ctx, seconds, lambda: ctx.checkpoint({"nonce": nonce}))
         return {"nonce": nonce}
 
 
 @job()
-async def dream(uid: str, seconds: float) -> Any:
+async def coroutine(uid: str, seconds: float) -> Any:
     with attempt(uid=uid) as nonce:
         await asyncio.sleep(seconds)
         return {"nonce": nonce}
@@ -118,7 +117,7 @@ def flaky(ctx: RunContext, uid: str, fail_first: int) -> Any:
     with attempt(uid=uid) as nonce:
         time.sleep(0.02)
         if ctx.attempt <= fail_first:
-            raise RuntimeError(f"failed as told {nonce}")
+            raise RuntimeError(f"failed as planned {nonce}")
         return {"nonce": nonce}
 
 
@@ -135,7 +134,7 @@ def snoozer(ctx: RunContext, uid: str, times: int) -> Any:
 @job(crashes=3)
 def fragile(ctx: RunContext, uid: str, seconds: float) -> Any:
     with attempt(uid=uid) as nonce:
-        rest(ctx, seconds)
+        work(ctx, seconds)
         return {"nonce": nonce}
 
 
@@ -181,7 +180,7 @@ def metered(uid: str) -> Any:
 
 
 @job(unique={"by": "key"})
-def single(uid: str, key: int) -> Any:  # noqa: ARG001  # what it is unique by
+def single(uid: str, key: int) -> Any:  # noqa: ARG001  # the unique key
     with attempt(uid=uid) as nonce:
         time.sleep(0.3)
         return {"nonce": nonce}
@@ -195,11 +194,11 @@ def windowed(uid: str, key: int) -> Any:  # noqa: ARG001  # as above
 
 @job(retries={"max": 30, "base": 0.05, "cap": 0.3})
 def charge(ctx: RunContext, uid: str, roll_back_first: int) -> Any:
-    """Finishes in the transaction of its own write: both, or neither."""
+    """Complete the run in the transaction of its own write: both, or neither."""
     with attempt(uid=uid) as nonce, closing(connect(URL)) as connection:
         cursor = connection.cursor()
         cursor.execute(
-            placed("INSERT INTO chaos_effect (run, token, nonce) VALUES (?, ?, ?)", URL),
+            with_placeholders("INSERT INTO chaos_effect (run, token, nonce) VALUES (?, ?, ?)", URL),
             (str(ctx.run_id), ctx.token, nonce),
         )
         try:
@@ -209,48 +208,50 @@ def charge(ctx: RunContext, uid: str, roll_back_first: int) -> Any:
             raise
         if ctx.attempt <= roll_back_first:
             connection.rollback()
-            raise RuntimeError(f"rolled back as told {nonce}")
+            raise RuntimeError(f"rolled back as planned {nonce}")
         connection.commit()
 
 
 # ---------------------------------------------------------------- scheduled
 
 
-def _noted(seconds: float = 0.0) -> Any:
+def _record(seconds: float = 0.0) -> Any:
     with attempt() as nonce:
         time.sleep(seconds)
         return {"nonce": nonce}
 
 
-def _replaced(ctx: RunContext) -> Any:
+def _work_long(ctx: RunContext) -> Any:
     with attempt() as nonce:
-        rest(ctx, 5.0)
+        work(ctx, 5.0)
         return {"nonce": nonce}
 
 
-def _said(name: str, handler: Callable[..., Any] = _noted, **args: Any) -> Any:
+def _schedule(name: str, handler: Callable[..., Any] = _record, **args: Any) -> Any:
     return app.schedule(name, handler).lease(LEASE).crashes(1_000).args(**args)
 
 
 def define_schedules() -> None:
-    _said("second").every_second().overlap("allow")
-    _said("even", seconds=0.9).cron("*/2 * * * * *")
-    _said("third", seconds=0.8).every(seconds=3, starting=START).overlap("queue_all")
-    _said("caught_up").every(seconds=1, starting=START).overlap("allow").misfire("all", grace=GRACE)
-    _said("let_go").every_second().overlap("allow").misfire("skip", grace=GRACE)
-    _said("queued_one", seconds=1.2).every_second().overlap("queue_one")
-    _said("replaced", _replaced).cron("*/4 * * * * *").overlap("cancel_running")
-    tempo = _said("tempo").overlap("allow")
+    _schedule("second").every_second().overlap("allow")
+    _schedule("even", seconds=0.9).cron("*/2 * * * * *")
+    _schedule("third", seconds=0.8).every(seconds=3, starting=START).overlap("queue_all")
+    _schedule("caught_up").every(seconds=1, starting=START).overlap("allow").misfire(
+        "all", grace=GRACE
+    )
+    _schedule("dropped").every_second().overlap("allow").misfire("skip", grace=GRACE)
+    _schedule("queued_one", seconds=1.2).every_second().overlap("queue_one")
+    _schedule("replaced", _work_long).cron("*/4 * * * * *").overlap("cancel_running")
+    tempo = _schedule("tempo").overlap("allow")
     if VERSION == 1:
         tempo.every_second()
     else:
         tempo.every_two_seconds().priority(50)
-        _said("novel").every_two_seconds().overlap("allow")
+        _schedule("novel").every_two_seconds().overlap("allow")
 
 
 @job()
 def tenants() -> Any:
-    return _noted()
+    return _record()
 
 
 define_schedules()

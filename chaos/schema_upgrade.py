@@ -1,7 +1,7 @@
-"""The next release upgrades the tables, while workers of this one are at work on them.
+"""Installs the tables of the next release while workers of this release are running.
 
-There is no next release yet. So its step is made up: a column more in the tables that everybody
-uses, which is what steps are made of.
+There is no next release yet, so its migration is made up: one more column in the tables that all
+workers use.
 """
 
 import os
@@ -42,8 +42,8 @@ def main() -> None:
     for _ in range(20):
         try:
             journal.write("upgraded", version=open_store(url).install())
-        except Exception as error:  # noqa: BLE001  # the database may be away: again
-            journal.write("not upgraded", error=f"{type(error).__name__}: {error}"[:300])
+        except Exception as error:  # noqa: BLE001  # the database may be down
+            journal.write("upgrade failed", error=f"{type(error).__name__}: {error}"[:300])
         else:
             return
 

@@ -1,4 +1,4 @@
-"""What the audit says about each run: by whom it was held, from when to when."""
+"""The claims of each run, from the audit: which worker held it, from when to when."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ from chaos.checker.evidence import Change, Evidence
 
 
 class Hold(NamedTuple):
-    """One claim: from the change that made it to the one that ended it."""
+    """One claim, from the change that made it to the change that ended it."""
 
     run: str
     token: int
@@ -56,8 +56,8 @@ def steps(changes: Sequence[Change]) -> Iterator[tuple[Change, Change]]:
 def deaths(evidence: Evidence) -> Mapping[int, int]:
     """The earliest moment at which each process can have been gone, by pid."""
     found: dict[int, int] = {}
-    for line in evidence.told("signal", "exited"):
-        is_deadly = line.word == "exited" or line.facts["number"] in {"SIGKILL", "SIGTERM"}
+    for line in evidence.lines_of("signal", "exited"):
+        is_deadly = line.event == "exited" or line.facts["number"] in {"SIGKILL", "SIGTERM"}
         if is_deadly:
             found.setdefault(line.facts["child"], line.at)
     return found

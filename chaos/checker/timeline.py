@@ -1,4 +1,4 @@
-"""Everything that is known of one run, in the order in which it happened."""
+"""All that is known of one run, in the order in which it happened."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -6,30 +6,32 @@ from typing import Any
 from chaos.checker.evidence import SECOND, Change, Evidence
 
 
-def story_of(evidence: Evidence, run: str) -> str:
-    """Changes of its row, what actors said of it, and the faults around it."""
+def timeline_of(evidence: Evidence, run: str) -> str:
+    """Render the changes of its row, the journal lines about it, and the faults around it."""
     changes = evidence.changes_by_run.get(run, ())
     uid = evidence.args_of(run).get("uid")
-    told: list[tuple[int, str]] = [(change.at, _changed(change)) for change in changes]
+    entries: list[tuple[int, str]] = [(change.at, _render_change(change)) for change in changes]
     for line in evidence.lines:
         facts = line.facts
         if facts.get("run") == run or (uid is not None and facts.get("uid") == uid):
-            told.append((line.at, f"{line.who} ({line.pid}): {line.word} {_short(facts)}"))
-    if told:
-        first, last = min(told)[0], max(told)[0]
-        told += [
-            (line.at, f"driver: {line.word} {_short(line.facts)}")
+            entries.append(
+                (line.at, f"{line.who} ({line.pid}): {line.event} {_render_facts(facts)}")
+            )
+    if entries:
+        first, last = min(entries)[0], max(entries)[0]
+        entries += [
+            (line.at, f"driver: {line.event} {_render_facts(line.facts)}")
             for line in evidence.lines
             if line.who == "driver" and first - SECOND <= line.at <= last + SECOND
         ]
-    parts = [f"The story of run {run}:"]
-    parts += [f"  {_moment(at)}  {text}" for at, text in sorted(told, key=lambda pair: pair[0])]
+    parts = [f"Timeline of run {run}:"]
+    parts += [f"  {_moment(at)}  {text}" for at, text in sorted(entries, key=lambda pair: pair[0])]
     parts += [f"  attempt: {row}" for row in evidence.attempts if row.run == run]
     parts += [f"  history: {row}" for row in evidence.finished if row.id == run]
     return "\n".join(parts)
 
 
-def _changed(change: Change) -> str:
+def _render_change(change: Change) -> str:
     lease = "" if change.lease_until is None else f", lease until {_moment(change.lease_until)}"
     worker = "" if change.worker is None else f", worker {change.worker}"
     reason = f", {change.reason!r}" if change.reason else ""
@@ -40,7 +42,7 @@ def _changed(change: Change) -> str:
     )
 
 
-def _short(facts: Any) -> str:
+def _render_facts(facts: Any) -> str:
     shown = {key: value for key, value in facts.items() if key not in {"run", "uid", "monotonic"}}
     return ", ".join(f"{key}={value}" for key, value in shown.items())
 
