@@ -19,14 +19,13 @@ NOUNS = {"string", "testing", "timing"}
 # To be renamed. The lists only shrink.
 CLASSES_TWICE = {
     "Answer", "BorrowedConnection", "Call", "Child", "Door", "Line", "Made", "Maker", "Order",
-    "Origin", "Refused", "RunFailed", "Said", "Table", "Upcoming", "_LentStore", "_Mark", "_Owned",
+    "Origin", "Refused", "RunFailed", "Said", "Table", "_LentStore", "_Mark", "_Owned",
     "_Reader",
 }  # fmt: skip
 GERUNDS = {
-    "_wiring",
-    "acting", "adding", "asking", "awaiting", "beginning", "borrowing", "completing", "defining",
-    "explaining", "keeping", "loading", "looking", "making", "reporting", "running", "serving",
-    "supervising", "waiting", "waking", "working",
+    "_wiring", "acting", "asking", "awaiting", "beginning", "borrowing", "completing",
+    "defining", "keeping", "loading", "looking", "making", "reporting", "running", "serving",
+    "supervising", "waking", "working",
 }  # fmt: skip
 
 # Phrases that hide the actor or stand for a term of the field. `_` counts as a space, so that
@@ -43,11 +42,11 @@ BANNED = re.compile(
 TEXTS = (".py", ".sql", ".md", ".toml", ".html")
 # How many uses are left.
 BANNED_LEFT = {
-    "src": 1426,
-    "docs": 173,
-    "*.md": 15,
-    "tests": 1633,
-    "chaos": 123,
+    "src": 1387,
+    "docs": 82,
+    "*.md": 12,
+    "tests": 1564,
+    "chaos": 1,
     "benchmarks": 46,
     "examples": 11,
 }
