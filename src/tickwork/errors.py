@@ -39,7 +39,7 @@
     │   ├── LeaseLost                another worker has taken it over
     │   ├── AttemptTimeout           (TimeoutError) an attempt took too long
     │   ├── WaitTimeout              (TimeoutError) it did not finish while the caller waited
-    │   └── RunFailed                it finished without a result
+    │   └── RunUnsuccessful          it finished without a result
     ├── ScheduleNotFound             (LookupError) there is no such schedule
     ├── LockHeld                     another process holds a named lock
     ├── StillDue                     drain() reached its limit
@@ -673,10 +673,10 @@ class WaitTimeout(RunError, TimeoutError):
         self.waited = waited
 
 
-class RunFailed(RunError):
+class RunUnsuccessful(RunError):
     """The caller asked for the result of a run that finished without one."""
 
-    code = "run-failed"
+    code = "run-unsuccessful"
 
     def __init__(self, run_id: str, *, status: str, reason: str) -> None:
         super().__init__(

@@ -31,8 +31,8 @@ from tickwork.errors import (
     ArgumentError,
     InvalidOption,
     LockHeld,
-    RunFailed,
     RunNotFound,
+    RunUnsuccessful,
     WaitTimeout,
 )
 from tickwork.testing import ManualClock
@@ -241,7 +241,7 @@ class TestRuns:
                 await run.aio.at(clock.now())
             again = await run.aio.retry()
             assert await again.aio.cancel("as asked")
-            with pytest.raises(RunFailed, match="canceled"):
+            with pytest.raises(RunUnsuccessful, match="canceled"):
                 await again.aio.result()
             assert (await app.aio.get_run(run.id)) == run
 

@@ -21,8 +21,8 @@ from tickwork.errors import (
     NotSerializable,
     PayloadTooLarge,
     RunError,
-    RunFailed,
     RunNotFound,
+    RunUnsuccessful,
     WaitTimeout,
 )
 
@@ -971,10 +971,10 @@ class TestWaiting:
         app.run()
 
         assert run.wait() is RunStatus.FAILED_PERMANENT
-        with pytest.raises(RunFailed, match="as asked") as found:
+        with pytest.raises(RunUnsuccessful, match="as asked") as found:
             run.result()
         assert found.value.status == "failed_permanent"
-        with pytest.raises(RunFailed, match="not needed"):
+        with pytest.raises(RunUnsuccessful, match="not needed"):
             canceled.result()
 
     def test_a_run_that_is_not_there(self, app):

@@ -3,7 +3,7 @@
 import pytest
 
 from tickwork import JobResult, RunStatus, Snooze
-from tickwork.errors import RunFailed
+from tickwork.errors import RunUnsuccessful
 
 
 class Recorder:
@@ -161,7 +161,7 @@ class TestHooks:
         passes(app)
 
         assert seen.names == ["before", "error", "after"]
-        assert isinstance(seen.calls[1][1], RunFailed)
+        assert isinstance(seen.calls[1][1], RunUnsuccessful)
 
     def test_snooze_calls_only_on_after(self, app, seen):
         def later():

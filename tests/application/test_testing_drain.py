@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tickwork import JobResult, RunStatus, Snooze, testing
-from tickwork.errors import InvalidOption, RunFailed, StillDue
+from tickwork.errors import InvalidOption, RunUnsuccessful, StillDue
 
 
 class TestDraining:
@@ -205,5 +205,5 @@ class TestWithoutAManualClock:
         run = app.schedule("it", lambda: 1 / 0).dispatch()
         testing.drain(app)
 
-        with pytest.raises(RunFailed, match="ZeroDivisionError"):
+        with pytest.raises(RunUnsuccessful, match="ZeroDivisionError"):
             run.result()

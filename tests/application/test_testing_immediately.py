@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tickwork import JobResult, RetryLater, RunContext, RunStatus, Snooze, testing
-from tickwork.errors import AttemptTimeout, RunFailed, StillDue
+from tickwork.errors import AttemptTimeout, RunUnsuccessful, StillDue
 
 
 @pytest.fixture
@@ -181,11 +181,11 @@ class TestFailures:
         assert found.status is RunStatus.FAILED
 
     def test_a_reported_failure_is_raised_as_what_it_says(self, raising):
-        with pytest.raises(RunFailed, match="no paper"):
+        with pytest.raises(RunUnsuccessful, match="no paper"):
             raising.schedule("it", lambda: JobResult.failure("no paper")).dispatch()
 
     def test_a_timeout_is_raised_too(self, raising, clock):
-        with pytest.raises((RunFailed, AttemptTimeout), match="longer than 1s"):
+        with pytest.raises((RunUnsuccessful, AttemptTimeout), match="longer than 1s"):
             raising.schedule("it", lambda: clock.advance(seconds=2)).timeout(1).dispatch()
 
     def test_a_nested_failure_reaches_the_handler_and_then_the_caller(self, raising):

@@ -9,10 +9,10 @@ import pytest
 from tickwork import RunStatus, Tickwork
 from tickwork.errors import InvalidOption, LockHeld, SchemaMissing
 from tickwork.events import (
+    AttemptFailed,
     Event,
     RunDispatched,
     RunFailed,
-    RunGaveUp,
     RunStarted,
     RunSucceeded,
     ScheduleFired,
@@ -26,7 +26,7 @@ def nothing() -> None:
 class TestLocks:
     """One holder across all processes; the error names host and pid."""
 
-    def test_a_second_holder_is_refused_and_told_who_has_it(self, make_app):
+    def test_a_second_holder_gets_an_error_that_names_the_first(self, make_app):
         first, second = make_app(), make_app()
 
         with first.lock("nightly"), pytest.raises(LockHeld) as caught, second.lock("nightly"):
@@ -109,21 +109,21 @@ class TestPruning:
 
 
 class TestEvents:
-    """Typed facts, told after the fact; a subscriber's error reaches no run."""
+    """A worker publishes events; an error of a subscriber does not affect the run."""
 
-    def test_a_run_is_told_from_dispatch_to_success(self, app, passes):
-        told: list[Any] = []
-        app.on(Event)(told.append)
+    def test_a_run_publishes_events_from_dispatch_to_success(self, app, passes):
+        events: list[Any] = []
+        app.on(Event)(events.append)
         run = app.schedule("it", nothing).dispatch()
         passes(app)
 
-        assert [type(event) for event in told] == [RunDispatched, RunStarted, RunSucceeded]
-        assert {event.run_id for event in told} == {run.id}
+        assert [type(event) for event in events] == [RunDispatched, RunStarted, RunSucceeded]
+        assert {event.run_id for event in events} == {run.id}
 
-    def test_failures_and_the_last_one_are_told_apart(self, app, passes):
-        told: list[Any] = []
-        app.on(RunFailed)(told.append)
-        app.on(RunGaveUp)(told.append)
+    def test_the_last_failed_attempt_publishes_two_events(self, app, passes):
+        events: list[Any] = []
+        app.on(AttemptFailed)(events.append)
+        app.on(RunFailed)(events.append)
 
         def fail():
             raise ValueError("no")
@@ -131,18 +131,23 @@ class TestEvents:
         app.schedule("it", fail).retries(2, delay=0).dispatch()
         passes(app)
 
-        assert [(type(event), event.attempt) for event in told] == [(RunFailed, 1), (RunGaveUp, 2)]
-        assert told[1].error == "ValueError: no"
+        assert [(type(event), event.attempt) for event in events] == [
+            (AttemptFailed, 1),
+            (AttemptFailed, 2),
+            (RunFailed, 2),
+        ]
+        assert [event.retry_at is None for event in events[:2]] == [False, True]
+        assert events[2].error == "ValueError: no"
 
-    def test_firings_are_told(self, app, clock, passes):
-        told: list[Any] = []
-        app.on(ScheduleFired)(told.append)
+    def test_a_firing_publishes_an_event(self, app, clock, passes):
+        events: list[Any] = []
+        app.on(ScheduleFired)(events.append)
         app.schedule("it", nothing).hourly()
         app.run()
         clock.advance(hours=1)
         passes(app)
 
-        [event] = told
+        [event] = events
         assert (event.schedule, event.job, event.nominal_at) == ("it", "it", clock.now())
 
     def test_a_failing_subscriber_harms_nobody(self, app, passes, caplog):
@@ -157,13 +162,13 @@ class TestEvents:
         assert "A subscriber to RunSucceeded failed." in caplog.text
 
     def test_unsubscribing_ends_it(self, app, passes):
-        told: list[Event] = []
-        end = app.events.subscribe(Event, told.append)
+        events: list[Event] = []
+        end = app.events.subscribe(Event, events.append)
         end()
         app.schedule("it", nothing).dispatch()
         passes(app)
 
-        assert told == []
+        assert events == []
 
 
 class TestLogging:

@@ -12,7 +12,7 @@ import pytest
 from servers import mariadb
 from tickwork import RunContext, RunStatus, Snooze
 from tickwork.errors import LeaseLost
-from tickwork.events import Event, RunFailed, RunGaveUp, RunLost, RunSucceeded
+from tickwork.events import AttemptFailed, Event, RunFailed, RunLost, RunSucceeded
 
 POSTGRES = pytest.param("postgres", marks=[pytest.mark.servers("postgres")])
 
@@ -72,7 +72,7 @@ class TestCommitted:
         assert app.run() == 1
         assert run.result() == {"charged": 5}
         assert paid() == [5]
-        assert told(RunSucceeded, RunFailed, RunGaveUp, RunLost) == [RunSucceeded]
+        assert told(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [RunSucceeded]
         assert app.run() == 0
 
     def test_even_if_the_handler_raises_afterwards(self, app, connect, paid, told, caplog):
@@ -92,7 +92,7 @@ class TestCommitted:
 
         assert run.status is RunStatus.COMPLETED
         assert paid() == [5]
-        assert told(RunSucceeded, RunFailed, RunGaveUp, RunLost) == [RunSucceeded]
+        assert told(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [RunSucceeded]
         assert len(hooks) == 1
         assert isinstance(hooks[0], RunContext)
         assert "too late to matter" in caplog.text
@@ -205,7 +205,10 @@ class TestRolledBack:
         assert paid() == [5]
         assert tries == [1, 2]
         assert [attempt.outcome for attempt in run.attempts()] == ["failed", "succeeded"]
-        assert told(RunSucceeded, RunFailed, RunGaveUp, RunLost) == [RunFailed, RunSucceeded]
+        assert told(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [
+            AttemptFailed,
+            RunSucceeded,
+        ]
 
     def test_an_error_that_rolled_it_back_is_the_runs_error(self, app, connect, paid):
         errors = []

@@ -16,8 +16,8 @@ from tickwork.errors import (
     ArgumentError,
     NotCommitted,
     PayloadTooLarge,
-    RunFailed,
     RunNotFound,
+    RunUnsuccessful,
     WrongConnection,
 )
 from tickwork.events import RunDispatched
@@ -378,5 +378,5 @@ def test_a_failed_run_is_told_by_its_handle(app, connection):
     connection.commit()
     app.run()
 
-    with pytest.raises(RunFailed, match="as asked"):
+    with pytest.raises(RunUnsuccessful, match="as asked"):
         run.result()

@@ -19,7 +19,7 @@ NOUNS = {"string", "testing", "timing"}
 # To be renamed. The lists only shrink.
 CLASSES_TWICE = {
     "Answer", "BorrowedConnection", "Call", "Child", "Door", "Line", "Made", "Maker", "Order",
-    "Origin", "Refused", "RunFailed", "Said", "Table", "_LentStore", "_Mark", "_Owned",
+    "Origin", "Refused", "Said", "Table", "_LentStore", "_Mark", "_Owned",
     "_Reader",
 }  # fmt: skip
 GERUNDS = {
@@ -45,7 +45,7 @@ BANNED_LEFT = {
     "src": 1387,
     "docs": 82,
     "*.md": 12,
-    "tests": 1564,
+    "tests": 1560,
     "chaos": 1,
     "benchmarks": 46,
     "examples": 11,

@@ -52,7 +52,7 @@ EXAMPLES = [
     errors.LeaseLost(RUN, token=3),
     errors.AttemptTimeout(RUN, timeout=timedelta(seconds=30)),
     errors.WaitTimeout(RUN, status="running", waited=timedelta(seconds=2.5)),
-    errors.RunFailed(RUN, status="failed_permanent", reason="ValueError: no"),
+    errors.RunUnsuccessful(RUN, status="failed_permanent", reason="ValueError: no"),
     errors.ScheduleNotFound("nightyl", tenant="acme", known=["nightly"]),
     errors.LockHeld("worker", host="web-1", pid=4711, until=datetime(2026, 1, 1, tzinfo=UTC)),
     errors.StillDue(limit=10_000, jobs=["ping", "pong", "ping"]),

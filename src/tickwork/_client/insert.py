@@ -37,7 +37,7 @@ class RunInserter:
         """
         answers = self._added(runs, is_repeat=is_repeat)
         new = [run for run, answer in zip(runs, answers, strict=True) if answer.is_new]
-        if new and self._bus.is_listened_to:
+        if new and self._bus.has_subscribers:
             for run in new:
                 self._bus.emit(_dispatched(run))
         if new and self.on_added is not None:

@@ -22,8 +22,8 @@ from tickwork.errors import (
     AlreadyClaimed,
     NotCommitted,
     RunError,
-    RunFailed,
     RunNotFound,
+    RunUnsuccessful,
     WaitTimeout,
 )
 from tickwork.stores.contract import Attempt, Canceling, LogLine, Page, RunFilter, Store
@@ -218,10 +218,10 @@ class Runs:
         """What the handler of a finished run returned.
 
         Raises:
-            RunFailed: It ended otherwise than completed.
+            RunUnsuccessful: It ended otherwise than completed.
         """
         if run.status is not RunStatus.COMPLETED:
-            raise RunFailed(run.id, status=run.status, reason=run.reason)
+            raise RunUnsuccessful(run.id, status=run.status, reason=run.reason)
         return None if run.result is None else decode(run.result)
 
     def _look(self, run_ids: Sequence[RunId]) -> list[Run]:
@@ -341,7 +341,7 @@ class RunHandle:
         """Wait until it has finished; return what its handler returned.
 
         Raises:
-            RunFailed: It ended otherwise than completed.
+            RunUnsuccessful: It ended otherwise than completed.
             WaitTimeout: It had not finished after that time.
             NotCommitted: It was dispatched in a transaction that is not committed.
         """

@@ -79,7 +79,7 @@ class Attempts:
             return self._settled(claim, definition, Failed(str(fault), retry=False))
         timeout = definition.spec.timeout
         deadline = None if timeout is None else now + timeout
-        if self._bus.is_listened_to:
+        if self._bus.has_subscribers:
             self._bus.emit(_started(claim, at=now))
         ctx = RunContext(claim, desk=self._desk, args=args, deadline=deadline)
         return Begun(claim, definition, ctx, now)

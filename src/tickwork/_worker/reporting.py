@@ -12,16 +12,16 @@ from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
 from tickwork._worker.stats import Stats
 from tickwork.events import (
+    AttemptFailed,
     Event,
     RunCanceled,
     RunFailed,
-    RunGaveUp,
     RunLost,
-    RunPutOff,
+    RunPostponed,
     RunSkipped,
     RunSucceeded,
     ScheduleFired,
-    ScheduleSetAside,
+    ScheduleNotFired,
 )
 from tickwork.events.bus import EventBus
 
@@ -40,13 +40,13 @@ class Reporter:
         """Tell what became of runs."""
         self.stats.add(steps)
         for step in steps:
-            if step.outcome is OutcomeKind.FAILED or lost or self._bus.is_listened_to:
+            if step.outcome is OutcomeKind.FAILED or lost or self._bus.has_subscribers:
                 self._tell(step, is_lost=step.claim.run_id in lost, at=at)
 
     def lost(self, claim: Claim, *, at: datetime) -> None:
         """Tell that a run was lost before an attempt could be made."""
         _log.warning("%s: run %s was lost to another worker.", claim.job, claim.run_id)
-        if self._bus.is_listened_to:
+        if self._bus.has_subscribers:
             self._bus.emit(_lost(claim, at=at))
 
     def fired(self, plan: TickPlan, *, at: datetime) -> None:
@@ -57,9 +57,9 @@ class Reporter:
                 self._set_aside.add((aside.schedule_id, aside.reason))
                 _log.warning("A schedule was set aside: %s", aside.reason)
                 self._bus.emit(
-                    ScheduleSetAside(at=at, schedule_id=aside.schedule_id, reason=aside.reason)
+                    ScheduleNotFired(at=at, schedule_id=aside.schedule_id, reason=aside.reason)
                 )
-        if not self._bus.is_listened_to:
+        if not self._bus.has_subscribers:
             return
         for run in plan.runs:
             assert run.schedule is not None, run
@@ -88,8 +88,29 @@ class Reporter:
             )
         if is_lost:
             _log.warning("%s: run %s was lost to another worker.", claim.job, claim.run_id)
-        if self._bus.is_listened_to:
-            self._bus.emit(_event(step, is_lost=is_lost, at=at))
+        if self._bus.has_subscribers:
+            if is_lost:
+                self._bus.emit(_lost(claim, at=at))
+            else:
+                self._emit(step)
+
+    def _emit(self, step: Transition) -> None:
+        claim = step.claim
+        run: dict[str, Any] = {
+            "at": step.ended_at,
+            "run_id": claim.run_id,
+            "job": claim.job,
+            "tenant": claim.tenant,
+        }
+        if step.outcome is OutcomeKind.FAILED:
+            is_last = step.to_status is not RunStatus.FAILED
+            retry_at = None if is_last else step.due_at
+            self._bus.emit(
+                AttemptFailed(**run, attempt=claim.attempt, error=step.reason, retry_at=retry_at)
+            )
+            if not is_last:
+                return
+        self._bus.emit(_event(step, run))
 
 
 def _lost(claim: Claim, *, at: datetime) -> RunLost:
@@ -98,28 +119,17 @@ def _lost(claim: Claim, *, at: datetime) -> RunLost:
     )
 
 
-def _event(step: Transition, *, is_lost: bool, at: datetime) -> Event:
+def _event(step: Transition, run: dict[str, Any]) -> Event:
     claim = step.claim
-    if is_lost:
-        return _lost(claim, at=at)
-    told: dict[str, Any] = {
-        "at": step.ended_at,
-        "run_id": claim.run_id,
-        "job": claim.job,
-        "tenant": claim.tenant,
-    }
     match step.to_status:
         case RunStatus.COMPLETED:
-            return RunSucceeded(**told, attempt=claim.attempt, started_at=step.started_at)
+            return RunSucceeded(**run, attempt=claim.attempt, started_at=step.started_at)
         case RunStatus.FAILED_PERMANENT:
-            return RunGaveUp(**told, attempt=claim.attempt, error=step.reason)
+            return RunFailed(**run, attempt=claim.attempt, error=step.reason)
         case RunStatus.SKIPPED:
-            return RunSkipped(**told, reason=step.reason)
+            return RunSkipped(**run, reason=step.reason)
         case RunStatus.CANCELED:
-            return RunCanceled(**told, reason=step.reason)
-        case RunStatus.FAILED:
-            assert step.due_at is not None, step
-            return RunFailed(**told, attempt=claim.attempt, error=step.reason, retry_at=step.due_at)
+            return RunCanceled(**run, reason=step.reason)
         case _:
             assert step.due_at is not None, step
-            return RunPutOff(**told, reason=step.reason, due_at=step.due_at)
+            return RunPostponed(**run, reason=step.reason, due_at=step.due_at)

@@ -32,7 +32,7 @@ from tickwork._domain.outcome import (
     outcome_of_exception,
     outcome_of_result,
 )
-from tickwork.errors import RunFailed, StoreError
+from tickwork.errors import RunUnsuccessful, StoreError
 
 _log: Final = logging.getLogger("tickwork.run")
 _HERE: Final = str(Path(__file__).parent)
@@ -82,7 +82,7 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
     else:
         outcome = _masked(_outcome_of(result, definition), definition, ctx)
         if isinstance(outcome, Failed):
-            error = RunFailed(ctx.run_id, status="failed", reason=outcome.error)
+            error = RunUnsuccessful(ctx.run_id, status="failed", reason=outcome.error)
         elif isinstance(result, JobResult):
             result = result.output
     if ctx.is_completed:
@@ -148,7 +148,7 @@ def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> At
     error: BaseException | None = None
     if isinstance(outcome, Failed | Crashed):
         reason = outcome.error if isinstance(outcome, Failed) else outcome.reason
-        error = RunFailed(ctx.run_id, status="failed", reason=reason)
+        error = RunUnsuccessful(ctx.run_id, status="failed", reason=reason)
     if ctx.is_completed:
         outcome, error = yield from _looked_at(ctx, outcome, error)
     if isinstance(outcome, Succeeded):
@@ -290,7 +290,7 @@ def _looked_at(
         if not isinstance(outcome, Succeeded):
             return outcome, error
         undone = Failed(ROLLED_BACK)
-        return undone, RunFailed(ctx.run_id, status="failed", reason=undone.error)
+        return undone, RunUnsuccessful(ctx.run_id, status="failed", reason=undone.error)
     if error is not None:
         _log.error("The run was completed; what its handler did afterwards failed: %r", error)
     return SUCCEEDED, None

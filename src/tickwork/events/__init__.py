@@ -1,7 +1,9 @@
-"""Facts about runs and schedules, told after the fact.
+"""Events: what happened to runs and schedules. Subscribe with ``@app.on(RunFailed)``.
 
->>> from tickwork.events import RunFailed
->>> [field for field in RunFailed.__dataclass_fields__][-3:]
+A worker publishes an event after the change is in the database.
+
+>>> from tickwork.events import AttemptFailed
+>>> [field for field in AttemptFailed.__dataclass_fields__][-3:]
 ['attempt', 'error', 'retry_at']
 """
 
@@ -9,24 +11,24 @@ from dataclasses import dataclass
 from datetime import datetime
 
 __all__ = [
+    "AttemptFailed",
     "Event",
     "RunCanceled",
     "RunDispatched",
     "RunFailed",
-    "RunGaveUp",
     "RunLost",
-    "RunPutOff",
+    "RunPostponed",
     "RunSkipped",
     "RunStarted",
     "RunSucceeded",
     "ScheduleFired",
-    "ScheduleSetAside",
+    "ScheduleNotFired",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that has happened. Subscribe to it to be told of everything."""
+    """Base of all events. A subscriber to it gets every event."""
 
     at: datetime
 
@@ -40,10 +42,10 @@ class _RunEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDispatched(_RunEvent):
-    """A run was added by this process.
+    """This process dispatched a run.
 
-    One that takes part in a transaction of the caller's is not told: whether it comes to be
-    is decided by a commit that tickwork does not see.
+    A dispatch inside the caller's own transaction publishes no event: tickwork cannot see
+    whether the caller commits it.
     """
 
     queue: str
@@ -52,7 +54,7 @@ class RunDispatched(_RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(_RunEvent):
-    """An attempt begins: the handler is about to be called."""
+    """An attempt starts: the worker is about to call the handler."""
 
     attempt: int
 
@@ -66,17 +68,17 @@ class RunSucceeded(_RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFailed(_RunEvent):
-    """An attempt failed, and there will be another one at ``retry_at``."""
+class AttemptFailed(_RunEvent):
+    """An attempt failed. ``retry_at`` is None if it was the last one: RunFailed follows."""
 
     attempt: int
     error: str
-    retry_at: datetime
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunGaveUp(_RunEvent):
-    """The run failed for the last time; a person decides what follows."""
+class RunFailed(_RunEvent):
+    """The run failed for the last time. It is not retried automatically."""
 
     attempt: int
     error: str
@@ -84,14 +86,17 @@ class RunGaveUp(_RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSkipped(_RunEvent):
-    """A filter or a policy held the run back for good."""
+    """A filter or a policy skipped the run. The handler is never called."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPutOff(_RunEvent):
-    """The run was given back without an attempt: held back, snoozed or interrupted."""
+class RunPostponed(_RunEvent):
+    """The run is due again later: a filter deferred it, or it was snoozed or interrupted.
+
+    The attempt does not count.
+    """
 
     reason: str
     due_at: datetime
@@ -106,14 +111,14 @@ class RunCanceled(_RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLost(_RunEvent):
-    """What an attempt came to could not be written: another worker has the run."""
+    """The outcome of an attempt was not stored: another worker has taken over the run."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFired(Event):
-    """An instant of a schedule gave a run."""
+    """A schedule fell due and created a run."""
 
     schedule: str
     tenant: str
@@ -123,8 +128,8 @@ class ScheduleFired(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleSetAside(Event):
-    """A schedule that is due could not be fired by this process."""
+class ScheduleNotFired(Event):
+    """This process could not fire a due schedule, for example because its rule is invalid."""
 
     schedule_id: str
     reason: str

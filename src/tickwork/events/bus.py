@@ -1,4 +1,4 @@
-"""Subscribe and emit. A subscriber's error never reaches a run."""
+"""Publishes events to subscribers. An error of a subscriber never affects a run."""
 
 import logging
 from collections.abc import Callable
@@ -14,9 +14,9 @@ _log: Final = logging.getLogger("tickwork.events")
 
 
 class EventBus:
-    """Calls those who asked for a kind of event, in the thread in which it happened.
+    """Calls the subscribers of an event in the thread that publishes it.
 
-    Keep subscribers short: the worker waits for them.
+    The worker waits for its subscribers, so they should be fast.
     """
 
     def __init__(self) -> None:
@@ -24,14 +24,14 @@ class EventBus:
         self._subscribers: tuple[tuple[type[Event], Callable[..., object]], ...] = ()
 
     @property
-    def is_listened_to(self) -> bool:
-        """Whether anybody subscribed: events that nobody hears are not even made."""
+    def has_subscribers(self) -> bool:
+        """Callers check this first, to build no events that have no subscribers."""
         return bool(self._subscribers)
 
     def subscribe(self, kind: type[E], subscriber: Subscriber[E]) -> Callable[[], None]:
-        """Tell this one about events of a kind, and of kinds derived from it.
+        """Call ``subscriber`` for events of this class and its subclasses.
 
-        The answer ends it again when called.
+        Returns a function that ends the subscription.
         """
         pair = (kind, subscriber)
         with self._lock:
@@ -44,10 +44,10 @@ class EventBus:
         return unsubscribe
 
     def emit(self, event: Event) -> None:
-        """Tell everybody who asked. What goes wrong with one of them is logged, and theirs."""
+        """Call every subscriber of this event. Errors of subscribers are logged."""
         for kind, subscriber in self._subscribers:
             if isinstance(event, kind):
                 try:
                     subscriber(event)
-                except Exception:  # noqa: BLE001  # whatever it is, it is theirs
+                except Exception:  # noqa: BLE001  # a subscriber may raise anything
                     _log.exception("A subscriber to %s failed.", type(event).__name__)

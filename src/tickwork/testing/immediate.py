@@ -16,7 +16,7 @@ from tickwork._domain.status import Phase, RunStatus
 from tickwork._wiring.services import Services
 from tickwork._worker.once import InlineAttempt
 from tickwork.app import Tickwork
-from tickwork.errors import DefinitionError, RunFailed, StillDue
+from tickwork.errors import DefinitionError, RunUnsuccessful, StillDue
 
 DEPTH_MAX: Final = 50
 """How deep dispatches inside of handlers may go before it is called endless."""
@@ -140,7 +140,7 @@ class _Immediate:
         run = self._read(run_id)
         if run is None or run.status not in _FAILED:
             return
-        raise self._errors.pop(run_id, None) or RunFailed(
+        raise self._errors.pop(run_id, None) or RunUnsuccessful(
             run_id, status=run.status, reason=run.reason
         )
 

@@ -10,7 +10,7 @@ from tickwork._worker.reporting import Reporter
 from tickwork._worker.stats import Stats
 from tickwork._worker.writer import Writer
 from tickwork.errors import StoreUnavailable
-from tickwork.events import Event, RunFailed, RunSucceeded
+from tickwork.events import AttemptFailed, Event, RunSucceeded
 from tickwork.events.bus import EventBus
 from tickwork.stores.memory import MemoryStore
 from tickwork.testing import ManualClock
@@ -88,7 +88,7 @@ class TestWriting:
 
         assert the_run(store, landed).status is RunStatus.COMPLETED
         assert the_run(store, undone).status is RunStatus.FAILED
-        assert told == [RunSucceeded, RunFailed]
+        assert told == [RunSucceeded, AttemptFailed]
         assert store.list_jobs()[0].failures == 1
 
     def test_while_the_database_is_away_nothing_is_decided(
