@@ -160,7 +160,7 @@ class Tickwork(Defining, Working):
         document = read_document(path)
         settings_in(document)
         # With faulty settings it is an app that nobody gets: the rest is looked at all the same.
-        app = cls(**settings, config=None if document.fault_count else path)
+        app = cls(**settings, config=None if document.problem_count else path)
         app._declare(document)
         return app
 
@@ -447,7 +447,7 @@ def _fits(store: Store) -> bool:
 def _settings_of(path: str | PathLike[str]) -> tuple[Mapping[str, Any], str]:
     document = read_document(path)
     found = settings_in(document)
-    document.raise_faults()
+    document.raise_problems()
     return found, document.source
 
 

@@ -93,7 +93,7 @@ def settings_in(document: "Document") -> dict[str, Any]:
     document.check_keys((TABLE,), table, (*_TAKEN, "app"))
     found = {}
     for name, value in table.items():
-        with document.noting((TABLE, name)):
+        with document.reporting((TABLE, name)):
             if name in _TAKEN:
                 found[name] = taken(name, value)
             elif name == "app":
@@ -124,7 +124,7 @@ def note_late_settings(document: "Document", settings: Settings) -> None:
     for name, value in settings_in(document).items():
         kept = getattr(settings, "is_installing" if name == "install" else name)
         if kept != value and name not in settings.said:
-            document.fault(
+            document.report(
                 (TABLE, name),
                 f"{name} comes too late: the app has {_hidden(kept)} already. "
                 f"Make it with Tickwork(config={document.source!r}).",

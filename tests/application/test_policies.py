@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tickwork import Discard, JobResult, RetryLater, RunStatus, Snooze, Tickwork
-from tickwork._client.decorator import JobKeywords
+from tickwork._define.options import JobKeywords
 from tickwork._domain.retry import Exponential, Fixed
 from tickwork.errors import DuplicateDefinition, InvalidOption
 

@@ -48,7 +48,6 @@ def test_a_checker_sees_what_is_right_and_what_is_wrong(found, path):
 
 
 def test_the_words_of_the_decorator_are_those_of_the_builder():
-    from tickwork._client.decorator import JobKeywords
-    from tickwork._define.options import WORDS
+    from tickwork._define.options import JOB_OPTIONS, JobKeywords
 
-    assert set(JobKeywords.__annotations__) == WORDS
+    assert set(JobKeywords.__annotations__) == JOB_OPTIONS

@@ -25,7 +25,7 @@ def faults_of(text: str) -> list[str]:
     document = Document("tickwork.toml", text)
     settings_in(document)
     with pytest.raises(ConfigError) as caught:
-        document.raise_faults()
+        document.raise_problems()
     return list(caught.value.faults)
 
 
@@ -121,7 +121,7 @@ class TestValues:
         document = Document("tickwork.toml", f"[tickwork]\n{name} = 1\n")
         document.content = {"tickwork": {name: value}}
         assert settings_in(document) == {}
-        assert document.fault_count == 1
+        assert document.problem_count == 1
 
     def test_any_iterable_is_a_list(self):
         assert read(handler_paths=iter(["shop", "blog"])).handler_paths == ("shop", "blog")
@@ -147,7 +147,7 @@ class TestFiles:
         )
 
         settings = read(file=settings_in(document))
-        document.raise_faults()
+        document.raise_problems()
 
         assert settings == Settings(
             url="postgresql://db/jobs",
@@ -182,7 +182,7 @@ class TestFiles:
         note_late_settings(document, read())
 
         with pytest.raises(ConfigError) as caught:
-            document.raise_faults()
+            document.raise_problems()
 
         assert caught.value.faults[0] == (
             "line 2: timezone comes too late: the app has UTC already. "
@@ -195,4 +195,4 @@ class TestFiles:
 
         note_late_settings(document, read(url="sqlite://"))
 
-        document.raise_faults()
+        document.raise_problems()

@@ -65,9 +65,9 @@ class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
     def _options(self) -> JobOptions:
         return self._entry.options
 
-    def _say(self, options: JobOptions) -> Self:
+    def _with_options(self, options: JobOptions) -> Self:
         self._entry.options = options
-        self._bench.registry.touch()
+        self._bench.registry.mark_changed()
         return self
 
     @property
@@ -76,7 +76,7 @@ class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
 
     def _timed(self, timing: Timing) -> Self:
         self._entry.timing = timing
-        self._bench.registry.touch()
+        self._bench.registry.mark_changed()
         return self
 
     @property

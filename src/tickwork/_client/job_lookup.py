@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from tickwork._client.builder import ScheduleBuilder
 from tickwork._client.jobs import Job
 from tickwork._define.definition import Definition
-from tickwork._define.options import NOTHING_SAID, JobOptions
+from tickwork._define.options import NO_OPTIONS, JobOptions
 from tickwork._define.registry import Registry
 from tickwork._domain.names import checked_name
 from tickwork.errors import DefinitionError, HandlerNotAllowed, InvalidOption, JobNotFound
@@ -35,7 +35,7 @@ class FoundJob(NamedTuple):
 
     name: str
     definition: Definition | None = None
-    options: JobOptions = NOTHING_SAID
+    options: JobOptions = NO_OPTIONS
 
     def check(self, args: Mapping[str, Any]) -> None:
         """See that the handler takes these arguments.

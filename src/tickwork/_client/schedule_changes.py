@@ -1,16 +1,14 @@
-"""What is said anew about a schedule that is there, written over what was said before."""
+"""Writes a changed spec over a stored schedule, by compare and set."""
 
 from datetime import datetime
 from typing import Protocol
 
 from tickwork._domain.firings import due_again
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.rules import from_text
 
 
-class ChangingStore(Protocol):
-    """All that a change needs of a store."""
-
+class ScheduleChangeStore(Protocol):
     def change_schedule(
         self,
         row: ScheduleRow,
@@ -19,31 +17,30 @@ class ChangingStore(Protocol):
         now: datetime,
         next_due_at: datetime | None,
     ) -> ScheduleRow | None:
-        """Replace what was said, if nobody else has since."""
+        """Replace the spec; None if another process changed the schedule since ``row``."""
         ...
 
 
 def write_change(
-    store: ChangingStore,
+    store: ScheduleChangeStore,
     row: ScheduleRow,
     spec: ScheduleSpec,
-    rule: Schedule,
     *,
     now: datetime,
     next_due_at: datetime | None,
 ) -> ScheduleRow | None:
-    """Say this about a schedule instead; None when somebody else has said something since."""
+    """Replace the spec of a schedule; None if another process changed it since ``row``."""
     written = store.change_schedule(row, spec, now=now, next_due_at=next_due_at)
     if written is None or _pause(written) == _pause(row):
         return written
-    # Somebody paused or resumed it after we had looked. That settled where it goes on, and
-    # we have just written over it.
-    next_due_at = due_again(written, rule, now=now, until=spec.until)
+    # The schedule was paused or resumed after we read it. That set its next firing, which we
+    # have just overwritten: compute it again from the row as it is now.
+    next_due_at = due_again(written, from_text(spec.rule), now=now, until=spec.until)
     return store.change_schedule(written, spec, now=now, next_due_at=next_due_at)
 
 
 def is_retimed(before: ScheduleSpec, after: ScheduleSpec) -> bool:
-    """Whether it falls due at other instants: only then does its next firing move."""
+    """Whether the schedule fires at other instants: only then does its next firing move."""
     return (before.rule, before.until) != (after.rule, after.until)
 
 

@@ -16,7 +16,7 @@ from tickwork._client.schedule_definition import (
     check_options,
 )
 from tickwork._client.schedule_factory import check_not_code
-from tickwork._client.schedule_rows import TRIES_MAX, ScheduleRows, overtaken
+from tickwork._client.schedule_rows import TRIES_MAX, ScheduleRows, too_many_conflicts
 from tickwork._client.schedule_view import ScheduleView, view_of
 from tickwork._define.options import Length
 from tickwork._domain.firings import first_due
@@ -60,14 +60,14 @@ class Schedules:
         store: Store,
         clock: Clock,
         rows: ScheduleRows,
-        asked: ManualRuns,
+        manual: ManualRuns,
         timezone: str,
         retire_after: timedelta,
     ) -> None:
         self._store = store
         self._clock = clock
         self._rows = rows
-        self._asked = asked
+        self._manual = manual
         self._timezone = timezone
         self._retire_after = retire_after
 
@@ -183,7 +183,7 @@ class Schedules:
             # Where it goes on was read off its rule: that must be the rule that it has.
             if end is None or after.revision == row.revision:
                 return self._view(after)
-        raise overtaken(name)
+        raise too_many_conflicts(name)
 
     def resume(self, name: str, *, tenant: str = "") -> ScheduleView:
         """Go on at the next instant after now: what passed meanwhile is not made up for.
@@ -200,9 +200,9 @@ class Schedules:
             self._store.resume_schedule(row.id, next_due_at=next_due_at)
             before, row = row, self._rows.find(tenant, name)
             if row.revision == before.revision:
-                self._rows.tell(row)
+                self._rows.notify(row)
                 return self._view(row)
-        raise overtaken(name)
+        raise too_many_conflicts(name)
 
     # ------------------------------------------------------------ asking to run
 
@@ -216,7 +216,7 @@ class Schedules:
             ScheduleNotFound: There is none; the close name is suggested.
             JobNotFound: Its job is not defined here, so that nobody knows how to run it.
         """
-        return self._asked.now(self._rows.find(tenant, name), now=self._clock.now())
+        return self._manual.now(self._rows.find(tenant, name), now=self._clock.now())
 
     def backfill(
         self, name: str, *, since: When, until: When, limit: int = 1_000, tenant: str = ""
@@ -241,7 +241,7 @@ class Schedules:
         if not 1 <= limit <= BACKFILL_MAX:
             raise InvalidOption("limit", limit, f"must be between 1 and {BACKFILL_MAX:,}")
         last = min(last, last_decided(row, now=now, seen_after=now - self._retire_after))
-        return self._asked.past(row, _rule(row), since=first, until=last, limit=limit, now=now)
+        return self._manual.past(row, _rule(row), since=first, until=last, limit=limit, now=now)
 
     # ------------------------------------------------------------ looking
 

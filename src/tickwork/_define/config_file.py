@@ -1,166 +1,162 @@
-"""Jobs and schedules that a file declares: ``tickwork.toml``.
+"""Reads the jobs and schedules that a configuration file declares: ``tickwork.toml``.
 
-Everything that is wrong is found before anything is taken in, and told together.
+All problems are found before anything is declared, and reported together.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
-from tickwork._define.config_rule import WORDS as TIMING_WORDS
-from tickwork._define.config_rule import Symbols, check_pattern, timing_at
-from tickwork._define.definition import Declaration, Definition, schedule_spec
+from tickwork._define.config_rule import RULE_METHODS, check_pattern, read_timing
+from tickwork._define.definition import NO_TIMING, Declaration, Definition, schedule_spec
 from tickwork._define.handlers import handler_of
-from tickwork._define.import_path import FAULTY, imported_at
+from tickwork._define.import_path import INVALID, import_at
 from tickwork._define.options import (
+    HOOKS,
+    JOB_OPTIONS,
     SCHEDULE_OPTIONS,
-    WORDS,
     JobOptions,
-    names_taken_by,
     options_by_name,
+    parameters_of_option,
 )
 from tickwork._define.registry import Registry, declare
 from tickwork._define.toml_document import Document, shown
 from tickwork._define.toml_lines import Path
 from tickwork._domain.names import checked_name
-from tickwork._domain.schedules.pattern import SYMBOLS
+from tickwork._domain.schedules.pattern import SYMBOLS, Symbols
 from tickwork._domain.schedules.timing import Timing
 from tickwork.errors import ArgumentError, InvalidOption, TickworkError
 
 TABLES: Final = ("tickwork", "symbols", "jobs", "schedules")
 
-# What other schedulers call things: the builder's words say the same.
-_ALSO: Final = {"single_instance": "overlap", "max_running_time": "timeout"}
-_HOOKS: Final = frozenset({"when", "skip", "on_before", "on_success", "on_error", "on_after"})
-_JOB_KEYS: Final = ("class", "handler", "name", "run", *_ALSO, *sorted(WORDS))
+# Names that other schedulers use for the same options.
+_SYNONYMS: Final = {"single_instance": "overlap", "max_running_time": "timeout"}
+_JOB_KEYS: Final = ("class", "handler", "name", "run", *_SYNONYMS, *sorted(JOB_OPTIONS))
 _SCHEDULE_KEYS: Final = ("name", "job", "run", "single_instance", *sorted(SCHEDULE_OPTIONS))
-# What an interval counts from is settled when it is first written down; here any will do.
+# An interval counts from when its schedule is first stored. To check a rule, any instant will do.
 _ANCHOR: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """What a file declares: jobs and schedules, and its own symbols."""
-
-    entries: tuple[Declaration, ...] = ()
-    symbols: Symbols = field(default_factory=dict)
-
-
-def declared(
+def read_declarations(
     document: Document, *, registry: Registry, symbols: Symbols, timezone: str
-) -> Declared:
-    """Read everything that a file declares; what is wrong is noted in the document."""
+) -> tuple[list[Declaration], Symbols]:
+    """Read the jobs, schedules and symbols of a file. Problems are reported to the document."""
     document.check_keys((), document.content, TABLES)
-    return _Reader(document, registry, symbols, timezone).read()
+    reader = _DeclarationReader(document, registry, symbols, timezone)
+    return reader.read(), reader.symbols
 
 
-class _Reader:
+class _DeclarationReader:
     def __init__(
         self, document: Document, registry: Registry, symbols: Symbols, timezone: str
     ) -> None:
+        self.symbols: dict[str, Mapping[str, Any]] = {}
         self._document = document
         self._registry = registry
         self._known_symbols = symbols
         self._timezone = timezone
-        self._symbols: dict[str, Mapping[str, Any]] = {}
-        self._count_by_path: Counter[str] = Counter()
+        self._count_by_target: Counter[str] = Counter()
         self._path_by_name: dict[str, Path] = {}
         self._job_names: set[str] = set()
         self._definition_by_name: dict[str, Definition] = {}
 
-    def read(self) -> Declared:
+    def read(self) -> list[Declaration]:
         self._read_symbols()
-        jobs = [self._job(path, table) for path, table in self._tables("jobs")]
-        schedules = [self._schedule(path, table) for path, table in self._tables("schedules")]
-        entries = [entry for entry in (*jobs, *schedules) if entry is not None]
-        if self._document.fault_count:
-            # Nothing will be taken in; what stands against the rest is told all the same.
-            for entry in entries:
-                with self._document.noting(self._path_by_name[entry.name]):
-                    conflict = self._registry.conflict(entry)
+        jobs = [self._read_job(path, table) for path, table in self._tables("jobs")]
+        schedules = [self._read_schedule(path, table) for path, table in self._tables("schedules")]
+        found = [each for each in (*jobs, *schedules) if each is not None]
+        if self._document.problem_count:
+            # Nothing will be declared. Conflicts with other declarations are reported, too.
+            for declaration in found:
+                with self._document.reporting(self._path_by_name[declaration.name]):
+                    conflict = self._registry.find_conflict(declaration)
                     if conflict is not None:
                         raise conflict
-        return Declared(tuple(entries), self._symbols)
+        return found
 
     # ------------------------------------------------------------ tables
 
     def _tables(self, name: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        said = self._document.content.get(name, [])
-        if not isinstance(said, list):
-            self._document.fault((name,), f"{name} is a list: write [[{name}]] above each.")
+        tables = self._document.content.get(name, [])
+        if not isinstance(tables, list):
+            self._document.report(
+                (name,), f"{name} must be a list of tables: write [[{name}]] above each."
+            )
             return
-        for position, table in enumerate(said):
+        for position, table in enumerate(tables):
             path = (name, position)
             if isinstance(table, dict):
                 yield path, table
             else:
-                self._document.fault(path, f"{name} are tables, not {shown(table)}.")
+                self._document.report(path, f"{name} must be tables, got {shown(table)}.")
 
     def _check_keys(self, path: Path, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
-        misplaced = {key for key in table if key in TIMING_WORDS and key not in known}
+        misplaced = {key for key in table if key in RULE_METHODS and key not in known}
         for key in misplaced:
-            self._document.fault(
-                (*path, key), f"{key!r} says when: write it inside run = {{ {key} = ... }}."
+            self._document.report(
+                (*path, key), f"{key!r} belongs to the rule: write run = {{ {key} = ... }}."
             )
         rest = {key: value for key, value in table.items() if key not in misplaced}
         self._document.check_keys(path, rest, known)
 
     def _read_symbols(self) -> None:
         path: Path = ("symbols",)
-        said = self._document.table(path, self._document.content.get("symbols", {}))
-        for name, fields in said.items():
+        tables = self._document.table(path, self._document.content.get("symbols", {}))
+        for name, fields in tables.items():
             here = (*path, name)
-            count = self._document.fault_count
+            count = self._document.problem_count
             check_pattern(self._document, here, self._document.table(here, fields))
             before = self._known_symbols.get(name)
             if before is not None and before != fields and before is not SYMBOLS.get(name):
-                self._document.fault(here, f"The symbol {name!r} is known as {shown(before)}.")
-            # One that is wrong is still known: who uses it has not made another mistake.
-            self._symbols[name] = fields if self._document.fault_count == count else {}
+                self._document.report(
+                    here, f"The symbol {name!r} is already defined as {shown(before)}."
+                )
+            # An invalid symbol is still defined: a job that uses it is not a second problem.
+            self.symbols[name] = fields if self._document.problem_count == count else {}
 
     # ------------------------------------------------------------ jobs and schedules
 
-    def _job(self, path: Path, table: Mapping[str, Any]) -> Declaration | None:
-        before = self._document.fault_count
+    def _read_job(self, path: Path, table: Mapping[str, Any]) -> Declaration | None:
+        before = self._document.problem_count
         self._check_keys(path, table, _JOB_KEYS)
         name = self._job_name(path, table)
         target = self._target(path, table, name)
-        options = self._options(path, table, WORDS)
+        options = self._options(path, table, JOB_OPTIONS)
         timing = self._timing(path, table)
         for alias in options.aliases:
-            self._take_name((*path, "aliases"), alias, path)
+            self._reserve_name((*path, "aliases"), alias, path)
         self._job_names.update(options.aliases, () if name is None else (name,))
-        if target is FAULTY or name is None:
+        if target is INVALID or name is None:
             return None
         place = self._document.place(path)
-        entry = declare(name, target, place=place, options=options, timing=timing)
-        definition = self._tried(path, table, entry)
+        declaration = declare(name, target, place=place, options=options, timing=timing)
+        definition = self._define(path, table, declaration)
         if definition is None:
             return None
         self._definition_by_name.update(dict.fromkeys([name, *options.aliases], definition))
-        self._check_rule(path, table, entry, definition)
-        return entry if self._document.fault_count == before else None
+        self._check_rule(path, table, declaration, definition)
+        return declaration if self._document.problem_count == before else None
 
-    def _schedule(self, path: Path, table: Mapping[str, Any]) -> Declaration | None:
-        before = self._document.fault_count
+    def _read_schedule(self, path: Path, table: Mapping[str, Any]) -> Declaration | None:
+        before = self._document.problem_count
         self._check_keys(path, table, _SCHEDULE_KEYS)
         name = self._name(path, table)
         job = table.get("job")
         options = self._options(path, table, SCHEDULE_OPTIONS)
         timing = self._timing(path, table)
         if "run" not in table:
-            self._document.fault(path, "A schedule says when: add run = ...")
+            self._document.report(path, "A schedule needs a rule: add run = ...")
         if not isinstance(job, str):
-            self._document.fault((*path, "job"), "A schedule names its job: add job = ...")
+            self._document.report((*path, "job"), "A schedule needs a job: add job = ...")
             return None
-        definition = self._job_of((*path, "job"), job)
+        definition = self._find_job((*path, "job"), job)
         if definition is None or name is None:
             return None
-        entry = Declaration(
+        declaration = Declaration(
             name=name,
             target=None,
             place=self._document.place(path),
@@ -168,208 +164,210 @@ class _Reader:
             timing=timing,
             job=definition.name,
         )
-        self._check_rule(path, table, entry, definition)
-        return entry if self._document.fault_count == before else None
+        self._check_rule(path, table, declaration, definition)
+        return declaration if self._document.problem_count == before else None
 
-    def _job_of(self, path: Path, name: str) -> Definition | None:
-        """The job of a schedule: from this file, or from code."""
+    def _find_job(self, path: Path, name: str) -> Definition | None:
+        """Find the job of a schedule, in this file or in code."""
         if name in self._job_names:
-            return self._definition_by_name.get(name)  # none, if it has faults of its own
+            return self._definition_by_name.get(name)  # None if the job itself is invalid
         known = self._registry.job_names()
         if name not in known:
             close = get_close_matches(name, [*self._job_names, *known], n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            self._document.fault(path, f"There is no job {name!r}, here or in code.{hint}")
+            self._document.report(path, f"There is no job {name!r}, here or in code.{hint}")
             return None
         try:
             return self._registry.get(name)
         except TickworkError as error:
-            self._document.note(path, error)
+            self._document.report_error(path, error)
             return None
 
     # ------------------------------------------------------------ names
 
     def _job_name(self, path: Path, table: Mapping[str, Any]) -> str | None:
-        """The name that is given, or that of the class; of the second one of it, with -2."""
+        """Return the given name, or that of the class; a class used again gets ``-2``."""
         target = table.get("class", table.get("handler"))
         if isinstance(target, str):
-            self._count_by_path[target] += 1
+            self._count_by_target[target] += 1
         if "name" in table or target is None:
             return self._name(path, table)
         if not isinstance(target, str):
             return None
-        count = self._count_by_path[target]
+        count = self._count_by_target[target]
         own = target.rpartition(":")[2]
         name = own if count == 1 else f"{own}-{count}"
-        with self._document.noting(path):
-            self._take_name(path, checked_name("name", name, forbidden="="), path)
+        with self._document.reporting(path):
+            self._reserve_name(path, checked_name("name", name, forbidden="="), path)
         return name
 
     def _name(self, path: Path, table: Mapping[str, Any]) -> str | None:
         if "name" not in table:
-            self._document.fault(path, "It has no name: add name = ...")
+            self._document.report(path, "The name is missing: add name = ...")
             return None
         here = (*path, "name")
         try:
             name = checked_name("name", table["name"], forbidden="=")
         except InvalidOption as error:
-            self._document.note(here, error)
+            self._document.report_error(here, error)
             return None
-        self._take_name(here, name, path)
+        self._reserve_name(here, name, path)
         return name
 
-    def _take_name(self, here: Path, name: str, path: Path) -> None:
+    def _reserve_name(self, here: Path, name: str, path: Path) -> None:
         first = self._path_by_name.setdefault(name, path)
         if first != path:
             line = self._document.line(first)
-            self._document.fault(
-                here, f"{name!r} is a name of what stands at line {line} already. Name it anew."
+            self._document.report(
+                here, f"The name {name!r} is already used at line {line}. Choose another one."
             )
 
     # ------------------------------------------------------------ handlers
 
     def _target(self, path: Path, table: Mapping[str, Any], name: str | None) -> object:
-        """What the class or handler names; ``FAULTY`` when it is wrong."""
+        """Import the class or handler; ``INVALID`` after a problem was reported."""
         keys = [key for key in ("class", "handler") if key in table]
         if len(keys) > 1:
-            self._document.fault((*path, "handler"), "It has a class, and a handler too.")
-            return FAULTY
+            self._document.report(
+                (*path, "handler"), "A job has a class or a handler. Remove one of them."
+            )
+            return INVALID
         if not keys:
             return self._target_by_type(path, name)
-        target = imported_at(self._document, (*path, keys[0]), table[keys[0]])
-        if target is FAULTY:
-            return FAULTY
+        target = import_at(self._document, (*path, keys[0]), table[keys[0]])
+        if target is INVALID:
+            return INVALID
         job = self._registry.job_of(target)
         if job is not None:
-            self._document.fault(
+            self._document.report(
                 (*path, keys[0]),
-                f"{table[keys[0]]} is the job {job!r} already. Say when it is due under "
-                f"[[schedules]], with job = {job!r}.",
+                f"{table[keys[0]]} is already the job {job!r}. To schedule it, write "
+                f"[[schedules]] with job = {job!r}.",
             )
-            return FAULTY
+            return INVALID
         try:
             handler_of(target)
         except TickworkError as error:
-            self._document.note((*path, keys[0]), error)
-            return FAULTY
+            self._document.report_error((*path, keys[0]), error)
+            return INVALID
         return target
 
     def _target_by_type(self, path: Path, name: str | None) -> object:
         if name is None:
-            return FAULTY
-        with self._document.noting(path):
-            if self._registry.supporter(name) is not None:
+            return INVALID
+        with self._document.reporting(path):
+            if self._registry.handler_for(name) is not None:
                 return None
-            self._document.fault(
-                path, "It names no class: add class = 'package.module:Name', or a handler."
+            self._document.report(
+                path, "The handler is missing: add class = 'package.module:Name', or handler = ..."
             )
-        return FAULTY
+        return INVALID
 
     # ------------------------------------------------------------ options
 
-    def _options(self, path: Path, table: Mapping[str, Any], words: frozenset[str]) -> JobOptions:
-        """What the words of a table say. One that is wrong is noted at its line, and left out."""
-        said: dict[str, Any] = {}
+    def _options(self, path: Path, table: Mapping[str, Any], known: frozenset[str]) -> JobOptions:
+        """Read the options of a table. An invalid one is reported at its line and left out."""
+        given: dict[str, Any] = {}
         for key in table:
-            word = _ALSO.get(key, key)
-            if word not in words:
+            option = _SYNONYMS.get(key, key)
+            if option not in known:
                 continue
-            if word in said:
-                self._document.fault(
-                    (*path, key), f"{key!r} says what {_other(key, table)!r} says already."
+            if option in given:
+                self._document.report(
+                    (*path, key), f"{key!r} and {_synonym_in(table, key)!r} are the same option."
                 )
                 continue
-            with self._document.noting((*path, key)):
+            with self._document.reporting((*path, key)):
                 value = self._value(path, key, table[key])
-                if value is not None and self._has_known_keys((*path, key), word, value):
-                    options_by_name({word: value}).spec("job", args="{}")
-                    said[word] = value
-        return options_by_name(said)
+                if value is not None and self._has_known_keys((*path, key), option, value):
+                    options_by_name({option: value}).spec("job", args="{}")
+                    given[option] = value
+        return options_by_name(given)
 
     def _value(self, path: Path, key: str, value: Any) -> Any:
-        """A value as the builder's word takes it; None when there is nothing to say."""
+        """Convert a value for the option; None if the option is not set."""
         if key == "single_instance":
             if not isinstance(value, bool):
                 raise InvalidOption(key, value, "must be true or false")
             return "skip" if value else "allow"
         if key == "max_running_time" and value == 0 and not isinstance(value, bool):
-            return None  # without an end, as that word's other users know it
-        if key in _HOOKS:
+            return None  # other schedulers write 0 for no timeout
+        if key in HOOKS:
             return self._hooks((*path, key), value)
         return value
 
-    def _has_known_keys(self, path: Path, word: str, value: Any) -> bool:
-        """Whether a table of a word's arguments, or each in a list, names only what there is."""
-        before = self._document.fault_count
-        names = names_taken_by(word)
+    def _has_known_keys(self, path: Path, option: str, value: Any) -> bool:
+        """Whether tables of arguments, alone or in a list, have only keys the option takes."""
+        before = self._document.problem_count
+        names = parameters_of_option(option)
         tables = [(path, value)]
         if isinstance(value, list):
             tables = [((*path, position), each) for position, each in enumerate(value)]
         for here, table in tables:
             if isinstance(table, dict) and names:
                 self._document.check_keys(here, table, names)
-        return self._document.fault_count == before
+        return self._document.problem_count == before
 
     def _hooks(self, path: Path, value: Any) -> list[Any] | None:
-        said = value if isinstance(value, list) else [value]
+        paths = value if isinstance(value, list) else [value]
         found = [
-            imported_at(self._document, (*path, place), each) for place, each in enumerate(said)
+            import_at(self._document, (*path, place), each) for place, each in enumerate(paths)
         ]
-        return None if any(each is FAULTY for each in found) else found
+        return None if any(each is INVALID for each in found) else found
 
     def _timing(self, path: Path, table: Mapping[str, Any]) -> Timing:
         if "run" not in table:
-            return _NO_TIMING
-        symbols = {**self._known_symbols, **self._symbols}
-        return timing_at(self._document, (*path, "run"), table["run"], symbols) or _NO_TIMING
+            return NO_TIMING
+        symbols = {**self._known_symbols, **self.symbols}
+        return read_timing(self._document, (*path, "run"), table["run"], symbols) or NO_TIMING
 
     # ------------------------------------------------------------ the whole
 
-    def _tried(self, path: Path, table: Mapping[str, Any], entry: Declaration) -> Definition | None:
-        """The definition that this would be. What does not fit is noted, word by word."""
+    def _define(
+        self, path: Path, table: Mapping[str, Any], declaration: Declaration
+    ) -> Definition | None:
+        """Build the definition. If that fails, report each option that fails on its own."""
         try:
-            return self._registry.tried(entry)
+            return self._registry.define(declaration)
         except TickworkError as error:
-            before = self._document.fault_count
+            before = self._document.problem_count
             for key in table:
-                word = _ALSO.get(key, key)
-                value = self._value(path, key, table[key]) if word in entry.options.said else None
+                option = _SYNONYMS.get(key, key)
+                is_given = option in declaration.options.explicit
+                value = self._value(path, key, table[key]) if is_given else None
                 if value is not None:
-                    only = options_by_name({word: value})
-                    with self._document.noting((*path, key)):
-                        self._registry.tried(replace(entry, options=only))
-            if self._document.fault_count == before:
-                self._document.note(path, error)
+                    only = options_by_name({option: value})
+                    with self._document.reporting((*path, key)):
+                        self._registry.define(replace(declaration, options=only))
+            if self._document.problem_count == before:
+                self._document.report_error(path, error)
             return None
 
     def _check_rule(
-        self, path: Path, table: Mapping[str, Any], entry: Declaration, definition: Definition
+        self, path: Path, table: Mapping[str, Any], declaration: Declaration, definition: Definition
     ) -> None:
-        """See that a schedule can fire, and that its handler would get all arguments."""
-        if not entry.timing.is_said:
+        """Check that a schedule can fire, and that its handler gets all arguments."""
+        if not declaration.timing.is_said:
             return
         here = (*path, "run")
         try:
-            rule = entry.timing.rule(key=entry.name, tz=self._timezone, anchor=_ANCHOR)
+            rule = declaration.timing.rule(key=declaration.name, tz=self._timezone, anchor=_ANCHOR)
         except TickworkError as error:
-            self._document.note(here, error)
+            self._document.report_error(here, error)
             return
         if rule.next_after(_BEGINNING) is None:
-            self._document.fault(here, f"It never fires: {rule.describe()}.")
+            self._document.report(here, f"The rule never fires: {rule.describe()}.")
         try:
-            schedule_spec(entry, definition, tz=self._timezone, anchor=_ANCHOR)
+            schedule_spec(declaration, definition, tz=self._timezone, anchor=_ANCHOR)
         except ArgumentError as error:
-            if "args" in table and "args" not in entry.options.said:
-                return  # that they are wrong was noted
-            self._document.fault((*path, "args"), f"{error.what} Add args = {{ ... }}.")
+            if "args" in table and "args" not in declaration.options.explicit:
+                return  # the invalid args were reported
+            self._document.report((*path, "args"), f"{error.what} Add args = {{ ... }}.")
         except TickworkError as error:
-            self._document.note(path, error)
+            self._document.report_error(path, error)
 
 
-_NO_TIMING: Final = Timing()
-
-
-def _other(key: str, table: Mapping[str, Any]) -> str:
-    """The other key of a table that says the same as this one."""
-    word = _ALSO.get(key, key)
-    return next(other for other in table if other != key and _ALSO.get(other, other) == word)
+def _synonym_in(table: Mapping[str, Any], key: str) -> str:
+    """Return the other key of a table that sets the same option."""
+    option = _SYNONYMS.get(key, key)
+    return next(other for other in table if other != key and _SYNONYMS.get(other, other) == option)

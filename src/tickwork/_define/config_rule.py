@@ -1,34 +1,31 @@
-"""When a job is due, as a file says it: a symbol, a cron text, a pattern, or words.
+"""Reads the value of ``run`` in a configuration file: when a job is due.
 
 ``run`` is one of these::
 
     run = "EVERY_DAY"                               # a symbol
     run = "*/5 9-17 * * MON-FRI"                    # cron, or @daily
-    run = "every_five_minutes"                      # a frequency that needs nothing more
+    run = "every_five_minutes"                      # a frequency without arguments
     run = { minutes = "*/15", hours = "9-17" }      # a pattern
-    run = { daily_at = "13:00", weekdays = true }   # words, as the builder has them
+    run = { daily_at = "13:00", weekdays = true }   # a frequency, and what refines it
 
-A table that names a frequency is made of words: each key is one, and its value is what the
-builder's word takes. Any other table is a pattern. Zones, windows and ends go with both.
+A table that names a frequency has the builder's methods as keys and their arguments as
+values. Any other table is a pattern. Zones, windows and ends go with both.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import signature
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final
 
-from tickwork._define.toml_document import Document, guess, shown
+from tickwork._define.toml_document import Document, shown, suggest
 from tickwork._define.toml_lines import Path
-from tickwork._domain.schedules.frequencies import Frequencies
-from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Values, said_by_dict
+from tickwork._domain.schedules.frequencies import Frequencies, Timetable
+from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Symbols, said_by_dict
 from tickwork._domain.schedules.timing import Timing
 from tickwork._kernel.durations import parse_duration
 from tickwork.errors import InvalidSchedule
 
-Symbols: TypeAlias = Mapping[str, Mapping[str, Values]]
-
-_WORDS: Final = frozenset(name for name in vars(Frequencies) if not name.startswith("_"))
+_METHODS: Final = frozenset(name for name in vars(Frequencies) if not name.startswith("_"))
 BOUNDS: Final = frozenset(
     {"timezone", "between", "unless_between", "except_on", "starting", "until", "max_firings"}
 )
@@ -36,165 +33,154 @@ _DAYS: Final = ("sundays", "mondays", "tuesdays", "wednesdays", "thursdays", "fr
 REFINEMENTS: Final = frozenset(
     {"seconds", "minutes", "hours", "days", "months", "weekdays", "weekends", *_DAYS}
 )
-# ``on`` takes a rule that was made in code.
-FREQUENCIES: Final = _WORDS - BOUNDS - REFINEMENTS - {"on"}
-WORDS: Final = FREQUENCIES | REFINEMENTS | BOUNDS
+# on() takes a rule that was made in code.
+FREQUENCIES: Final = _METHODS - BOUNDS - REFINEMENTS - {"on"}
+RULE_METHODS: Final = FREQUENCIES | REFINEMENTS | BOUNDS
 
 _WINDOWS: Final = frozenset({"between", "unless_between"})
-_NOTHING: Final = Timing()
 
 
-@dataclass(frozen=True, slots=True)
-class Chain(Frequencies):
-    """The words on their own, with the symbols that are known here."""
-
-    symbols: Symbols
-    said: Timing = _NOTHING
-
-    @property
-    def _timing(self) -> Timing:
-        return self.said
-
-    def _timed(self, timing: Timing) -> Self:
-        return type(self)(self.symbols, timing)
-
-    @property
-    def _symbols(self) -> Symbols:
-        return self.symbols
-
-
-def _is_enough(word: str) -> bool:
-    """Whether a frequency says how often without being told anything."""
-    parameters = signature(getattr(Frequencies, word)).parameters.values()
-    return word not in {"every", "pattern"} and all(
+def _needs_no_arguments(method: str) -> bool:
+    parameters = signature(getattr(Frequencies, method)).parameters.values()
+    return method not in {"every", "pattern"} and all(
         each.name == "self" or each.default is not each.empty or each.kind is each.VAR_POSITIONAL
         for each in parameters
     )
 
 
-ALONE: Final = frozenset(word for word in FREQUENCIES if _is_enough(word))
+ALONE: Final = frozenset(method for method in FREQUENCIES if _needs_no_arguments(method))
+"""Frequencies that need no arguments: ``run = "every_five_minutes"``."""
 
 
-def timing_at(document: Document, path: Path, value: object, symbols: Symbols) -> Timing | None:
-    """What the value of ``run`` says; None when it is wrong, which the document notes."""
-    before = document.fault_count
+def read_timing(document: Document, path: Path, value: object, symbols: Symbols) -> Timing | None:
+    """Read the value of ``run``; if it is wrong, report that to the document and return None."""
+    before = document.problem_count
     timing: Timing | None = None
     if isinstance(value, dict):
-        value = {key: said for key, said in value.items() if said is not False}
-    with document.noting(path):
+        value = {key: argument for key, argument in value.items() if argument is not False}
+    with document.reporting(path):
         match value:
             case str():
-                timing = timing_of_text(value.strip(), Chain(symbols))
+                timing = read_timing_text(value.strip(), symbols)
             case dict() if value.keys() & FREQUENCIES:
-                timing = _of_words(document, path, value, Chain(symbols))
+                timing = _read_frequency(document, path, value, Timetable(symbols=symbols))
             case dict():
-                timing = _of_pattern(document, path, value, Chain(symbols))
+                timing = _read_pattern(document, path, value, Timetable(symbols=symbols))
             case _:
                 raise InvalidSchedule(
-                    f"run is a text or a table, not {shown(value)}.",
-                    fix="Write a symbol, a cron expression, a pattern or words.",
+                    f"run must be a string or a table, got {shown(value)}.",
+                    fix="Write a symbol, a cron expression, a pattern or a frequency.",
                 )
-    return timing if document.fault_count == before else None
+    return timing if document.problem_count == before else None
 
 
 def check_pattern(document: Document, path: Path, fields: Mapping[str, Any]) -> None:
-    """Note what is wrong with a pattern, field by field."""
-    before = document.fault_count
+    """Report what is wrong with a pattern, field by field."""
+    before = document.problem_count
     if not fields:
-        document.fault(path, f"A pattern has one field at least. {guess('', PATTERN_FIELDS)}")
+        document.report(path, f"A pattern needs at least one field. {suggest('', PATTERN_FIELDS)}")
     document.check_keys(path, fields, PATTERN_FIELDS)
     for key in fields.keys() & PATTERN_FIELDS:
-        with document.noting((*path, key)):
+        with document.reporting((*path, key)):
             said_by_dict({key: fields[key]})
-    if document.fault_count == before:
-        with document.noting(path):
+    if document.problem_count == before:
+        with document.reporting(path):
             said_by_dict(fields)
 
 
-def timing_of_text(text: str, chain: Chain, *, label: str = "run = ") -> Timing:
-    """What a text alone says: a symbol, a cron expression, or a frequency."""
-    if text in chain.symbols:
+def read_timing_text(text: str, symbols: Symbols, *, label: str = "run = ") -> Timing:
+    """Read a symbol, a cron expression, or a frequency that needs no arguments.
+
+    Raises:
+        InvalidSchedule: The text is none of them.
+    """
+    chain = Timetable(symbols=symbols)
+    if text in symbols:
         return chain.symbol(text).said
     if text.startswith("@") or len(text.split()) > 1:
         return chain.cron(text).said
     if text in ALONE:
-        return called(chain, text, True).said
-    names = [*chain.symbols, *sorted(WORDS)]
-    close = get_close_matches(text, names, n=1)
-    if text in WORDS:
-        fix = f"{text!r} needs more than its name: "
+        return call_method(chain, text, True).said
+    close = get_close_matches(text, [*symbols, *sorted(RULE_METHODS)], n=1)
+    if text in RULE_METHODS:
+        fix = f"{text!r} needs arguments: "
         fix += f"run = {{ {text} = ... }}." if label else f"{text}(...)."
     elif close:
         fix = f"Did you mean {close[0]!r}?"
     else:
-        fix = f"Symbols are {', '.join(chain.symbols)}."
+        fix = f"The symbols are {', '.join(symbols)}."
     raise InvalidSchedule(
-        f"{label}{shown(text)} is no symbol, no frequency and no cron expression.", fix=fix
+        f"{label}{shown(text)} is not a symbol, a frequency or a cron expression.", fix=fix
     )
 
 
-def _of_pattern(
-    document: Document, path: Path, table: Mapping[str, Any], chain: Chain
+def _read_pattern(
+    document: Document, path: Path, table: Mapping[str, Any], chain: Timetable
 ) -> Timing | None:
     fields = {key: value for key, value in table.items() if key not in BOUNDS}
-    for word in sorted(fields.keys() & REFINEMENTS - set(PATTERN_FIELDS)):
-        del fields[word]
-        document.fault(
-            (*path, word),
-            f"{word!r} narrows a frequency, and this run names none. "
+    for method in sorted(fields.keys() & REFINEMENTS - set(PATTERN_FIELDS)):
+        del fields[method]
+        document.report(
+            (*path, method),
+            f"{method!r} refines a frequency, and this run has none. "
             "Add one, such as daily = true.",
         )
     if not fields:
         raise InvalidSchedule(
-            "This run does not say how often.", fix='Add, for example, daily_at = "13:00".'
+            "This run has no frequency.", fix='Add one, such as daily_at = "13:00".'
         )
-    before = document.fault_count
+    before = document.problem_count
     check_pattern(document, path, fields)
-    chain = _of_bounds(document, path, table, chain)
-    return None if document.fault_count > before else chain.pattern(**fields).said
+    chain = _read_bounds(document, path, table, chain)
+    return None if document.problem_count > before else chain.pattern(**fields).said
 
 
-def _of_words(
-    document: Document, path: Path, table: Mapping[str, Any], chain: Chain
+def _read_frequency(
+    document: Document, path: Path, table: Mapping[str, Any], chain: Timetable
 ) -> Timing | None:
     first, *more = [key for key in table if key in FREQUENCIES]
-    for word in more:
-        document.fault(
-            (*path, word), f"{word!r} comes after {first!r}: one schedule has one frequency."
+    for method in more:
+        document.report(
+            (*path, method), f"{method!r} comes after {first!r}: a schedule has one frequency."
         )
     for key, value in table.items():
         if key in BOUNDS or key in more:
             continue
-        if key in WORDS:
-            with document.noting((*path, key)):
-                chain = called(chain, key, value)
+        if key in RULE_METHODS:
+            with document.reporting((*path, key)):
+                chain = call_method(chain, key, value)
         elif key in PATTERN_FIELDS:
-            document.fault(
+            document.report(
                 (*path, key),
                 f"{key!r} is a field of a pattern, and {first!r} is a frequency. "
                 "Use one or the other.",
             )
         else:
-            document.fault((*path, key), f"There is no {key!r} here. {guess(key, sorted(WORDS))}")
-    return _of_bounds(document, path, table, chain).said
+            document.report_unknown_key((*path, key), sorted(RULE_METHODS))
+    return _read_bounds(document, path, table, chain).said
 
 
-def _of_bounds(document: Document, path: Path, table: Mapping[str, Any], chain: Chain) -> Chain:
+def _read_bounds(
+    document: Document, path: Path, table: Mapping[str, Any], chain: Timetable
+) -> Timetable:
     for key in [key for key in table if key in BOUNDS]:
-        with document.noting((*path, key)):
-            chain = called(chain, key, table[key])
+        with document.reporting((*path, key)):
+            chain = call_method(chain, key, table[key])
     return chain
 
 
-def called(chain: Chain, word: str, value: Any) -> Chain:
-    """A word with its arguments: none, one, several by position, or by name."""
-    if word == "every" and isinstance(value, str):
+def call_method(chain: Timetable, method: str, value: Any) -> Timetable:
+    """Call a method of the builder with the value of its key.
+
+    True stands for no argument, a list for arguments by position, a table for those by name.
+    """
+    if method == "every" and isinstance(value, str):
         return chain.every(seconds=parse_duration(value).total_seconds())
-    if word in _WINDOWS and isinstance(value, list) and isinstance(next(iter(value), None), list):
+    if method in _WINDOWS and isinstance(value, list) and isinstance(next(iter(value), None), list):
         for each in value:
-            chain = called(chain, word, tuple(each) if isinstance(each, list) else each)
+            chain = call_method(chain, method, tuple(each) if isinstance(each, list) else each)
         return chain
-    call: Callable[..., Chain] = getattr(chain, word)
+    call: Callable[..., Timetable] = getattr(chain, method)
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
     if isinstance(value, dict):
@@ -203,23 +189,25 @@ def called(chain: Chain, word: str, value: Any) -> Chain:
         args = tuple(value)
     elif value is not True:
         args = (value,)
-    _check_call(call, word, args, kwargs)
+    _check_call(call, method, args, kwargs)
     return call(*args, **kwargs)
 
 
 def _check_call(
-    call: Callable[..., Chain], word: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    call: Callable[..., Timetable], method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
-    taken = signature(call)
+    parameters = signature(call)
     try:
-        taken.bind(*args, **kwargs)
+        parameters.bind(*args, **kwargs)
     except TypeError:
-        names = list(taken.parameters)
+        names = list(parameters.parameters)
         unknown = [key for key in kwargs if key not in names]
         if not names:
-            raise InvalidSchedule(f"{word!r} takes nothing: write {word} = true.") from None
+            raise InvalidSchedule(
+                f"{method!r} takes no arguments.", fix=f"Write {method} = true."
+            ) from None
         if unknown:
             raise InvalidSchedule(
-                f"{word!r} takes no {unknown[0]!r}.", fix=guess(unknown[0], names)
+                f"{method!r} takes no argument {unknown[0]!r}.", fix=suggest(unknown[0], names)
             ) from None
-        raise InvalidSchedule(f"{word!r} takes {', '.join(names)}.") from None
+        raise InvalidSchedule(f"{method!r} takes {', '.join(names)}.") from None

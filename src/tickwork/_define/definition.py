@@ -1,18 +1,17 @@
-"""A job as this process knows it: its spec, and the code that stands beside it."""
+"""Jobs as a program declares them, and as the registry defines them once they are checked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
 from tickwork._define.arguments import Parameters, encoded, masked_args
 from tickwork._define.handlers import Handler
-from tickwork._define.options import NOTHING_SAID, JobOptions
+from tickwork._define.options import NO_OPTIONS, JobOptions
 from tickwork._domain.job import JobSpec, ScheduleSpec
 from tickwork._domain.limits import Unique
 from tickwork._domain.run import NO_ARGS
-from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.timing import Timing
 from tickwork._kernel.codec import SIZE_MAX, decode
 from tickwork.errors import DefinitionError
@@ -22,43 +21,43 @@ NO_TIMING = Timing()
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Declaration:
-    """What a program has said so far under one name. The builder adds to it.
+    """What a program has declared under one name so far. Builders change it in place.
 
-    ``job`` is the job of which this is one more schedule; empty when it is a job itself.
+    ``job`` is set on a further schedule of that job, and empty on a job.
     """
 
     name: str
     target: object
     place: str
-    options: JobOptions = NOTHING_SAID
+    options: JobOptions = NO_OPTIONS
     timing: Timing = NO_TIMING
     job: str = ""
     is_adhoc: bool = False
     is_remote: bool = False  # another program defines it
-    loading: object = None  # tells two loadings of the handler's module apart
+    module_spec: object = None  # differs after the handler's module was reloaded
 
     @property
     def job_name(self) -> str:
-        """The job that it is, or of which it is a schedule."""
         return self.job or self.name
 
     def is_like(self, other: "Declaration") -> bool:
-        """Whether both say the same, so that one of them is enough.
+        """Whether both declare the same, so that one of them is enough.
 
-        By which words does not matter: what a job does not say is as if it said the default.
-        Of a schedule it matters, because what that does not say is as its job says.
+        For a job it does not matter which options were given: an option that is not given
+        equals its default. For a further schedule it does, because such an option is the
+        job's.
         """
-        said = other.options.said if not self.job else self.options.said
+        explicit = other.options.explicit if not self.job else self.options.explicit
         return (
             self.job == other.job
-            and replace(self.options, said=said) == other.options
+            and replace(self.options, explicit=explicit) == other.options
             and replace(self.timing, word="") == replace(other.timing, word="")
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Definition:
-    """A job that can be called: what a worker needs to make an attempt."""
+    """A checked job with its handler: what a worker needs to make an attempt."""
 
     spec: JobSpec
     handler: Handler
@@ -68,113 +67,112 @@ class Definition:
     is_remote: bool = False
     size_max: int = SIZE_MAX
     redacted: frozenset[str] = frozenset()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    is_simple: bool = False  # a function, and nothing around it
+    is_simple: bool = False  # a plain function without filters and hooks
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return self.spec.name
 
     @property
+    def defaults(self) -> Mapping[str, Any]:
+        return self.options.args
+
+    @property
     def parameters(self) -> Parameters:
-        """What the handler takes."""
         return self.handler.parameters
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Arguments that people must not see."""
+        """Arguments that are masked wherever they are shown."""
         return self.parameters.secrets | self.redacted
 
     def args_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """The arguments of a dispatch, over the definition's, checked and as they are stored.
+        """Merge the arguments of a dispatch with the defaults, check them, and encode them.
 
         Raises:
             ArgumentError: They do not fit the handler.
             PayloadError: They cannot be stored.
         """
         given = self.parameters.bind(self.name, args, kwargs) if args else kwargs
-        if self.defaults:
-            given = {**self.defaults, **given}
+        if self.options.args:
+            given = {**self.options.args, **given}
         self.parameters.check(self.name, given)
         return encoded(given, size_max=self.size_max)
 
     def check_unique(self, unique: Unique) -> None:
-        """See that the handler takes what runs are told apart by.
+        """Check that the handler takes the arguments that make runs unique.
 
         Raises:
             DefinitionError: It does not.
         """
-        _check_names(self.name, set(unique.by), "tells runs apart by", self.parameters)
+        _check_names(self.name, set(unique.by), "uses the argument", self.parameters)
 
     def shown_args(self, args: str) -> dict[str, Any]:
-        """Stored arguments as people may see them."""
+        """Decode stored arguments and mask the secret ones."""
         return masked_args(decode(args), self.secrets)
 
 
-def defined(
-    entry: Declaration, handler: Handler, *, size_max: int = SIZE_MAX, redact: frozenset[str]
+def define(
+    declaration: Declaration, handler: Handler, *, size_max: int = SIZE_MAX, redact: frozenset[str]
 ) -> Definition:
-    """Make a definition of what was said, and check it as a whole.
+    """Check a declaration as a whole and turn it into a definition.
 
     Raises:
-        DefinitionError: Something does not fit the handler.
+        DefinitionError: An option is invalid, or does not fit the handler.
     """
-    options = entry.options
-    spec = options.spec(entry.name, args=encoded(options.args, size_max=size_max))
+    options = declaration.options
+    spec = options.spec(declaration.name, args=encoded(options.args, size_max=size_max))
     named = {name for limit in spec.limits for name in limit.parameters}
     if spec.unique is not None:
         named.update(spec.unique.by)
-    _check_names(entry.name, named, "tells runs apart by", handler.parameters)
-    _check_names(entry.name, set(options.args), "has args for", handler.parameters)
+    _check_names(declaration.name, named, "uses the argument", handler.parameters)
+    _check_names(declaration.name, set(options.args), "sets the argument", handler.parameters)
     return Definition(
         spec=spec,
         handler=handler,
         options=options,
-        place=entry.place,
-        is_adhoc=entry.is_adhoc,
-        is_remote=entry.is_remote,
+        place=declaration.place,
+        is_adhoc=declaration.is_adhoc,
+        is_remote=declaration.is_remote,
         size_max=size_max,
         redacted=redact,
-        defaults=dict(options.args),
         is_simple=options.is_plain and handler.is_simple,
     )
 
 
 def schedule_spec(
-    entry: Declaration, definition: Definition, *, tz: str, anchor: datetime | None
-) -> tuple[ScheduleSpec, Schedule]:
-    """The schedule that an entry says, and its rule.
+    declaration: Declaration, definition: Definition, *, tz: str, anchor: datetime | None
+) -> ScheduleSpec:
+    """Build the spec of a schedule that code or a file declares.
 
     Raises:
-        InvalidSchedule: What was said about when cannot be.
-        ArgumentError: The handler would miss an argument.
+        InvalidSchedule: The rule is invalid.
+        ArgumentError: The handler needs an argument that is not given.
     """
-    said = entry.options.said if entry.job else frozenset[str]()
-    own = entry.options
+    own = declaration.options
+    # A further schedule of a job has the job's policies, except those it sets itself.
+    explicit = own.explicit if declaration.job else frozenset[str]()
 
-    def policy(word: str, name: str) -> Any:
-        # One more schedule of a job is as the job says, unless it says otherwise itself.
-        return getattr(own if word in said else definition.options, name)
+    def option(name: str) -> JobOptions:
+        return own if name in explicit else definition.options
 
     definition.parameters.check(definition.name, {**definition.defaults, **own.args})
-    rule = entry.timing.rule(key=entry.name, tz=tz, anchor=anchor)
-    made = ScheduleSpec(
-        name=entry.name,
+    rule = declaration.timing.rule(key=declaration.name, tz=tz, anchor=anchor)
+    return ScheduleSpec(
+        name=declaration.name,
         job=definition.name,
         rule=rule.to_text(),
-        zone=entry.timing.zone_name(tz),
-        args=encoded(own.args, size_max=definition.size_max) if entry.job else NO_ARGS,
-        queue=own.queue if "queue" in said else None,
-        priority=own.priority if "priority" in said else None,
-        expires=own.expires if "expires" in said else None,
-        overlap=policy("overlap", "overlap"),
-        misfire=policy("misfire", "misfire"),
-        grace=policy("misfire", "grace"),
-        jitter=policy("jitter", "jitter"),
-        tags=own.tags if "tags" in said else (),
+        zone=declaration.timing.zone_name(tz),
+        args=encoded(own.args, size_max=definition.size_max) if declaration.job else NO_ARGS,
+        queue=own.queue if "queue" in explicit else None,
+        priority=own.priority if "priority" in explicit else None,
+        expires=own.expires if "expires" in explicit else None,
+        overlap=option("overlap").overlap,
+        misfire=option("misfire").misfire,
+        grace=option("misfire").grace,
+        jitter=option("jitter").jitter,
+        tags=own.tags if "tags" in explicit else (),
     )
-    return made, rule
 
 
 def _check_names(job: str, named: set[str], what: str, parameters: Parameters) -> None:
@@ -184,6 +182,6 @@ def _check_names(job: str, named: set[str], what: str, parameters: Parameters) -
         close = get_close_matches(name, parameters.names, n=1)
         raise DefinitionError(
             f"The job {job!r} {what} {name!r}, which its handler does not take.",
-            why=f"It takes {parameters.shown}.",
+            why=f"The handler takes {parameters.shown}.",
             fix=f"Did you mean {close[0]!r}?" if close else "",
         )

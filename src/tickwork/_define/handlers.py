@@ -83,7 +83,7 @@ def handler_of(target: object) -> Handler:
     raise HandlerNotFound(repr(target), f"A {type(target).__name__} cannot be called.")
 
 
-def supporting(instance: Any) -> Handler:
+def handler_for_types(instance: Any) -> Handler:
     """A handler that was registered for job types: ``handle(run)`` gets the context."""
     found = _handler(instance.handle, path_of(type(instance)))
     given = (found.parameters.context, *found.parameters.names)

@@ -1,6 +1,6 @@
-"""What a path in a file leads to.
+"""Imports the code that a configuration file names as ``package.module:Name``.
 
-Imported when the file is loaded, because a typo must not wait for the first firing.
+It is imported when the file is loaded, so that a typo does not wait for the first firing.
 """
 
 import sys
@@ -11,28 +11,30 @@ from tickwork._define.toml_document import Document, shown
 from tickwork._define.toml_lines import Path
 from tickwork.errors import HandlerNotFound
 
-FAULTY: Final = object()
-"""Stands for what a path that is wrong leads to. The document has noted why."""
+INVALID: Final = object()
+"""Returned for a path that cannot be imported. The document has the reason."""
 
 _TOO_EARLY: Final = (
-    "It is still being imported: load the file when all modules are, for example at the end of "
-    "the main one."
+    "The module is still being imported. Load the file after all imports, for example at the "
+    "end of the main module."
 )
 
 
-def imported_at(document: Document, path: Path, said: object) -> object:
-    """The code that a value of a file names, or ``FAULTY``."""
-    if not isinstance(said, str):
+def import_at(document: Document, path: Path, value: object) -> object:
+    """Import what a value of a file names; report a problem and return ``INVALID`` otherwise."""
+    if not isinstance(value, str):
         key = [part for part in path if isinstance(part, str)][-1]
-        document.fault(path, f"{key} is a path, not {shown(said)}. Write 'package.module:Name'.")
-        return FAULTY
-    module = said.partition(":")[0]
+        document.report(
+            path, f"{key} must be a path such as 'package.module:Name', got {shown(value)}."
+        )
+        return INVALID
+    module = value.partition(":")[0]
     try:
-        return import_handler(said)
+        return import_handler(value)
     except HandlerNotFound as error:
-        package, dot, name = said.rpartition(".")
+        package, dot, name = value.rpartition(".")
         reason = f"{error.what} {error.reason}"
-        if ":" not in said:
+        if ":" not in value:
             reason += f" Did you mean '{package}:{name}'?" if dot else f" {error.fix}"
         elif _is_being_imported(module):
             reason += f" {_TOO_EARLY}"
@@ -41,8 +43,8 @@ def imported_at(document: Document, path: Path, said: object) -> object:
         named = getattr(error, "name", None) or ""
         if _is_being_imported(named) or "partially initialized module" in str(error):
             reason += f" {_TOO_EARLY}"
-    document.fault(path, reason)
-    return FAULTY
+    document.report(path, reason)
+    return INVALID
 
 
 def _is_being_imported(module: str) -> bool:

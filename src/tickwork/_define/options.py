@@ -1,153 +1,169 @@
-"""Everything that a definition can say about how a job runs: as a value, and as words."""
+"""The options of a job, declared once.
+
+``JobOptions`` holds their values. The methods of ``JobOptionMethods`` set them: the builder
+inherits these methods, and the decorator and configuration files call them by name
+(:func:`options_by_name`). ``JobKeywords`` lists the same names for type checkers, and a test
+compares both. An option that is plain data has its field in ``JobPolicies``.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from inspect import Parameter, signature
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypedDict
 
-from tickwork._domain.job import EngineKind, JobSpec, Misfire, Overlap
-from tickwork._domain.lease import LEASE_DEFAULT, Lease
+from tickwork._domain.job import EngineKind, JobPolicies, JobSpec, Misfire, Overlap
+from tickwork._domain.lease import Lease
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.names import checked_name
 from tickwork._domain.rates import as_window
-from tickwork._domain.retry import NO_RETRY, Exponential, Fixed, Jitter, RetryPolicy
-from tickwork._domain.run import CRASHES_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
+from tickwork._domain.retry import Exponential, Fixed, Jitter, RetryPolicy
 from tickwork._kernel.durations import as_duration
 from tickwork.errors import InvalidOption, UnknownOption
 
 Length: TypeAlias = timedelta | float | str
-"""A length of time: a timedelta, seconds, or a text such as ``"5m"``."""
+"""A length of time: a timedelta, seconds, or a string such as ``"5m"``."""
 
 Hook: TypeAlias = Callable[..., Any]
 
+_ArgumentsByName: TypeAlias = Mapping[str, Any]
+_Hooks: TypeAlias = Hook | Sequence[Hook]
+_Strings: TypeAlias = str | Sequence[str] | AbstractSet[str]
+
+HOOKS: Final = {
+    "when": "when",
+    "skip": "skip",
+    "on_before": "before",
+    "on_success": "success",
+    "on_error": "error",
+    "on_after": "after",
+}
+"""Options that take functions, and the field of each in :class:`JobOptions`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobOptions:
-    """What was said about a job, besides when it is due. None: nothing was said."""
+class JobOptions(JobPolicies):
+    """The options of a job, as they were given: with functions, and arguments not encoded."""
 
-    queue: str = QUEUE_DEFAULT
-    priority: int = PRIORITY_DEFAULT
-    limits: tuple[Limit, ...] = ()
-    lease: Lease = LEASE_DEFAULT
-    timeout: timedelta | None = None
-    retry: RetryPolicy = NO_RETRY
-    crashes_max: int = CRASHES_MAX
     engine: EngineKind = EngineKind.AUTO
-    unique: Unique | None = None
-    expires: timedelta | None = None
-    overlap: Overlap = Overlap.SKIP
-    misfire: Misfire = Misfire.ONE
-    grace: timedelta = timedelta(seconds=60)
-    jitter: timedelta = timedelta(0)
     args: Mapping[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
     when: tuple[Hook, ...] = ()
     skip: tuple[Hook, ...] = ()
     before: tuple[Hook, ...] = ()
     success: tuple[Hook, ...] = ()
     error: tuple[Hook, ...] = ()
     after: tuple[Hook, ...] = ()
-    said: frozenset[str] = frozenset()  # the words that were used
+    explicit: frozenset[str] = frozenset()  # the options that were given; others are defaults
 
     def spec(self, name: str, *, args: str) -> JobSpec:
-        """The job as a value; ``args`` are its defaults as they are stored."""
-        return JobSpec(
-            name=name,
-            queue=self.queue,
-            priority=self.priority,
-            limits=self.limits,
-            lease=self.lease,
-            timeout=self.timeout,
-            retry=self.retry,
-            crashes_max=self.crashes_max,
-            unique=self.unique,
-            expires=self.expires,
-            overlap=self.overlap,
-            misfire=self.misfire,
-            grace=self.grace,
-            jitter=self.jitter,
-            args=args,
-            tags=self.tags,
-            aliases=self.aliases,
-        )
+        """Build and check the spec; ``args`` are the encoded default arguments."""
+        return JobSpec(name=name, args=args, **{each: getattr(self, each) for each in _POLICIES})
 
     @property
     def is_plain(self) -> bool:
-        """Whether neither filters nor hooks surround the handler."""
-        return not (
-            self.when or self.skip or self.before or self.success or self.error or self.after
-        )
+        """Whether there are neither filters nor hooks around the handler."""
+        return not any(getattr(self, each) for each in HOOKS.values())
 
 
-NOTHING_SAID: Final = JobOptions()
+_POLICIES: Final = tuple(each.name for each in fields(JobPolicies))
+NO_OPTIONS: Final = JobOptions()
+
+
+class JobKeywords(TypedDict, total=False):
+    """The keyword arguments of ``@app.job``: one for each method of the builder.
+
+    A mapping holds the arguments of the method: ``retries={"max": 5, "base": 2}``.
+    """
+
+    aliases: _Strings
+    args: Mapping[str, Any]
+    concurrency: int | _ArgumentsByName | Sequence[int | _ArgumentsByName]
+    crashes: int
+    engine: EngineKind | str
+    expires: Length
+    jitter: Length
+    lease: Length
+    misfire: Misfire | str | _ArgumentsByName
+    on_after: _Hooks
+    on_before: _Hooks
+    on_error: _Hooks
+    on_success: _Hooks
+    overlap: Overlap | str
+    priority: int
+    queue: str
+    rate: str | _ArgumentsByName | Sequence[str | _ArgumentsByName]
+    retries: int | _ArgumentsByName
+    skip: _Hooks
+    tags: _Strings
+    timeout: Length
+    unique: bool | str | _ArgumentsByName
+    when: _Hooks
 
 
 class ScheduleOptionMethods(ABC):
-    """What may differ between two schedules of one job."""
+    """Options that may differ between two schedules of one job."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def _options(self) -> JobOptions:
-        """What was said so far."""
+        """The options given so far."""
 
     @abstractmethod
-    def _say(self, options: JobOptions) -> Self:
-        """The same with something more said."""
+    def _with_options(self, options: JobOptions) -> Self: ...
 
-    def _said(self, word: str, **changes: Any) -> Self:
+    def _set(self, option: str, **changes: Any) -> Self:
         options = self._options
-        return self._say(replace(options, said=options.said | {word}, **changes))
+        return self._with_options(replace(options, explicit=options.explicit | {option}, **changes))
 
     def args(self, /, **args: Any) -> Self:
-        """Arguments for every run; those of a dispatch override them key by key."""
-        return self._said("args", args={**self._options.args, **args})
+        """Set default arguments. Arguments of a dispatch override them one by one."""
+        return self._set("args", args={**self._options.args, **args})
 
     def queue(self, name: str) -> Self:
-        """The queue in which its runs wait: workers take all of them, or those they name."""
-        return self._said("queue", queue=checked_name("queue", name, forbidden="="))
+        """Put its runs into this queue. A worker serves all queues, or those it is started with."""
+        return self._set("queue", queue=checked_name("queue", name, forbidden="="))
 
     def priority(self, priority: int) -> Self:
-        """Lower runs first. Ties go by due time, then by age."""
-        return self._said("priority", priority=_whole("priority", priority))
+        """Set the priority: lower numbers run first. Equal ones run by due time, then by age."""
+        return self._set("priority", priority=_whole("priority", priority))
 
     def overlap(self, policy: Overlap | str) -> Self:
-        """What happens when it is due again before its last run has finished."""
-        return self._said("overlap", overlap=_choice("overlap", policy, Overlap))
+        """Choose what happens when it is due again before its last run has finished."""
+        return self._set("overlap", overlap=_choice("overlap", policy, Overlap))
 
     def misfire(self, policy: Misfire | str, *, grace: Length | None = None) -> Self:
-        """What happens to instants that passed unfired, by more than ``grace`` (60 s)."""
+        """Choose what happens to firings that are late by more than ``grace`` (60 seconds)."""
         chosen = _choice("misfire", policy, Misfire)
         length = self._options.grace if grace is None else as_duration(grace)
-        return self._said("misfire", misfire=chosen, grace=length)
+        return self._set("misfire", misfire=chosen, grace=length)
 
     def jitter(self, length: Length) -> Self:
-        """Spread the runs of each instant over this time, each schedule at its own place."""
-        return self._said("jitter", jitter=as_duration(length))
+        """Delay each run by up to this long, so that schedules do not all start together."""
+        return self._set("jitter", jitter=as_duration(length))
 
     def expires(self, after: Length) -> Self:
-        """Skip a run that could not start within this time of when it was due."""
-        return self._said("expires", expires=as_duration(after))
+        """Skip a run that could not start within this time after it was due."""
+        return self._set("expires", expires=as_duration(after))
 
     def tags(self, *tags: str) -> Self:
-        """Words by which people find its runs."""
-        return self._said("tags", tags=(*self._options.tags, *tags))
+        """Add tags, to find its runs by."""
+        return self._set("tags", tags=(*self._options.tags, *tags))
 
 
 class JobOptionMethods(ScheduleOptionMethods):
-    """Everything that can be said about a job."""
+    """All options of a job."""
 
     __slots__ = ()
 
     def concurrency(self, slots: int, *, per: str | Iterable[str] = "job") -> Self:
-        """At most so many at a time, across all workers: per job, queue, or argument's value.
+        """Limit how many run at a time, across all workers: per job, queue, or argument value.
 
-        Calls add up. ``concurrency(0)`` says that there is no limit.
+        Several calls add several limits. ``concurrency(0)`` removes the limit.
         """
         parts = _texts("per", per)
         if slots == 0 and type(slots) is int:
@@ -156,9 +172,9 @@ class JobOptionMethods(ScheduleOptionMethods):
                 for limit in self._options.limits
                 if limit.per != parts or limit.window is not None
             )
-            return self._said("concurrency", limits=kept)
+            return self._set("concurrency", limits=kept)
         limit = Limit(_whole("concurrency", slots), parts)
-        return self._said("concurrency", limits=(*self._options.limits, limit))
+        return self._set("concurrency", limits=(*self._options.limits, limit))
 
     def rate(
         self,
@@ -167,40 +183,40 @@ class JobOptionMethods(ScheduleOptionMethods):
         per: Length | None = None,
         by: str | Iterable[str] = "job",
     ) -> Self:
-        """At most so many starts in any such time, across all workers: ``rate(100, per="minute")``.
+        """Limit how many start per unit of time, across all workers: ``rate(100, per="minute")``.
 
-        ``per`` is ``"second"`` to ``"week"``, or a length of time. ``by`` says whose starts are
-        counted: the job's, the ``"queue"``'s, or those of each value of an argument. Calls add
-        up. ``rate("100/minute")`` says the same in one text.
+        ``per`` is ``"second"`` to ``"week"``, or a length of time. ``by`` chooses which starts
+        are counted together: those of the ``"job"``, the ``"queue"``, or each value of an
+        argument. Several calls add several limits. ``rate("100/minute")`` is the short form.
         """
         if isinstance(count, str):
             count, per = _rate_text(count, per)
         if per is None:
             raise InvalidOption("per", per, "must be given", fix='Write rate(100, per="minute").')
         limit = Limit(_whole("rate", count), _texts("by", by), as_window(per))
-        return self._said("rate", limits=(*self._options.limits, limit))
+        return self._set("rate", limits=(*self._options.limits, limit))
 
     def lease(self, length: Length) -> Self:
-        """How long a claim holds when its worker falls silent; heartbeats extend it."""
-        return self._said("lease", lease=Lease(as_duration(length)))
+        """Set how long a claim lasts without a heartbeat of its worker."""
+        return self._set("lease", lease=Lease(as_duration(length)))
 
     def timeout(self, length: Length) -> Self:
-        """How long one attempt may take. Longer is a failed attempt."""
-        return self._said("timeout", timeout=as_duration(length))
+        """Set how long one attempt may take. An attempt that takes longer fails."""
+        return self._set("timeout", timeout=as_duration(length))
 
     def retries(
         self,
-        max: int,  # noqa: A002  # what the mission calls it
+        max: int,  # noqa: A002  # the public name
         *,
         base: Length = 1,
         cap: Length = 60,
         jitter: Jitter | str | None = "full",
         delay: Length | None = None,
     ) -> Self:
-        """Try again after a failure: ``max`` counts all attempts, the first one included.
+        """Retry after a failure. ``max`` counts all attempts, the first one included.
 
-        The wait doubles from ``base`` up to ``cap``, and full jitter takes a random part of
-        it. With ``delay`` it is always that.
+        The delay doubles from ``base`` up to ``cap``, and full jitter takes a random part of
+        it. With ``delay`` it is always the same.
         """
         policy: RetryPolicy
         _whole("retries", max)
@@ -213,19 +229,19 @@ class JobOptionMethods(ScheduleOptionMethods):
                 cap=as_duration(cap),
                 jitter=_choice("jitter", jitter or "none", Jitter),
             )
-        return self._said("retries", retry=policy)
+        return self._set("retries", retry=policy)
 
     def crashes(self, max: int) -> Self:  # noqa: A002  # as retries
-        """After so many workers died while running it, a run is given up as poison."""
-        return self._said("crashes", crashes_max=_whole("crashes", max))
+        """Set after how many crashed workers a run fails for good."""
+        return self._set("crashes", crashes_max=_whole("crashes", max))
 
     def engine(self, kind: EngineKind | str) -> Self:
-        """Where its attempts happen: ``"process"`` is a process of their own.
+        """Choose where attempts run: ``"process"`` runs each in a process of its own.
 
-        It costs a start and some memory, and can be killed: by its timeout, by a cancel, and
-        by its own crash, which then takes nothing else with it.
+        A process takes time and memory to start. It can be killed, by a timeout or a cancel,
+        and its crash affects no other run.
         """
-        return self._said("engine", engine=_choice("engine", kind, EngineKind))
+        return self._set("engine", engine=_choice("engine", kind, EngineKind))
 
     def unique(
         self,
@@ -234,127 +250,128 @@ class JobOptionMethods(ScheduleOptionMethods):
         by: str | Iterable[str] = (),
         within: Length | None = None,
     ) -> Self:
-        """At most one unfinished run of the same key: given, by arguments, or by all of them.
+        """Allow one unfinished run per key: the one given, some arguments, or all of them.
 
-        With ``within``, none for that long after the first one, finished or not.
+        With ``within``, the key stays taken for that long, even if the first run finished.
         """
         if key is not None:
             _check_key(key)
-        made = Unique(
+        unique = Unique(
             key=key,
             by=_texts("by", by),
             within=None if within is None else as_duration(within),
         )
-        return self._said("unique", unique=made)
+        return self._set("unique", unique=unique)
 
     def aliases(self, *names: str) -> Self:
-        """Names that this job had before: runs stored under them still find it."""
-        return self._said("aliases", aliases=(*self._options.aliases, *names))
+        """Add former names of the job: stored runs that have them still find it."""
+        return self._set("aliases", aliases=(*self._options.aliases, *names))
 
     def when(self, check: Hook) -> Self:
-        """Hold a run back unless this is true. Several must all be."""
-        return self._said("when", when=(*self._options.when, _called("when", check)))
+        """Skip a run unless this returns True. Of several, all must."""
+        return self._add_hook("when", check)
 
     def skip(self, check: Hook) -> Self:
-        """Skip a run if this is true. One of several is enough."""
-        return self._said("skip", skip=(*self._options.skip, _called("skip", check)))
+        """Skip a run if this returns True. Of several, one is enough."""
+        return self._add_hook("skip", check)
 
     def on_before(self, hook: Hook) -> Self:
-        """Called as ``hook(ctx)`` before each attempt; raising fails the attempt."""
-        return self._said("on_before", before=(*self._options.before, _called("on_before", hook)))
+        """Call ``hook(ctx)`` before each attempt. If it raises, the attempt fails."""
+        return self._add_hook("on_before", hook)
 
     def on_success(self, hook: Hook) -> Self:
-        """Called as ``hook(ctx, result)`` after an attempt that succeeded."""
-        return self._said(
-            "on_success", success=(*self._options.success, _called("on_success", hook))
-        )
+        """Call ``hook(ctx, result)`` after an attempt that succeeded."""
+        return self._add_hook("on_success", hook)
 
     def on_error(self, hook: Hook) -> Self:
-        """Called as ``hook(ctx, exception)`` after an attempt that failed."""
-        return self._said("on_error", error=(*self._options.error, _called("on_error", hook)))
+        """Call ``hook(ctx, exception)`` after an attempt that failed."""
+        return self._add_hook("on_error", hook)
 
     def on_after(self, hook: Hook) -> Self:
-        """Called as ``hook(ctx, outcome)`` after every attempt, whatever came of it."""
-        return self._said("on_after", after=(*self._options.after, _called("on_after", hook)))
+        """Call ``hook(ctx, outcome)`` after every attempt."""
+        return self._add_hook("on_after", hook)
+
+    def _add_hook(self, option: str, hook: object) -> Self:
+        if not callable(hook):
+            raise InvalidOption(option, hook, "must be callable")
+        name = HOOKS[option]
+        return self._set(option, **{name: (*getattr(self._options, name), hook)})
 
 
 @dataclass(frozen=True, slots=True)
 class OptionCollector(JobOptionMethods):
-    """The words on their own, for whoever has options by name: the decorator, a file."""
+    """Collects options that are set by name, for the decorator and configuration files."""
 
-    options: JobOptions = NOTHING_SAID
+    options: JobOptions = NO_OPTIONS
 
     @property
     def _options(self) -> JobOptions:
         return self.options
 
-    def _say(self, options: JobOptions) -> Self:
+    def _with_options(self, options: JobOptions) -> Self:
         return type(self)(options)
 
 
 SCHEDULE_OPTIONS: Final = frozenset(
     name for name in vars(ScheduleOptionMethods) if not name.startswith("_")
 )
-WORDS: Final = SCHEDULE_OPTIONS | {
+JOB_OPTIONS: Final = SCHEDULE_OPTIONS | {
     name for name in vars(JobOptionMethods) if not name.startswith("_")
 }
 
-# Words that take any number of texts, and words that are said again and again.
-_SEVERAL: Final = frozenset({"tags", "aliases"})
-_REPEATED: Final = frozenset(
-    {"concurrency", "rate", "when", "skip", "on_before", "on_success", "on_error", "on_after"}
-)
+# Options that take any number of strings, and options that may be set several times.
+_STRINGS: Final = frozenset({"tags", "aliases"})
+_REPEATED: Final = frozenset({"concurrency", "rate", *HOOKS})
 
 
 def options_by_name(given: Mapping[str, Any]) -> JobOptions:
-    """What the builder's words of these names would say.
+    """Set options by calling the builder's methods of these names.
 
-    A mapping stands for a word's arguments (``retries={"max": 5, "base": 2}``), a list for
-    several calls of it (``concurrency=[3, {"slots": 1, "per": "account_id"}]``).
+    A mapping holds the arguments of a method (``retries={"max": 5, "base": 2}``), a list those
+    of several calls (``concurrency=[3, {"slots": 1, "per": "account_id"}]``).
 
     Raises:
-        InvalidOption: There is no such word, or it does not take that.
+        InvalidOption: An option does not exist, or its value is invalid.
     """
-    words = OptionCollector()
+    collector = OptionCollector()
     for name, value in given.items():
-        words = _applied(words, name, value)
-    return words.options
+        collector = _set_option(collector, name, value)
+    return collector.options
 
 
-def _applied(words: OptionCollector, name: str, value: Any) -> OptionCollector:
-    if name not in WORDS:
-        raise UnknownOption("A job", name, known=WORDS)
-    word: Callable[..., OptionCollector] = getattr(words, name)
+def _set_option(collector: OptionCollector, name: str, value: Any) -> OptionCollector:
+    if name not in JOB_OPTIONS:
+        raise UnknownOption("A job", name, known=JOB_OPTIONS)
+    method: Callable[..., OptionCollector] = getattr(collector, name)
     if name == "args" and not isinstance(value, Mapping):
         raise InvalidOption(name, value, "must map names to values")
-    if name in _SEVERAL:
+    if name in _STRINGS:
         given = (value,) if isinstance(value, str) else value
         if not isinstance(given, list | tuple | set | frozenset):
             raise InvalidOption(name, value, "must be a string or a list of strings")
-        return word(*given)
+        return method(*given)
     if name == "unique" and isinstance(value, bool):
-        return word() if value else words
+        return method() if value else collector
     if isinstance(value, Mapping):
-        _check_names(word, name, value)
-        return word(**value)
+        _check_arguments(method, name, value)
+        return method(**value)
     if name in _REPEATED and isinstance(value, list | tuple):
         for each in value:
-            words = _applied(words, name, each)
-        return words
-    return word(value)
+            collector = _set_option(collector, name, each)
+        return collector
+    return method(value)
 
 
-def names_taken_by(word: str) -> tuple[str, ...]:
-    """What a word takes by name, when it is given a table; nothing for one that takes any."""
-    parameters = signature(getattr(OptionCollector, word)).parameters.values()
+def parameters_of_option(option: str) -> tuple[str, ...]:
+    """Return the keys that a table may have; none for an option that takes any."""
+    parameters = signature(getattr(OptionCollector, option)).parameters.values()
     any_number = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
     names = [each.name for each in parameters if each.kind not in any_number]
     return tuple(names[1:])  # without self
 
 
-def _check_names(word: Callable[..., object], name: str, given: Mapping[str, Any]) -> None:
-    """See that a word can be called with these arguments by name."""
-    parameters = signature(word).parameters
+def _check_arguments(method: Callable[..., object], name: str, given: Mapping[str, Any]) -> None:
+    parameters = signature(method).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     for unknown in given.keys() - parameters.keys():
@@ -370,11 +387,11 @@ def _whole(option: str, value: object) -> int:
     return value
 
 
-def _rate_text(said: str, per: Length | None) -> tuple[int, str]:
-    count, slash, within = said.partition("/")
+def _rate_text(text: str, per: Length | None) -> tuple[int, str]:
+    count, slash, within = text.partition("/")
     if per is not None or not slash or not count.strip().isdecimal():
         raise InvalidOption(
-            "rate", said, "must be a count, a slash and a length of time", fix="Write '100/minute'."
+            "rate", text, "must be a count, a slash and a length of time", fix="Write '100/minute'."
         )
     return int(count), within.strip()
 
@@ -403,9 +420,3 @@ def _choice(option: str, value: Any, kind: Any) -> Any:
             f"must be one of {', '.join(known)}",
             fix=f"Did you mean {close[0]!r}?" if close else "",
         ) from None
-
-
-def _called(option: str, hook: object) -> Hook:
-    if not callable(hook):
-        raise InvalidOption(option, hook, "must be callable")
-    return hook

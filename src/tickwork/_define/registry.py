@@ -7,26 +7,26 @@ from inspect import ismethod
 from threading import RLock
 from typing import Any
 
-from tickwork._define.definition import Declaration, Definition, defined
+from tickwork._define.definition import Declaration, Definition, define
 from tickwork._define.handlers import (
     Handler,
     check_allowed,
+    handler_for_types,
     handler_of,
     import_handler,
     is_path,
     path_of,
     place_of_caller,
-    supporting,
 )
-from tickwork._define.options import NOTHING_SAID, JobOptions
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork.errors import DefinitionError, DuplicateDefinition, HandlerNotAllowed, JobNotFound
 
 
 class Registry:
-    """Names to definitions. What the builder says later is taken in at the next look.
+    """Declarations by name, and the definitions that follow from them.
 
-    A lookup is a dictionary's, until something has been said anew.
+    Builders change declarations after they were added, so definitions are built when they
+    are first read after a change. Until the next change a lookup is that of a dictionary.
     """
 
     def __init__(
@@ -40,271 +40,271 @@ class Registry:
         self._size_max = size_max
         self._redact = frozenset(redact)
         self._lock = RLock()
-        self._entries: dict[str, list[Declaration]] = {}
+        self._declarations: dict[str, list[Declaration]] = {}
         self._handlers: list[Any] = []
-        self._found: dict[str, Definition] = {}  # by path or by job type, on demand
-        self._kept: dict[Declaration, tuple[JobOptions, Definition]] = {}  # made before
+        self._resolved: dict[str, Definition] = {}  # by path or by job type, on demand
+        self._built: dict[Declaration, Definition] = {}
         self._by_name: dict[str, Definition] = {}
         self._imported: dict[str, object] = {}  # by path
         self._is_stale = True
 
-    # ------------------------------------------------------------ saying
+    # ------------------------------------------------------------ adding
 
-    def add(self, entry: Declaration) -> None:
-        """Take in what a program says under a name.
+    def add(self, declaration: Declaration) -> None:
+        """Add a declaration to which a builder may add options later.
 
         Raises:
-            DuplicateDefinition: Somebody else said something different under it.
+            DuplicateDefinition: Other code is declared under the same name.
         """
         with self._lock:
-            self._take_in(entry)
+            self._append(declaration)
             self._is_stale = True
 
-    def add_whole(self, entry: Declaration) -> None:
-        """Take in what is said in full already, or nothing of it.
+    def add_complete(self, declaration: Declaration) -> None:
+        """Add a declaration that will not change any more. On an error, nothing is added.
 
         Raises:
-            DuplicateDefinition: Somebody else said something different under its name.
+            DuplicateDefinition: Something different is declared under the same name.
         """
-        with self._lock, self._all_or_none([entry]):
-            self._take_in_whole(entry)
+        with self._lock, self._all_or_none([declaration]):
+            self._append_complete(declaration)
 
-    def add_all(self, entries: Sequence[Declaration]) -> None:
-        """Take in several, each said in full: all of them, or none.
+    def add_all(self, declarations: Sequence[Declaration]) -> None:
+        """Add several complete declarations: all of them, or none on an error.
 
         Raises:
-            DuplicateDefinition: Somebody else said something different under one of the
-                names, or about a limit that is shared.
+            DuplicateDefinition: Something different is declared under one of the names, or
+                two jobs disagree on a limit that they share.
         """
-        with self._lock, self._all_or_none(entries):
-            for entry in entries:
-                self._take_in_whole(entry)
-            _check_names(self._entries.values())
-            _check_limits(self._entries.values())
+        with self._lock, self._all_or_none(declarations):
+            for declaration in declarations:
+                self._append_complete(declaration)
+            _check_names(self._declarations.values())
+            _check_limits(self._declarations.values())
 
-    def replace(self, entry: Declaration) -> None:
-        """Take in what is known to this process only, whatever had that name before."""
+    def replace(self, declaration: Declaration) -> None:
+        """Add a job that only this process knows, in place of any other of that name."""
         with self._lock:
-            self._entries[entry.name] = [entry]
+            self._declarations[declaration.name] = [declaration]
             self._is_stale = True
 
-    def touch(self) -> None:
-        """Something more was said under a name that is here already."""
+    def mark_changed(self) -> None:
+        """A builder changed a declaration that was added before."""
         self._is_stale = True
 
     def add_handler(self, instance: Any) -> None:
-        """Ask this one about job types that nobody else handles."""
+        """Register a handler for the job types that it supports."""
         for method in ("supports", "handle"):
             if not callable(getattr(instance, method, None)):
                 raise DefinitionError(
                     f"{path_of(type(instance))} cannot be registered: it has no {method}().",
-                    fix="A handler has supports(job_type) and handle(run).",
+                    fix="A handler needs supports(job_type) and handle(run).",
                 )
         with self._lock:
             self._handlers.append(instance)
-            # Who supports a type is asked again: there may be two by now.
-            self._found.clear()
-            self._kept.clear()
+            # Resolve job types again: two handlers may support the same type now.
+            self._resolved.clear()
+            self._built.clear()
             self._is_stale = True
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ reading
 
     def definitions(self) -> Mapping[str, Definition]:
-        """All jobs by name and alias, checked as a whole.
+        """Return all jobs by name and alias, checked as a whole.
 
         Raises:
-            DefinitionError: Something that was said cannot be.
+            DefinitionError: A declaration is invalid.
         """
         if self._is_stale:
             self._import_paths()
         with self._lock:
             if self._is_stale:
-                # Cleared first: what is said while we look makes it stale again.
+                # Cleared first: a change that another thread makes meanwhile sets it again.
                 self._is_stale = False
                 try:
-                    self._by_name = self._made()
+                    self._by_name = self._build()
                 except BaseException:
                     self._is_stale = True
                     raise
             return self._by_name
 
     def schedules(self) -> list[Declaration]:
-        """Everything that says when, each once."""
+        """Return every declaration that has a rule, each once."""
         self.definitions()
         with self._lock:
-            first = [entries[0] for entries in self._entries.values()]
-        return [entry for entry in first if entry.timing.is_said and not entry.is_adhoc]
+            first = [declarations[0] for declarations in self._declarations.values()]
+        return [each for each in first if each.timing.is_said and not each.is_adhoc]
 
     @property
     def is_empty(self) -> bool:
-        """Whether this process knows no job at all, so that no name can be wrong here."""
+        """Whether this process knows no job at all, so that it cannot tell a wrong name."""
         return not self._handlers and all(each.is_adhoc for each in self.definitions().values())
 
     def get(self, name: str) -> Definition:
-        """One job: by name, by alias, by the path of its handler, or by its type.
+        """Return a job by its name, an alias, the path of its handler, or its type.
 
         Raises:
             JobNotFound: This process does not know it.
-            HandlerNotAllowed: It is a path that a row must not name.
+            HandlerNotAllowed: The name is a path outside of ``handler_paths``.
         """
-        known = self.definitions().get(name) or self._found.get(name)
-        return self._resolved(name) if known is None else known
+        known = self.definitions().get(name) or self._resolved.get(name)
+        return self._resolve(name) if known is None else known
 
     def find(self, name: str) -> Definition | None:
-        """The same; None when this process does not know it, for whatever reason."""
+        """Return a job; None if this process does not know it, for whatever reason."""
         try:
             return self.get(name)
         except Exception:  # noqa: BLE001  # a row may name a module that fails in any way
             return None
 
-    def conflict(self, entry: Declaration) -> DuplicateDefinition | None:
-        """What stands against taking this in, if anything under its name does."""
+    def find_conflict(self, declaration: Declaration) -> DuplicateDefinition | None:
+        """Return the error that adding this declaration would raise, if any."""
         with self._lock:
-            said = self._entries.get(entry.name, [])
-        for other in said:
-            if not _is_same_target(other, entry) or not other.is_like(entry):
-                return _duplicate(other, entry)
+            others = self._declarations.get(declaration.name, [])
+        for other in others:
+            if not _is_same_target(other, declaration) or not other.is_like(declaration):
+                return _duplicate(other, declaration)
         return None
 
     def job_names(self) -> list[str]:
-        """The names under which jobs were defined, old ones included; nothing is imported."""
+        """Return the names and aliases of all declared jobs. It imports nothing."""
         with self._lock:
-            jobs = [entry for entry, *_ in self._entries.values() if not entry.job]
-        return [name for entry in jobs for name in (entry.name, *entry.options.aliases)]
+            jobs = [first for first, *_ in self._declarations.values() if not first.job]
+        return [name for job in jobs for name in (job.name, *job.options.aliases)]
 
     def job_of(self, target: object) -> str | None:
-        """The name of the job that this is, if a decorator has made one of a function."""
+        """Return the name of the job, if the target is a job that the decorator made."""
         name, function = getattr(target, "name", None), getattr(target, "__wrapped__", None)
         if not isinstance(name, str) or function is None:
             return None
         with self._lock:
-            said = self._entries.get(name, [])
-        return name if any(entry.target is function for entry in said) else None
+            declarations = self._declarations.get(name, [])
+        return name if any(each.target is function for each in declarations) else None
 
-    def tried(self, entry: Declaration) -> Definition:
-        """The definition that this would be; nothing is taken in.
+    def define(self, declaration: Declaration) -> Definition:
+        """Build the definition of a declaration without adding it.
 
         Raises:
-            DefinitionError: It cannot be.
-            ImportError: Its handler's module cannot be imported.
+            DefinitionError: The declaration is invalid.
+            ImportError: The module of its handler cannot be imported.
         """
-        target = entry.target
+        target = declaration.target
         if isinstance(target, str):
             path = target
             target = self._imported[path] if path in self._imported else import_handler(path)
-        handler = self.supporter(entry.name) if target is None else handler_of(target)
+        handler = self.handler_for(declaration.name) if target is None else handler_of(target)
         if handler is None:
             raise DefinitionError(
-                f"The job {entry.name!r} has no handler.",
-                why="None was given, and no registered handler supports that type.",
-                fix=f"Pass one to schedule(), or register one: app.handler(...). ({entry.place})",
+                f"The job {declaration.name!r} has no handler.",
+                why="None was given, and no registered handler supports that job type.",
+                fix=f"Pass one to schedule() at {declaration.place}, or register one with "
+                "app.handler(...).",
             )
-        return defined(entry, handler, size_max=self._size_max, redact=self._redact)
+        return define(declaration, handler, size_max=self._size_max, redact=self._redact)
 
-    @contextmanager
-    def _all_or_none(self, entries: Iterable[Declaration]) -> Iterator[None]:
-        before = {entry.name: self._entries.get(entry.name) for entry in entries}
-        try:
-            yield
-        except DuplicateDefinition:
-            for name, said in before.items():
-                self._entries.pop(name, None)
-                if said is not None:
-                    self._entries[name] = said
-            raise
-        finally:
-            self._is_stale = True
-
-    def _take_in_whole(self, entry: Declaration) -> None:
-        for other in self._take_in(entry):
-            _check_like(other, entry)
-
-    def _take_in(self, entry: Declaration) -> list[Declaration]:
-        """Add an entry; return what was said under its name before."""
-        before = self._entries.get(entry.name, [])
-        for other in before:
-            if not _is_same_target(other, entry):
-                raise _duplicate(other, entry)
-        if before and _is_loaded_again(before[-1], entry):
-            before = []  # the newest code counts
-        self._entries[entry.name] = [*before, entry]
-        return before
-
-    def _import_paths(self) -> None:
-        """Import what definitions name by path, without the lock.
-
-        A module that is being imported may define jobs, and another thread may be the one
-        that imports it: it would wait for our lock while we wait for its import.
-        """
-        while True:  # ends when the modules imported last have named no further paths
-            with self._lock:
-                targets = [entry.target for entry, *_ in self._entries.values()]
-            paths = {path for path in targets if isinstance(path, str)} - self._imported.keys()
-            if not paths:
-                return
-            for path in sorted(paths):
-                self._imported[path] = import_handler(path)
-
-    def _made(self) -> dict[str, Definition]:
-        _check_names(self._entries.values())
-        made: dict[str, Definition] = {}
-        kept: dict[Declaration, tuple[JobOptions, Definition]] = {}
-        for entry, *others in self._entries.values():
-            for other in others:
-                _check_like(entry, other)
-            if entry.job:
-                continue
-            # Asked for before it is used: if more is said meanwhile, it is made anew next time.
-            options = entry.options
-            before = self._kept.get(entry)
-            is_same = before is not None and before[0] is options
-            kept[entry] = before if before and is_same else (options, self.tried(entry))
-            for name in (entry.name, *options.aliases):
-                made[name] = kept[entry][1]
-        _check_limits(self._entries.values())
-        self._kept = kept
-        return made
-
-    def _resolved(self, name: str) -> Definition:
-        handler = self.supporter(name)
-        if handler is None:
-            if not is_path(name):
-                raise JobNotFound(name, known=self.definitions())
-            try:
-                check_allowed(name, self.handler_paths)
-            except HandlerNotAllowed as refused:
-                close = JobNotFound(name, known=self.definitions()).fix
-                if close.startswith("Did you mean"):
-                    raise JobNotFound(name, known=self.definitions()) from refused
-                raise
-            target = import_handler(name)
-            job = self.job_of(target)
-            if job is not None:
-                return self.definitions()[job]
-            handler = handler_of(target)
-        entry = Declaration(name=name, target=None, place=handler.path, options=NOTHING_SAID)
-        made = defined(entry, handler, size_max=self._size_max, redact=self._redact)
-        self._found[name] = made
-        return made
-
-    def supporter(self, job_type: str) -> Handler | None:
-        """The registered handler of a job type.
+    def handler_for(self, job_type: str) -> Handler | None:
+        """Return the registered handler that supports a job type.
 
         Raises:
-            DefinitionError: There are two.
+            DefinitionError: Two handlers support it.
         """
         found = [instance for instance in self._handlers if instance.supports(job_type)]
         if len(found) > 1:
             names = " and ".join(path_of(type(instance)) for instance in found[:2])
             raise DefinitionError(
                 f"Two handlers support the job type {job_type!r}: {names}.",
-                fix="Let only one of them return True from supports().",
+                fix="Return True from supports() in only one of them.",
             )
-        return supporting(found[0]) if found else None
+        return handler_for_types(found[0]) if found else None
+
+    @contextmanager
+    def _all_or_none(self, declarations: Iterable[Declaration]) -> Iterator[None]:
+        before = {each.name: self._declarations.get(each.name) for each in declarations}
+        try:
+            yield
+        except DuplicateDefinition:
+            for name, others in before.items():
+                self._declarations.pop(name, None)
+                if others is not None:
+                    self._declarations[name] = others
+            raise
+        finally:
+            self._is_stale = True
+
+    def _append_complete(self, declaration: Declaration) -> None:
+        for other in self._append(declaration):
+            _check_like(other, declaration)
+
+    def _append(self, declaration: Declaration) -> list[Declaration]:
+        """Add a declaration; return those that have the same name already."""
+        before = self._declarations.get(declaration.name, [])
+        for other in before:
+            if not _is_same_target(other, declaration):
+                raise _duplicate(other, declaration)
+        if before and _is_reloaded(before[-1], declaration):
+            before = []  # the newest code counts
+        self._declarations[declaration.name] = [*before, declaration]
+        return before
+
+    def _import_paths(self) -> None:
+        """Import handlers that are declared by path, without holding the lock.
+
+        A module may declare jobs while another thread imports it. That thread would wait
+        for our lock while we wait for its import.
+        """
+        while True:  # ends when the modules imported last have declared no further paths
+            with self._lock:
+                targets = [first.target for first, *_ in self._declarations.values()]
+            paths = {path for path in targets if isinstance(path, str)} - self._imported.keys()
+            if not paths:
+                return
+            for path in sorted(paths):
+                self._imported[path] = import_handler(path)
+
+    def _build(self) -> dict[str, Definition]:
+        _check_names(self._declarations.values())
+        by_name: dict[str, Definition] = {}
+        built: dict[Declaration, Definition] = {}
+        for declaration, *others in self._declarations.values():
+            for other in others:
+                _check_like(declaration, other)
+            if declaration.job:
+                continue
+            definition = self._built.get(declaration)
+            if definition is None or definition.options is not declaration.options:
+                definition = self.define(declaration)
+            built[declaration] = definition
+            for name in (definition.name, *definition.options.aliases):
+                by_name[name] = definition
+        _check_limits(self._declarations.values())
+        self._built = built
+        return by_name
+
+    def _resolve(self, name: str) -> Definition:
+        handler = self.handler_for(name)
+        if handler is None:
+            if not is_path(name):
+                raise JobNotFound(name, known=self.definitions())
+            try:
+                check_allowed(name, self.handler_paths)
+            except HandlerNotAllowed as refused:
+                not_found = JobNotFound(name, known=self.definitions())
+                if not_found.fix.startswith("Did you mean"):
+                    raise not_found from refused
+                raise
+            target = import_handler(name)
+            job = self.job_of(target)
+            if job is not None:
+                return self.definitions()[job]
+            handler = handler_of(target)
+        declaration = Declaration(name=name, target=None, place=handler.path)
+        definition = define(declaration, handler, size_max=self._size_max, redact=self._redact)
+        self._resolved[name] = definition
+        return definition
 
 
-def declare(name: str, target: object, *, place: str = "", **said: Any) -> Declaration:
-    """An entry that remembers where in the user's code it was made."""
+def declare(name: str, target: object, *, place: str = "", **fields: Any) -> Declaration:
+    """Make a declaration that knows where in the user's code it was made."""
     module = (
         None if target is None or isinstance(target, str) else path_of(target).partition(":")[0]
     )
@@ -312,13 +312,13 @@ def declare(name: str, target: object, *, place: str = "", **said: Any) -> Decla
         name=name,
         target=target,
         place=place or place_of_caller(),
-        loading=getattr(sys.modules.get(module or ""), "__spec__", None),
-        **said,
+        module_spec=getattr(sys.modules.get(module or ""), "__spec__", None),
+        **fields,
     )
 
 
 def _is_same_target(one: Declaration, other: Declaration) -> bool:
-    """Whether both name the same code; a module that was loaded again does."""
+    """Whether both name the same code, possibly of a module that was reloaded."""
     if one.job != other.job:
         return False
     if one.target is other.target or (ismethod(one.target) and one.target == other.target):
@@ -327,26 +327,27 @@ def _is_same_target(one: Declaration, other: Declaration) -> bool:
         return False
     if isinstance(one.target, str) or isinstance(other.target, str):
         return _path(one) == _path(other)
-    return _is_loaded_again(one, other)
+    return _is_reloaded(one, other)
 
 
-def _is_loaded_again(old: Declaration, new: Declaration) -> bool:
-    """Whether the code of one was executed once more to make the other.
+def _is_reloaded(old: Declaration, new: Declaration) -> bool:
+    """Whether the same code was executed again and made the new declaration.
 
-    A module that is loaded again has a new spec. A script or a notebook has none: there a
-    definition at another line of the same file is another definition.
+    A module that is reloaded has a new spec. A script or a notebook has none: there, a
+    declaration at another line of the same file is another one.
     """
     if old.target is new.target or isinstance(old.target, str) or isinstance(new.target, str):
         return False
     if _path(old) != _path(new) or "<" in _path(new):
         return False
-    if old.loading is not None:
-        return old.loading is not new.loading
+    if old.module_spec is not None:
+        return old.module_spec is not new.module_spec
     return old.place == new.place or old.place.rpartition(":")[0] != new.place.rpartition(":")[0]
 
 
-def _path(entry: Declaration) -> str:
-    return entry.target if isinstance(entry.target, str) else path_of(entry.target)
+def _path(declaration: Declaration) -> str:
+    target = declaration.target
+    return target if isinstance(target, str) else path_of(target)
 
 
 def _duplicate(first: Declaration, second: Declaration) -> DuplicateDefinition:
@@ -359,29 +360,29 @@ def _check_like(one: Declaration, other: Declaration) -> None:
         raise _duplicate(one, other)
 
 
-def _check_names(said: Iterable[list[Declaration]]) -> None:
-    """A name is that of one job, be it as an old one."""
+def _check_names(by_name: Iterable[list[Declaration]]) -> None:
+    """Check that no name or alias belongs to two jobs."""
     taken: dict[str, Declaration] = {}
-    for entry, *_ in said:
-        if entry.job:
+    for declaration, *_ in by_name:
+        if declaration.job:
             continue
-        for name in (entry.name, *entry.options.aliases):
-            other = taken.setdefault(name, entry)
-            if other is not entry:
-                raise DuplicateDefinition("job", name, first=other.place, second=entry.place)
+        for name in (declaration.name, *declaration.options.aliases):
+            other = taken.setdefault(name, declaration)
+            if other is not declaration:
+                raise DuplicateDefinition("job", name, first=other.place, second=declaration.place)
 
 
-def _check_limits(said: Iterable[list[Declaration]]) -> None:
-    """Two jobs that share a limit must agree on it."""
+def _check_limits(by_name: Iterable[list[Declaration]]) -> None:
+    """Check that jobs which share a limit agree on it."""
     taken: dict[str, tuple[int, Declaration]] = {}
-    for entry, *_ in said:
-        for limit in entry.options.limits:
-            name = limit.name(job=entry.name, queue=entry.options.queue)
-            slots, other = taken.setdefault(name, (limit.slots, entry))
+    for declaration, *_ in by_name:
+        for limit in declaration.options.limits:
+            name = limit.name(job=declaration.name, queue=declaration.options.queue)
+            slots, other = taken.setdefault(name, (limit.slots, declaration))
             if slots != limit.slots:
                 raise DuplicateDefinition(
                     "limit",
                     name,
                     first=f"{other.place} ({slots})",
-                    second=f"{entry.place} ({limit.slots})",
+                    second=f"{declaration.place} ({limit.slots})",
                 )

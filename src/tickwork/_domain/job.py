@@ -69,17 +69,12 @@ class EngineKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """Everything that was said about a job, checked. ``args`` are defaults, as JSON text.
+class JobPolicies:
+    """The options of a job that are plain data.
 
-    >>> JobSpec(name="send_email", queue="emails", priority=10).attempts_max
-    1
-
-    Raises:
-        InvalidOption: A value is outside its limits; the error names it.
+    They are declared here once: :class:`JobSpec` and the options of a definition inherit them.
     """
 
-    name: str
     queue: str = QUEUE_DEFAULT
     priority: int = PRIORITY_DEFAULT
     limits: tuple[Limit, ...] = ()
@@ -93,9 +88,23 @@ class JobSpec:
     misfire: Misfire = Misfire.ONE
     grace: timedelta = GRACE_DEFAULT
     jitter: timedelta = _NOTHING
-    args: str = NO_ARGS
     tags: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec(JobPolicies):
+    """A job as a checked value. ``args`` are the default arguments, as JSON text.
+
+    >>> JobSpec(name="send_email", queue="emails", priority=10).attempts_max
+    1
+
+    Raises:
+        InvalidOption: A value is outside its limits; the error names it.
+    """
+
+    name: str
+    args: str = NO_ARGS
 
     def __post_init__(self) -> None:
         # "=" ends a name inside a limit's key.

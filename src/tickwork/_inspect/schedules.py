@@ -86,8 +86,8 @@ def active_schedules(
         rule = _read_rule(row)
         if rule is not None:
             found.append(_active(row.spec, rule, row.next_due_at, is_written=True))
-    for unwritten in catalog.unwritten():
-        spec, rule = unwritten.spec, unwritten.rule
+    for spec in catalog.unwritten():
+        rule = from_text(spec.rule)
         next_due_at = first_due(rule, after=now, until=spec.until)
         found.append(_active(spec, rule, next_due_at, is_written=False))
     return found

@@ -11,6 +11,7 @@ from tickwork._client.schedule_view import ScheduleView, view_of
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import WorkerId
 from tickwork._domain.run import Run
+from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.schedules import read_schedule_rows
 from tickwork._kernel.zonedata import split
@@ -137,7 +138,7 @@ def _view_jobs(
     by_job: dict[tuple[str, str], list[ScheduleView]] = {}
     for view in schedules:
         by_job.setdefault((view.tenant, view.job), []).append(view)
-    unwritten = {("", each.spec.job): each.rule for each in catalog.unwritten()}
+    unwritten = {("", spec.job): from_text(spec.rule) for spec in catalog.unwritten()}
     names = rows.keys() | by_job.keys() | running.keys() | {("", name) for name in specs}
     found = []
     for key in sorted(names, key=lambda key: (key[1], key[0])):

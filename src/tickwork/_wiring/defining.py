@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
 
 from tickwork._client.builder import Bench, JobBuilder, ScheduleBuilder
-from tickwork._client.decorator import JobDecorator, JobKeywords
+from tickwork._client.decorator import JobDecorator
 from tickwork._client.jobs import Job
 from tickwork._define.direct_call import direct_callable
 from tickwork._define.handler_types import (
@@ -23,7 +23,7 @@ from tickwork._define.handler_types import (
     RunFunction,
 )
 from tickwork._define.handlers import Construct
-from tickwork._define.options import JobOptions
+from tickwork._define.options import JobKeywords, JobOptions
 from tickwork._define.registry import Registry, declare
 from tickwork._domain.names import checked_name
 from tickwork._domain.schedules.pattern import Values
@@ -183,23 +183,23 @@ class Defining(ABC):
 
     def _make_job(self, name: str, handler: Callable[..., Any], options: JobOptions) -> Any:
         entry = declare(name, handler, options=options)
-        self.registry.tried(entry)  # a fault shows here, and nothing is kept of it
-        self.registry.add_whole(entry)
+        self.registry.define(entry)  # a fault shows here, and nothing is kept of it
+        self.registry.add_complete(entry)
         return self._job(name, handler)
 
     def _declare(self, document: "Document") -> list[str]:
-        from tickwork._define.config_file import declared  # noqa: PLC0415  # as read_document
+        from tickwork._define.config_file import read_declarations  # noqa: PLC0415  # as read_document
 
-        found = declared(
+        declarations, symbols = read_declarations(
             document,
             registry=self.registry,
             symbols=self.symbols,
             timezone=self.settings.timezone,
         )
-        document.raise_faults()
-        self.registry.add_all(found.entries)
-        self.symbols.update(found.symbols)
-        return [entry.name for entry in found.entries]
+        document.raise_problems()
+        self.registry.add_all(declarations)
+        self.symbols.update(symbols)
+        return [each.name for each in declarations]
 
     def _builder(self, name: str, handler: Any) -> JobBuilder[Any]:
         entry = declare(name, handler)

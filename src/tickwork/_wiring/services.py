@@ -13,7 +13,7 @@ from tickwork._client.insert import RunInserter
 from tickwork._client.locks import Locks
 from tickwork._client.manual_runs import ManualRuns
 from tickwork._client.runs import Runs
-from tickwork._client.schedule_factory import Maker
+from tickwork._client.schedule_factory import ScheduleFactory
 from tickwork._client.schedule_rows import ScheduleRows
 from tickwork._client.schedules import Schedules
 from tickwork._client.thread_bridge import ThreadBridge
@@ -75,7 +75,7 @@ class Services:
             store=store,
             clock=clock,
             registry=app.registry,
-            maker=Maker(
+            factory=ScheduleFactory(
                 registry=app.registry,
                 timezone=settings.timezone,
                 symbols=app.symbols,
@@ -87,7 +87,7 @@ class Services:
             store=store,
             clock=clock,
             rows=self.schedule_rows,
-            asked=ManualRuns(
+            manual=ManualRuns(
                 store=store, registry=app.registry, inserter=self.inserter, runs=self.runs
             ),
             timezone=settings.timezone,

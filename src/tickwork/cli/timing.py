@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from tickwork._define.definition import Declaration, Definition, schedule_spec
-from tickwork._define.rule_text import rule_timing
+from tickwork._define.rule_text import parse_rule_text
 from tickwork._domain.firings import first_due
 from tickwork._domain.retry import Fixed, Jitter, NoRetry, RetryPolicy
 from tickwork._domain.schedules.changes import effects
@@ -178,7 +178,7 @@ def preview_command(call: Call, rule: str, count: int, zone: str, after: datetim
     now = SystemClock().now()
     start = now if after is None else after.astimezone(UTC)
     symbols = call.app.symbols if call.path or call.is_mounted else SYMBOLS
-    timing = rule_timing(rule, symbols=symbols)
+    timing = parse_rule_text(rule, symbols=symbols)
     made = timing.rule(tz=Zone.named(zone).name, anchor=start, key="preview")
     instants = list(islice(walk(made, start), count))
     horizon = max([start + timedelta(days=NOTES_DAYS), *instants[-1:]])
@@ -585,7 +585,8 @@ def _shown(app: Tickwork, each: Definition) -> ShownJob:
 
 def _shown_schedule(app: Tickwork, entry: Declaration, job: Definition) -> ShownSchedule:
     now = SystemClock().now()
-    spec, rule = schedule_spec(entry, job, tz=app.settings.timezone, anchor=now)
+    spec = schedule_spec(entry, job, tz=app.settings.timezone, anchor=now)
+    rule = entry.timing.rule(key=entry.name, tz=app.settings.timezone, anchor=now)
     return ShownSchedule(
         name=spec.name,
         rule=rule.describe(),

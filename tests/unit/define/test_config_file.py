@@ -9,36 +9,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork._define.config_file import _JOB_KEYS, _SCHEDULE_KEYS, Declared, declared
+from tickwork._define.config_file import _JOB_KEYS, _SCHEDULE_KEYS, read_declarations
 from tickwork._define.definition import Declaration
 from tickwork._define.options import options_by_name
 from tickwork._define.registry import Registry, declare
 from tickwork._define.toml_document import Document
 from tickwork._domain.job import Overlap
-from tickwork._domain.schedules.pattern import SYMBOLS
+from tickwork._domain.schedules.pattern import SYMBOLS, Symbols
 from tickwork.errors import ConfigError
 from unit.define import code
 
 HERE = "unit.define.code"
 
 
-def declared_in(text: str, registry: Registry | None = None, symbols: Any = SYMBOLS) -> Declared:
+def read_file(
+    text: str, registry: Registry | None = None, symbols: Any = SYMBOLS
+) -> tuple[list[Declaration], Symbols]:
     document = Document("tickwork.toml", dedent(text).lstrip("\n"))
-    found = declared(
+    found = read_declarations(
         document, registry=registry or Registry(), symbols=symbols, timezone="Europe/Berlin"
     )
-    document.raise_faults()
+    document.raise_problems()
     return found
+
+
+def declared_in(text: str, registry: Registry | None = None) -> list[Declaration]:
+    return read_file(text, registry)[0]
 
 
 def faults_of(text: str, registry: Registry | None = None, symbols: Any = SYMBOLS) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        declared_in(text, registry, symbols)
+        read_file(text, registry, symbols)
     return list(caught.value.faults)
 
 
 def names_in(text: str) -> list[str]:
-    return [entry.name for entry in declared_in(text).entries]
+    return [entry.name for entry in declared_in(text)]
 
 
 def a_job(said: str = "", handler: str = "report") -> str:
@@ -107,7 +113,7 @@ class TestHandlers:
     @pytest.mark.parametrize("key", ["class", "handler"])
     @pytest.mark.parametrize("name", ["report", "Execute", "Outer.Inner", "ClassHandle"])
     def test_any_kind_under_either_key(self, key, name):
-        [entry] = declared_in(f'[[jobs]]\n{key} = "{HERE}:{name}"').entries
+        [entry] = declared_in(f'[[jobs]]\n{key} = "{HERE}:{name}"')
 
         assert entry.name == name
 
@@ -180,7 +186,7 @@ class TestHandlers:
         registry = Registry()
         registry.add_handler(code.ForType("invoice"))
 
-        [entry] = declared_in('[[jobs]]\nname = "invoice"\nrun = "@daily"', registry).entries
+        [entry] = declared_in('[[jobs]]\nname = "invoice"\nrun = "@daily"', registry)
 
         assert (entry.name, entry.target) == ("invoice", None)
 
@@ -218,7 +224,7 @@ class TestOptions:
         ],
     )
     def test_they_say_what_the_words_say(self, said, options):
-        [entry] = declared_in(a_job(said)).entries
+        [entry] = declared_in(a_job(said))
 
         assert entry.options == options_by_name(options)
 
@@ -242,9 +248,9 @@ class TestOptions:
             ('cron = "0 9 * * *"', "'cron' says when: write it inside run = { cron = ... }."),
             ('timezone = "UTC"', "'timezone' says when"),
             ('args = "x"', "must map names to values"),
-            ('args = { knd = "x" }', "has args for 'knd', which its handler does not take."),
-            ('unique = { by = "knd" }', "tells runs apart by 'knd'"),
-            ('concurrency = { slots = 1, per = "knd" }', "tells runs apart by 'knd'"),
+            ('args = { knd = "x" }', "sets the argument 'knd', which its handler does not take."),
+            ('unique = { by = "knd" }', "uses the argument 'knd'"),
+            ('concurrency = { slots = 1, per = "knd" }', "uses the argument 'knd'"),
             ('args = { kind = "' + "x" * 70_000 + '" }', "The limit is 65,536"),
         ],
     )
@@ -305,12 +311,12 @@ class TestTiming:
     """``run`` says when; a job without it is only dispatched."""
 
     def test_without_it_nothing_is_said(self):
-        [entry] = declared_in(a_job()).entries
+        [entry] = declared_in(a_job())
 
         assert not entry.timing.is_said
 
     def test_a_table_of_its_own(self):
-        [entry] = declared_in(a_job('[jobs.run]\ndaily_at = "13:00"\nweekdays = true')).entries
+        [entry] = declared_in(a_job('[jobs.run]\ndaily_at = "13:00"\nweekdays = true'))
 
         rule = entry.timing.rule(tz="UTC")
         assert rule.describe() == "at 13:00 on Monday to Friday (UTC)"
@@ -349,25 +355,25 @@ class TestSymbols:
     """A file may have symbols of its own; they hold for the application."""
 
     def test_they_can_be_used_at_once(self):
-        found = declared_in(
+        found, symbols = read_file(
             a_job('run = "NIGHTLY"') + "[symbols]\nNIGHTLY = { hours = 3, minutes = 30 }"
         )
 
-        [entry] = found.entries
+        [entry] = found
         assert entry.timing.rule().describe() == "at 03:30 (UTC)"
-        assert found.symbols == {"NIGHTLY": {"hours": 3, "minutes": 30}}
+        assert symbols == {"NIGHTLY": {"hours": 3, "minutes": 30}}
 
     def test_one_that_is_built_in_may_be_said_anew(self):
-        found = declared_in(
+        found, _ = read_file(
             a_job('run = "EVERY_DAY"') + "[symbols]\nEVERY_DAY = { hours = 4, minutes = 0 }"
         )
 
-        assert found.entries[0].timing.rule().describe() == "at 04:00 (UTC)"
+        assert found[0].timing.rule().describe() == "at 04:00 (UTC)"
 
     def test_one_that_the_application_has_may_not(self):
         symbols = {**SYMBOLS, "NIGHTLY": {"hours": 3}}
 
-        declared_in("[symbols]\nNIGHTLY = { hours = 3 }", symbols=symbols)
+        read_file("[symbols]\nNIGHTLY = { hours = 3 }", symbols=symbols)
         assert faults_of("[symbols]\nNIGHTLY = { hours = 4 }", symbols=symbols) == [
             "line 2: The symbol 'NIGHTLY' is known as {'hours': 3}."
         ]
@@ -403,18 +409,18 @@ class TestSchedules:
     """
 
     def test_of_a_job_in_the_file(self):
-        _, entry = declared_in(a_job() + dedent(self.TEXT)).entries
+        _, entry = declared_in(a_job() + dedent(self.TEXT))
 
         assert (entry.name, entry.job, entry.target) == ("weekly-report", "report", None)
         assert entry.options.overlap is Overlap.ALLOW
-        assert entry.options.said == {"args", "overlap"}
+        assert entry.options.explicit == {"args", "overlap"}
 
     def test_of_a_job_in_code_by_any_of_its_names(self):
         registry = a_registry(
             declare("reports", code.report, options=options_by_name({"aliases": "report"}))
         )
 
-        [entry] = declared_in(self.TEXT, registry).entries
+        [entry] = declared_in(self.TEXT, registry)
 
         assert entry.job == "reports"
 
@@ -479,13 +485,13 @@ class TestShapes:
         assert faults_of(text) == [fault]
 
     def test_an_empty_file_declares_nothing(self):
-        assert declared_in("") == Declared()
+        assert read_file("") == ([], {})
 
     def test_a_list_of_inline_tables_is_as_good(self):
         assert names_in(f'jobs = [{{ handler = "{HERE}:report" }}]') == ["report"]
 
     def test_places_are_those_of_the_headers(self):
-        first, second = declared_in(a_job() * 2).entries
+        first, second = declared_in(a_job() * 2)
 
         assert (first.place, second.place) == ("tickwork.toml:1", "tickwork.toml:4")
 
@@ -565,9 +571,9 @@ def test_whatever_is_written_is_taken_or_told(content):
     document = Document("tickwork.toml", "")
     document.content = content
 
-    found = declared(document, registry=Registry(), symbols=SYMBOLS, timezone="UTC")
+    found, _ = read_declarations(document, registry=Registry(), symbols=SYMBOLS, timezone="UTC")
 
-    if not document.fault_count:
+    if not document.problem_count:
         registry = Registry()
-        registry.add_all(found.entries)
+        registry.add_all(found)
         registry.definitions()

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork._define.config_rule import ALONE, BOUNDS, FREQUENCIES, REFINEMENTS, WORDS, timing_at
+from tickwork._define.config_rule import (
+    ALONE,
+    BOUNDS,
+    FREQUENCIES,
+    REFINEMENTS,
+    RULE_METHODS,
+    read_timing,
+)
 from tickwork._define.toml_document import Document
 from tickwork._domain.schedules.frequencies import Frequencies, Timetable
 from tickwork._domain.schedules.pattern import PATTERN_FIELDS, SYMBOLS
@@ -22,8 +29,8 @@ SAID = Timetable()
 
 def timing_of(run: str, symbols: Any = SYMBOLS) -> Timing | None:
     document = Document("tickwork.toml", f"run = {run}\n")
-    timing = timing_at(document, ("run",), document.content["run"], symbols)
-    document.raise_faults()
+    timing = read_timing(document, ("run",), document.content["run"], symbols)
+    document.raise_problems()
     return timing
 
 
@@ -235,8 +242,8 @@ class TestWords:
     def test_every_word_can_be_said(self):
         said = {word for run, _ in WORD_CASES for word in tomllib.loads(f"run = {run}")["run"]}
 
-        assert said | ALONE == WORDS
-        assert {word for word in vars(Frequencies) if word[0] != "_"} == WORDS | {"on"}
+        assert said | ALONE == RULE_METHODS
+        assert {word for word in vars(Frequencies) if word[0] != "_"} == RULE_METHODS | {"on"}
         assert not FREQUENCIES & REFINEMENTS
         assert not FREQUENCIES & BOUNDS
 
@@ -310,7 +317,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 TABLES = st.dictionaries(
-    st.sampled_from([*sorted(WORDS), *PATTERN_FIELDS, "unknown"]), VALUES, max_size=4
+    st.sampled_from([*sorted(RULE_METHODS), *PATTERN_FIELDS, "unknown"]), VALUES, max_size=4
 )
 
 
@@ -318,9 +325,9 @@ TABLES = st.dictionaries(
 def test_whatever_is_written_is_a_rule_or_a_fault(run):
     document = Document("tickwork.toml", "")
 
-    timing = timing_at(document, ("run",), run, SYMBOLS)
+    timing = read_timing(document, ("run",), run, SYMBOLS)
 
-    assert (timing is None) == (document.fault_count > 0)
+    assert (timing is None) == (document.problem_count > 0)
     if timing is not None:
         with suppress(TickworkError):  # the whole may contradict itself
             timing.rule(key="job", anchor=START)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwork import Secret
-from tickwork._define.definition import Declaration, Definition, defined, schedule_spec
+from tickwork._define.definition import Declaration, Definition, define, schedule_spec
 from tickwork._define.handlers import handler_of
 from tickwork._define.options import options_by_name
 from tickwork._domain.job import Misfire, Overlap
@@ -31,7 +31,7 @@ def a_definition(
     entry = Declaration(
         name="send", target=handler, place="a.py:1", options=options_by_name(options)
     )
-    return defined(entry, handler_of(handler), redact=redact)
+    return define(entry, handler_of(handler), redact=redact)
 
 
 def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> Any:
@@ -43,7 +43,7 @@ def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> 
         timing=Timetable().daily_at("13:00").said,
         job=job,
     )
-    return schedule_spec(entry, definition, tz="Europe/Berlin", anchor=NOON)[0]
+    return schedule_spec(entry, definition, tz="Europe/Berlin", anchor=NOON)
 
 
 class TestDefining:
@@ -56,9 +56,9 @@ class TestDefining:
     @pytest.mark.parametrize(
         ("options", "reason"),
         [
-            ({"args": {"too": "ann"}}, "has args for 'too'.*Did you mean 'to'?"),
-            ({"unique": {"by": "too"}}, "tells runs apart by 'too'"),
-            ({"concurrency": {"slots": 1, "per": "too"}}, "tells runs apart by 'too'"),
+            ({"args": {"too": "ann"}}, "sets the argument 'too'.*Did you mean 'to'?"),
+            ({"unique": {"by": "too"}}, "uses the argument 'too'"),
+            ({"concurrency": {"slots": 1, "per": "too"}}, "uses the argument 'too'"),
         ],
     )
     def test_a_name_that_the_handler_does_not_take(self, options, reason):

@@ -10,12 +10,12 @@ from tickwork._define.handlers import (
     ScheduledJob,
     check_allowed,
     construct_plainly,
+    handler_for_types,
     handler_of,
     import_handler,
     is_path,
     path_of,
     place_of_caller,
-    supporting,
 )
 from tickwork.errors import HandlerNotAllowed, HandlerNotFound
 from unit.define import code
@@ -138,7 +138,7 @@ class TestHandlersOfJobTypes:
     """A registered handler's handle(run) gets the context and nothing else."""
 
     def test_a_single_parameter_is_the_run(self):
-        handler = supporting(code.ForType("report"))
+        handler = handler_for_types(code.ForType("report"))
 
         assert handler.takes_run
         assert handler.parameters.takes_any
@@ -147,10 +147,10 @@ class TestHandlersOfJobTypes:
         class Plain:
             def handle(self, run): ...
 
-        assert supporting(Plain()).takes_run
+        assert handler_for_types(Plain()).takes_run
 
     def test_with_more_parameters_it_takes_arguments(self):
-        handler = supporting(code.InstanceHandle())
+        handler = handler_for_types(code.InstanceHandle())
 
         assert not handler.takes_run
         assert handler.parameters.names == ("number",)

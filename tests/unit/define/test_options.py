@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tickwork._define.options import (
-    NOTHING_SAID,
-    WORDS,
+    JOB_OPTIONS,
+    NO_OPTIONS,
     JobOptions,
     OptionCollector,
     options_by_name,
@@ -128,11 +128,11 @@ class TestWords:
     def test_a_word_means(self, word, chain, value, meaning):
         said = chain(OptionCollector()).options
 
-        assert said == JobOptions(**meaning, said=frozenset({word}))
+        assert said == JobOptions(**meaning, explicit=frozenset({word}))
         assert options_by_name({word: value}) == said
 
     def test_there_is_a_case_for_each(self):
-        assert {word for word, *_ in CASES} == WORDS
+        assert {word for word, *_ in CASES} == JOB_OPTIONS
 
     def test_words_are_values(self):
         mail = OptionCollector().queue("emails")
@@ -142,8 +142,11 @@ class TestWords:
         assert (urgent.options.queue, urgent.options.priority) == ("emails", 1)
 
     def test_it_is_remembered_which_were_used(self):
-        assert options_by_name({"queue": "default", "priority": 100}).said == {"queue", "priority"}
-        assert NOTHING_SAID.said == frozenset()
+        assert options_by_name({"queue": "default", "priority": 100}).explicit == {
+            "queue",
+            "priority",
+        }
+        assert NO_OPTIONS.explicit == frozenset()
 
     def test_said_again_a_word_replaces_or_adds(self):
         said = OptionCollector().queue("a").queue("b").args(x=1, y=1).args(y=2).options
@@ -160,7 +163,7 @@ class TestWords:
         assert said.grace == timedelta(minutes=5)
 
     def test_no_uniqueness_is_as_if_nothing_was_said(self):
-        assert options_by_name({"unique": False}) == NOTHING_SAID
+        assert options_by_name({"unique": False}) == NO_OPTIONS
 
     def test_a_plain_job_has_neither_filters_nor_hooks(self):
         assert options_by_name({"queue": "emails"}).is_plain

@@ -314,7 +314,7 @@ class TestTakingInSeveral:
         registry = registry_of(said("report"))
 
         with pytest.raises(DuplicateDefinition):
-            registry.add_whole(said("report", queue="slow"))
+            registry.add_complete(said("report", queue="slow"))
         assert registry.get("report").spec.queue == "default"
 
 
@@ -376,13 +376,13 @@ class TestTrying:
     def test_it_is_what_it_would_be(self):
         registry = registry_of()
 
-        assert registry.tried(said("report", queue="slow")).spec.queue == "slow"
+        assert registry.define(said("report", queue="slow")).spec.queue == "slow"
         assert not registry.definitions()
 
     @pytest.mark.parametrize("target", [code.Neither, f"{HERE}:reprot", "nowhere:report"])
     def test_it_fails_as_it_would(self, target):
         with pytest.raises(HandlerNotFound):
-            registry_of().tried(said("report", target))
+            registry_of().define(said("report", target))
 
 
 class TestSchedules:
@@ -413,7 +413,7 @@ class TestLookingWhileSomethingIsSaid:
 
             def supports(self, job_type: str) -> bool:
                 late.options = options_by_name({"queue": "slow"})
-                registry.touch()
+                registry.mark_changed()
                 return job_type == "slow"
 
             def handle(self, run: Any) -> None: ...
@@ -500,7 +500,7 @@ class TestCost:
         registry = registry_of(entry)
         before = registry.get("report")
         entry.options = options_by_name({"queue": "slow"})
-        registry.touch()
+        registry.mark_changed()
 
         assert registry.get("report") is not before
         assert registry.get("report").spec.queue == "slow"

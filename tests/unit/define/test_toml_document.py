@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork._define.toml_document import SIZE_MAX, Document, guess, shown
+from tickwork._define.toml_document import SIZE_MAX, Document, shown, suggest
 from tickwork._domain.names import checked_name
 from tickwork.errors import ConfigError, NaiveDatetime
 
@@ -75,51 +75,51 @@ class TestFaults:
         return Document("tickwork.toml", "[[jobs]]\nqueue = 5\n\n[[jobs]]\nname = 'x'\n")
 
     def test_all_of_them_with_their_lines(self, document):
-        document.fault(("jobs", 1, "name"), "The second.")
-        document.fault(("jobs", 0, "queue"), "The first.")
+        document.report(("jobs", 1, "name"), "The second.")
+        document.report(("jobs", 0, "queue"), "The first.")
 
         with pytest.raises(ConfigError) as caught:
-            document.raise_faults()
+            document.raise_problems()
 
         assert caught.value.source == "tickwork.toml"
         assert caught.value.faults == ("line 2: The first.", "line 5: The second.")
 
     def test_none_is_no_error(self, document):
-        document.raise_faults()
+        document.raise_problems()
 
     def test_what_is_missing_is_a_fault_of_the_table(self, document):
         assert document.line(("jobs", 1, "class")) == 4
         assert document.line(("nothing",)) == 1
 
     def test_an_error_inside_is_a_fault_on_one_line(self, document):
-        with document.noting(("jobs", 0, "queue")):
+        with document.reporting(("jobs", 0, "queue")):
             checked_name("queue", 5)
         document.note(("jobs", 1, "name"), NaiveDatetime("2026-01-01 09:00:00"))
 
         with pytest.raises(ConfigError) as caught:
-            document.raise_faults()
+            document.raise_problems()
 
         first, second = caught.value.faults
         assert first == "line 2: queue must be a string, got 5."
         assert second.endswith("has no time zone. Write it with one: 2026-01-01T09:00:00+01:00.")
 
     def test_a_mistake_of_ours_is_no_fault_of_the_file(self, document):
-        with pytest.raises(ZeroDivisionError), document.noting(()):
+        with pytest.raises(ZeroDivisionError), document.reporting(()):
             raise ZeroDivisionError
 
     def test_unknown_keys_suggest_the_close_one(self, document):
         document.check_keys(("jobs", 0), {"queue": 5, "naem": 1}, ["name", "queue"])
 
         with pytest.raises(ConfigError, match=r"no 'naem' here\. Did you mean 'name'"):
-            document.raise_faults()
+            document.raise_problems()
 
     def test_a_value_that_should_be_a_table(self, document):
         assert document.table(("jobs", 0, "queue"), 5) == {}
-        assert document.fault_count == 1
+        assert document.problem_count == 1
 
 
 def test_without_a_close_name_all_are_listed():
-    assert guess("xyz", ["name", "queue"]) == "It takes name, queue."
+    assert suggest("xyz", ["name", "queue"]) == "It takes name, queue."
 
 
 def test_long_values_are_cut_in_messages():

@@ -5,8 +5,8 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from difflib import get_close_matches
 from typing import Any, Final, Self, TypeVar
@@ -15,7 +15,14 @@ from tickwork._domain.schedules.bounds import Window, parse_time
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Instant, Interval, Once, whole_second
-from tickwork._domain.schedules.pattern import SYMBOLS, Said, Values, field_text, said_by_dict
+from tickwork._domain.schedules.pattern import (
+    SYMBOLS,
+    Said,
+    Symbols,
+    Values,
+    field_text,
+    said_by_dict,
+)
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.timing import ChainBase, CronBase, FieldBase, RuleBase, Timing
 from tickwork._domain.schedules.zones import EPOCH
@@ -43,7 +50,7 @@ class Frequencies(ABC):
         """The same with something more said."""
 
     @property
-    def _symbols(self) -> Mapping[str, Mapping[str, Values]]:
+    def _symbols(self) -> Symbols:
         return SYMBOLS
 
     def _fields(self, word: str, **said: Values) -> Self:
@@ -471,13 +478,19 @@ class Timetable(Frequencies):
     """
 
     said: Timing = _NOTHING
+    # Named patterns that symbol() accepts. They are no part of the rule, so equality ignores them.
+    symbols: Symbols | None = field(default=None, repr=False, compare=False)
 
     @property
     def _timing(self) -> Timing:
         return self.said
 
     def _timed(self, timing: Timing) -> Self:
-        return type(self)(timing)
+        return type(self)(timing, self.symbols)
+
+    @property
+    def _symbols(self) -> Symbols:
+        return SYMBOLS if self.symbols is None else self.symbols
 
     def rule(self, *, key: str | None = None) -> Schedule:
         """The plain rule that was said; ``key`` is what ``H`` hashes."""

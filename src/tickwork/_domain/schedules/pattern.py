@@ -14,6 +14,8 @@ from tickwork._domain.schedules.zones import Zone
 from tickwork.errors import InvalidSchedule
 
 Values: TypeAlias = int | str | Iterable[int]
+Symbols: TypeAlias = Mapping[str, Mapping[str, Values]]
+"""Named patterns: ``{"EVERY_DAY": {"hours": 2, "minutes": 10}}``."""
 
 FIELD_NAMES: Final = ("second", "minute", "hour", "day", "month", "weekday", "year")
 _BOUNDS: Final = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (1970, 9998))
@@ -254,7 +256,7 @@ _DICT_FIELDS: Final[Mapping[str, str]] = {
 }
 PATTERN_FIELDS: Final = tuple(_DICT_FIELDS)
 
-SYMBOLS: Final[Mapping[str, Mapping[str, Values]]] = MappingProxyType(
+SYMBOLS: Final[Symbols] = MappingProxyType(
     {
         "EVERY_MINUTE": {"minutes": "*"},
         "EVERY_HOUR": {"minutes": 1, "hours": "*"},
