@@ -286,7 +286,7 @@ class TestFaults:
         ]
         assert "Did you mean 'Verdict'?" in found[0]
         assert "hour '9-77' is not in 0-23" in found[1]
-        assert "'report' is a name of what stands at line 1 already" in found[2]
+        assert "The name 'report' is already used at line 1 already" in found[2]
         assert "minute (field 1) '61' is not in 0-59" in found[3]
         assert "Did you mean 'max_running_time'?" in found[4]
         assert "NIGHTLY" not in app.symbols
@@ -303,7 +303,7 @@ class TestFaults:
             app.load_config(write("[[job]]\nx = 1\n", name="jobs.toml"))
 
         assert str(caught.value) == (
-            "jobs.toml has 1 error.\n- line 1: There is no 'job' here. Did you mean 'jobs'?"
+            "jobs.toml has 1 error.\n- line 1: Unknown key 'job'. Did you mean 'jobs'?"
         )
 
     def test_a_handler_that_imports_the_app_too_early(self, program):
@@ -429,7 +429,7 @@ class TestSettings:
     def test_a_file_that_is_not_there(self, write):
         [fault] = faults_of(lambda: Tickwork.from_config("nothing.toml"))
 
-        assert fault == "It cannot be read: No such file or directory."
+        assert fault == "The file cannot be read: No such file or directory."
 
 
 # ---------------------------------------------------------------- three ways to say one thing

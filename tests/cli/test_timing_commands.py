@@ -90,7 +90,7 @@ class TestPreview:
         ("words", "said"),
         [
             (["61 * * * *"], "minute (field 1) '61' is not in 0-59"),
-            (["evry_day"], "is no symbol, no frequency and no cron expression"),
+            (["evry_day"], "is not a symbol, a frequency or a cron expression"),
             (["EVERY_DAI"], "Did you mean 'EVERY_DAY'?"),
             (["hors=9"], "Did you mean 'hours'?"),
             (["daly_at('1:00')"], "Did you mean 'daily_at'?"),

@@ -168,11 +168,11 @@ class TestFiles:
 
     def test_faults_have_their_lines(self):
         assert faults_of("[tickwork]\nurll = 'x'\npayload_max = 'y'\napp = 'shop'\n") == [
-            "line 2: There is no 'urll' here. Did you mean 'url'?",
+            "line 2: Unknown key 'urll'. Did you mean 'url'?",
             "line 3: payload_max must be between 1 and 16,777,216 bytes, got 'y'.",
             "line 4: app must be an import path, got 'shop'. Write 'package.module:app'.",
         ]
-        assert faults_of("tickwork = 5") == ["line 1: tickwork is a table, not 5."]
+        assert faults_of("tickwork = 5") == ["line 1: tickwork must be a table, got 5."]
 
     def test_what_comes_too_late_is_not_ignored_in_silence(self):
         document = Document(

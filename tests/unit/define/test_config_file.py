@@ -85,7 +85,7 @@ class TestNames:
         modules["blog"] = "def report(): ...\n"
 
         assert faults_of(a_job() + '[[jobs]]\nhandler = "blog:report"\n') == [
-            "line 4: 'report' is a name of what stands at line 1 already. Name it anew."
+            "line 4: The name 'report' is already used at line 1. Choose another one."
         ]
 
     @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ class TestNames:
         )
 
         assert fault.startswith(f"line {line + 1}: ")
-        assert "is a name of what stands at line 1 already" in fault
+        assert "is already used at line 1" in fault
 
     @pytest.mark.parametrize("name", ["5", '""', '" a"', '"a=b"', '["a"]'])
     def test_what_is_no_name(self, name):
@@ -126,8 +126,8 @@ class TestHandlers:
             ('"nowhere:report"', "There is no module 'nowhere'."),
             (f'"{HERE}:NUMBER"', "A int cannot be called."),
             (f'"{HERE}:Neither"', "The class has neither handle() nor execute()."),
-            ("5", "class is a path, not 5. Write 'package.module:Name'."),
-            ('["a:b"]', "class is a path, not ['a:b']."),
+            ("5", "class must be a path such as 'package.module:Name', got 5."),
+            ('["a:b"]', "class must be a path such as 'package.module:Name', got ['a:b']."),
         ],
     )
     def test_one_that_leads_nowhere(self, path, fault):
@@ -171,16 +171,16 @@ class TestHandlers:
         import_module("blog")
 
         assert len(found) == 2
-        assert all("load the file when all modules are" in fault for fault in found)
+        assert all("Load the file after all imports" in fault for fault in found)
 
     def test_both_keys_or_none(self):
         assert faults_of(a_job(f'class = "{HERE}:Execute"')) == [
-            "line 2: It has a class, and a handler too."
+            "line 2: A job has a class or a handler. Remove one of them."
         ]
         assert faults_of('[[jobs]]\nname = "x"') == [
-            "line 1: It names no class: add class = 'package.module:Name', or a handler."
+            "line 1: The handler is missing: add class = 'package.module:Name', or handler = ..."
         ]
-        assert faults_of("[[jobs]]\nqueue = 'x'") == ["line 1: It has no name: add name = ..."]
+        assert faults_of("[[jobs]]\nqueue = 'x'") == ["line 1: The name is missing: add name = ..."]
 
     def test_none_is_fine_where_a_registered_handler_supports_the_type(self):
         registry = Registry()
@@ -199,8 +199,8 @@ class TestHandlers:
 
         [fault] = faults_of('[[jobs]]\nhandler = "shop:digest"\nrun = "@daily"', registry)
 
-        assert "is the job 'digest' already" in fault
-        assert "[[schedules]], with job = 'digest'" in fault
+        assert "is already the job 'digest'" in fault
+        assert "[[schedules]] with job = 'digest'" in fault
 
 
 class TestOptions:
@@ -237,16 +237,16 @@ class TestOptions:
             ("max_running_time = -1", "timeout must be longer than 0s"),
             ("queue = 5", "queue must be a string, got 5."),
             ("priority = 1_000_000", "must be between -32,767 and 32,767"),
-            ("retries = { max = 5, bas = 2 }", "There is no 'bas' here. Did you mean 'base'?"),
+            ("retries = { max = 5, bas = 2 }", "Unknown key 'bas'. Did you mean 'base'?"),
             ("tags = { a = 1 }", "must be a string or a list of strings"),
             ('overlap = "skipp"', "Did you mean 'skip'?"),
             ('tags = ["a", "a"]', "at most 20 different strings"),
             ('when = "0 9 * * *"', "It has no ':' between the module and the name."),
-            ("when = 5", "when is a path, not 5."),
+            ("when = 5", "when must be a path such as 'package.module:Name', got 5."),
             (f'when = "{HERE}:NUMBER"', "must be callable"),
-            ('quue = "x"', "There is no 'quue' here. Did you mean 'queue'?"),
-            ('cron = "0 9 * * *"', "'cron' says when: write it inside run = { cron = ... }."),
-            ('timezone = "UTC"', "'timezone' says when"),
+            ('quue = "x"', "Unknown key 'quue'. Did you mean 'queue'?"),
+            ('cron = "0 9 * * *"', "'cron' belongs to the rule: write run = { cron = ... }."),
+            ('timezone = "UTC"', "'timezone' belongs to the rule"),
             ('args = "x"', "must map names to values"),
             ('args = { knd = "x" }', "sets the argument 'knd', which its handler does not take."),
             ('unique = { by = "knd" }', "uses the argument 'knd'"),
@@ -265,9 +265,12 @@ class TestOptions:
         [
             (
                 'overlap = "allow"\nsingle_instance = true',
-                "'single_instance' says what 'overlap' says",
+                "'single_instance' and 'overlap' are the same option",
             ),
-            ("max_running_time = 5\ntimeout = 5", "'timeout' says what 'max_running_time' says"),
+            (
+                "max_running_time = 5\ntimeout = 5",
+                "'timeout' and 'max_running_time' are the same option",
+            ),
         ],
     )
     def test_the_same_said_twice(self, said, fault):
@@ -279,7 +282,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("said", "line", "fault"),
         [
-            ("[jobs.retries]\nmax = 5\nbas = 2", 5, "There is no 'bas' here."),
+            ("[jobs.retries]\nmax = 5\nbas = 2", 5, "Unknown key 'bas'."),
             ("[jobs.retries]\nmax = 5\nbase = -2", 5, "base must not be negative, got -2s."),
             ("[jobs.retries]\nbase = 2", 3, "must include 'max'"),
             ("concurrency = [\n  1,\n  { slot = 1 },\n]", 5, "Did you mean 'slots'?"),
@@ -331,7 +334,7 @@ class TestTiming:
             (
                 'run = { hourly = true, between = ["10:15", "10:45"] }',
                 3,
-                "It never fires: every hour",
+                "The rule never fires: every hour",
             ),
         ],
     )
@@ -375,16 +378,16 @@ class TestSymbols:
 
         read_file("[symbols]\nNIGHTLY = { hours = 3 }", symbols=symbols)
         assert faults_of("[symbols]\nNIGHTLY = { hours = 4 }", symbols=symbols) == [
-            "line 2: The symbol 'NIGHTLY' is known as {'hours': 3}."
+            "line 2: The symbol 'NIGHTLY' is already defined as {'hours': 3}."
         ]
 
     @pytest.mark.parametrize(
         ("said", "fault"),
         [
-            ("A = { hour = 3 }", "line 2: There is no 'hour' here. Did you mean 'hours'?"),
+            ("A = { hour = 3 }", "line 2: Unknown key 'hour'. Did you mean 'hours'?"),
             ("A = { hours = 99 }", "line 2: hour '99' is not in 0-23."),
-            ('A = "0 9 * * *"', "line 2: A is a table, not '0 9 * * *'."),
-            ("A = {}", "line 2: A pattern has one field at least."),
+            ('A = "0 9 * * *"', "line 2: A must be a table, got '0 9 * * *'."),
+            ("A = {}", "line 2: A pattern needs at least one field."),
         ],
     )
     def test_what_cannot_be_one_is_told_once(self, said, fault):
@@ -427,21 +430,21 @@ class TestSchedules:
     @pytest.mark.parametrize(
         ("said", "fault"),
         [
-            ('name = "x"\nrun = "@daily"', "A schedule names its job: add job = ..."),
-            ('name = "x"\njob = 5\nrun = "@daily"', "A schedule names its job"),
-            ('job = "report"\nrun = "@daily"', "It has no name"),
-            ('name = "x"\njob = "report"', "A schedule says when: add run = ..."),
+            ('name = "x"\nrun = "@daily"', "A schedule needs a job: add job = ..."),
+            ('name = "x"\njob = 5\nrun = "@daily"', "A schedule needs a job"),
+            ('job = "report"\nrun = "@daily"', "The name is missing"),
+            ('name = "x"\njob = "report"', "A schedule needs a rule: add run = ..."),
             (
                 'name = "x"\njob = "reprot"\nrun = "@daily"',
                 "There is no job 'reprot', here or in code. Did you mean 'report'?",
             ),
             (
                 'name = "report"\njob = "report"\nrun = "@daily"',
-                "'report' is a name of what stands",
+                "The name 'report' is already used",
             ),
             (
                 'name = "x"\njob = "report"\nrun = "@daily"\nretries = 5',
-                "There is no 'retries' here.",
+                "Unknown key 'retries'.",
             ),
             (
                 'name = "x"\njob = "report"\nrun = "@daily"\nargs = { knd = 1 }',
@@ -473,12 +476,18 @@ class TestShapes:
     @pytest.mark.parametrize(
         ("text", "fault"),
         [
-            ("[job]\nx = 1", "line 1: There is no 'job' here. Did you mean 'jobs'?"),
-            ("jbos = 5", "line 1: There is no 'jbos' here. Did you mean 'jobs'?"),
-            ("[jobs]\nclass = 'a:b'", "line 1: jobs is a list: write [[jobs]] above each."),
-            ("jobs = [5]", "line 1: jobs are tables, not 5."),
-            ("symbols = 5", "line 1: symbols is a table, not 5."),
-            ("schedules = 'x'", "line 1: schedules is a list: write [[schedules]] above each."),
+            ("[job]\nx = 1", "line 1: Unknown key 'job'. Did you mean 'jobs'?"),
+            ("jbos = 5", "line 1: Unknown key 'jbos'. Did you mean 'jobs'?"),
+            (
+                "[jobs]\nclass = 'a:b'",
+                "line 1: jobs must be a list of tables: write [[jobs]] above each.",
+            ),
+            ("jobs = [5]", "line 1: jobs must be tables, got 5."),
+            ("symbols = 5", "line 1: symbols must be a table, got 5."),
+            (
+                "schedules = 'x'",
+                "line 1: schedules must be a list of tables: write [[schedules]] above each.",
+            ),
         ],
     )
     def test_they_are_told(self, text, fault):

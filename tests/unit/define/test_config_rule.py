@@ -71,20 +71,20 @@ class TestTexts:
         [
             (
                 '"EVERY_DYA"',
-                "no symbol, no frequency and no cron expression. Did you mean 'EVERY_DAY'?",
+                "not a symbol, a frequency or a cron expression. Did you mean 'EVERY_DAY'?",
             ),
             ('"every_five_minute"', "Did you mean 'every_five_minutes'?"),
-            ('"daily_at"', "'daily_at' needs more than its name: run = { daily_at = ... }."),
-            ('"weekdays"', "'weekdays' needs more than its name"),
-            ('"xyz"', "Symbols are EVERY_MINUTE, EVERY_HOUR"),
-            ('""', "no symbol, no frequency"),
+            ('"daily_at"', "'daily_at' needs arguments: run = { daily_at = ... }."),
+            ('"weekdays"', "'weekdays' needs arguments"),
+            ('"xyz"', "The symbols are EVERY_MINUTE, EVERY_HOUR"),
+            ('""', "not a symbol, a frequency"),
             (
                 '"61 * * * *"',
                 "Invalid cron expression '61 * * * *': minute (field 1) '61' is not in 0-59",
             ),
             ('"@dialy"', "Invalid cron expression"),
-            ("5", "run is a text or a table, not 5."),
-            ('["@daily"]', "run is a text or a table, not ['@daily']."),
+            ("5", "run must be a string or a table, got 5."),
+            ('["@daily"]', "run must be a string or a table, got ['@daily']."),
         ],
     )
     def test_anything_else_is_a_fault(self, run, fault):
@@ -127,8 +127,8 @@ class TestPatterns:
         found = sorted(faults_of('{ minutes = 60, hour = 9, wday = "x", timezone = "X" }'))
 
         assert [fault.partition(".")[0] for fault in found] == [
-            "There is no 'hour' here",
             "There is no time zone 'X'",
+            "Unknown key 'hour'",
             "minute '60' is not in 0-59",
             "weekday 'x' is not a pattern",
         ]
@@ -141,13 +141,13 @@ class TestPatterns:
             ("{ minutes = 2.5 }", "minute 2.5 is not a whole number."),
             (
                 "{ hours = 9, weekdays = true }",
-                "'weekdays' narrows a frequency, and this run names none.",
+                "'weekdays' refines a frequency, and this run has none.",
             ),
-            ("{ mondays = true }", "'mondays' narrows a frequency"),
-            ("{ days = 1, minutes = 0 }", "'days' narrows a frequency"),
-            ("{}", "This run does not say how often."),
-            ("{ daily = false }", "This run does not say how often."),
-            ('{ timezone = "UTC" }', "This run does not say how often."),
+            ("{ mondays = true }", "'mondays' refines a frequency"),
+            ("{ days = 1, minutes = 0 }", "'days' refines a frequency"),
+            ("{}", "This run has no frequency."),
+            ("{ daily = false }", "This run has no frequency."),
+            ('{ timezone = "UTC" }', "This run has no frequency."),
         ],
     )
     def test_what_cannot_be_a_pattern(self, run, fault):
@@ -253,12 +253,12 @@ class TestWords:
             ('{ daily_at = "25:00" }', "'25:00' is not a time of day. Write it as '13:00'."),
             ("{ daily_at = true }", "'daily_at' takes at."),
             ("{ daily_at = 13 }", "13 is not a time of day."),
-            ("{ hourly = 5 }", "'hourly' takes nothing: write hourly = true."),
+            ("{ hourly = 5 }", "'hourly' takes no arguments. Write hourly = true."),
             ('{ hourly = true, between = "09:00" }', "'between' takes first, last."),
             ("{ hourly = true, between = [] }", "'between' takes first, last."),
             (
                 "{ daily = { intervall = 2 } }",
-                "'daily' takes no 'intervall'. Did you mean 'interval'?",
+                "'daily' takes no argument 'intervall'. Did you mean 'interval'?",
             ),
             ("{ every = 15 }", "'every' takes days, hours, minutes, seconds, starting."),
             ('{ every = "soon" }', "'soon' is not a length of time"),
@@ -269,7 +269,7 @@ class TestWords:
             ("{ symbol = 5 }", "There is no symbol 5."),
             (
                 "{ daily = true, weekly = true }",
-                "'weekly' comes after 'daily': one schedule has one",
+                "'weekly' comes after 'daily': a schedule has one",
             ),
             (
                 "{ daily = true, wday = 1 }",
@@ -277,9 +277,9 @@ class TestWords:
             ),
             (
                 "{ daily = true, weekday = true }",
-                "There is no 'weekday' here. Did you mean 'weekdays'?",
+                "Unknown key 'weekday'. Did you mean 'weekdays'?",
             ),
-            ('{ daily = true, on = "x" }', "There is no 'on' here."),
+            ('{ daily = true, on = "x" }', "Unknown key 'on'."),
             ("{ daily = true, hours = 24 }", "hour '24' is not in 0-23."),
             ('{ daily = true, except_on = "someday" }', "'someday' is not a date."),
         ],

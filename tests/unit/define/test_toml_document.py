@@ -32,7 +32,7 @@ class TestSyntax:
 
     def test_values_that_lie_too_deep(self):
         assert faults_of("a = " + "[" * 5000 + "]" * 5000) == (
-            "line 1: Its values lie too deep within each other.",
+            "line 1: Its values are nested too deeply.",
         )
 
 
@@ -49,21 +49,21 @@ class TestReading:
         assert document.place(("tickwork", "url")) == f"{path}:2"
 
     def test_none_at_all(self, tmp_path):
-        with pytest.raises(ConfigError, match="It cannot be read: No such file"):
+        with pytest.raises(ConfigError, match="The file cannot be read: No such file"):
             Document.read(tmp_path / "jobs.toml")
 
     def test_another_encoding(self, tmp_path):
         path = tmp_path / "jobs.toml"
         path.write_bytes("a = 1\nname = 'Bücher'\n".encode("latin-1"))
 
-        with pytest.raises(ConfigError, match="line 2: It is not written in UTF-8"):
+        with pytest.raises(ConfigError, match="line 2: The file must be encoded in UTF-8"):
             Document.read(path)
 
     def test_more_than_anybody_would_write(self, tmp_path):
         path = tmp_path / "jobs.toml"
         path.write_bytes(b"#" * (SIZE_MAX + 1))
 
-        with pytest.raises(ConfigError, match="It has more than 16,777,216 bytes"):
+        with pytest.raises(ConfigError, match="The file must have at most 16,777,216 bytes"):
             Document.read(path)
 
 
@@ -94,7 +94,7 @@ class TestFaults:
     def test_an_error_inside_is_a_fault_on_one_line(self, document):
         with document.reporting(("jobs", 0, "queue")):
             checked_name("queue", 5)
-        document.note(("jobs", 1, "name"), NaiveDatetime("2026-01-01 09:00:00"))
+        document.report_error(("jobs", 1, "name"), NaiveDatetime("2026-01-01 09:00:00"))
 
         with pytest.raises(ConfigError) as caught:
             document.raise_problems()
@@ -110,7 +110,7 @@ class TestFaults:
     def test_unknown_keys_suggest_the_close_one(self, document):
         document.check_keys(("jobs", 0), {"queue": 5, "naem": 1}, ["name", "queue"])
 
-        with pytest.raises(ConfigError, match=r"no 'naem' here\. Did you mean 'name'"):
+        with pytest.raises(ConfigError, match=r"Unknown key 'naem'\. Did you mean 'name'"):
             document.raise_problems()
 
     def test_a_value_that_should_be_a_table(self, document):
@@ -119,7 +119,7 @@ class TestFaults:
 
 
 def test_without_a_close_name_all_are_listed():
-    assert suggest("xyz", ["name", "queue"]) == "It takes name, queue."
+    assert suggest("xyz", ["name", "queue"]) == "Choose from name, queue."
 
 
 def test_long_values_are_cut_in_messages():
