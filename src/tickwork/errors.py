@@ -202,7 +202,7 @@ class DuplicateDefinition(DefinitionError):
     def __init__(self, kind: str, name: str, *, first: str, second: str) -> None:
         super().__init__(
             f"The {kind} {name!r} is defined twice, with different options.",
-            why=f"The first definition is at {first}, the second at {second}.",
+            why=f"First definition: {first}. Second definition: {second}.",
             fix="Rename one of them, or give both the same options.",
         )
         self.kind = kind

@@ -286,7 +286,7 @@ class TestFaults:
         ]
         assert "Did you mean 'Verdict'?" in found[0]
         assert "hour '9-77' is not in 0-23" in found[1]
-        assert "The name 'report' is already used at line 1 already" in found[2]
+        assert "The name 'report' is already used at line 1" in found[2]
         assert "minute (field 1) '61' is not in 0-59" in found[3]
         assert "Did you mean 'max_running_time'?" in found[4]
         assert "NIGHTLY" not in app.symbols
@@ -315,7 +315,7 @@ class TestFaults:
 
         [fault] = faults_of(lambda: __import__("shop"))
 
-        assert "load the file when all modules are" in fault
+        assert "Load the file after all imports" in fault
 
     def test_and_how_it_can(self, program):
         program(

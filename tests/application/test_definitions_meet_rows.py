@@ -471,7 +471,7 @@ class TestStanding:
         again = deploy(hourly)
 
         assert again.schedules.get("digest") == made
-        assert "made by the API" in caplog.text
+        assert "created at run time" in caplog.text
 
 
 class Own:

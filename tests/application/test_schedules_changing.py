@@ -179,8 +179,8 @@ class TestUpdating:
             ({"rule": None}, InvalidOption, "rule must be"),
             ({"until": MIDNIGHT - DAY}, InvalidSchedule, "never fire"),
             ({"until": datetime(2027, 1, 1)}, NaiveDatetime, "no time zone"),
-            ({"at": MIDNIGHT + DAY}, InvalidSchedule, "Say the rule anew"),
-            ({"timezone": "Asia/Tokyo"}, InvalidSchedule, "Say the rule anew"),
+            ({"at": MIDNIGHT + DAY}, InvalidSchedule, "Pass the rule, too"),
+            ({"timezone": "Asia/Tokyo"}, InvalidSchedule, "Pass the rule, too"),
             ({"args": {"fodler": 1}}, ArgumentError, "'fodler'"),
             ({"job": "snyc"}, JobNotFound, "Did you mean 'sync'"),
             ({"overlap": "never"}, InvalidOption, "overlap"),
@@ -216,7 +216,7 @@ class TestUpdating:
     def test_one_that_no_worker_has_written_down_yet_says_so(self, app, sync):
         app.schedule("nightly", sync).daily()
 
-        with pytest.raises(ScheduleNotFound, match="first worker that runs"):
+        with pytest.raises(ScheduleNotFound, match="first worker that starts"):
             app.schedules.pause("nightly")
 
 

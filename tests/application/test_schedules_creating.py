@@ -317,7 +317,7 @@ class TestNames:
     def test_a_name_that_says_something_else_is_an_error(self, app):
         app.schedules.create(ScheduleDefinition(job="export_report", name="own", rule="0 9 * * *"))
 
-        with pytest.raises(DuplicateDefinition, match="in the database, made at 2026-01-01"):
+        with pytest.raises(DuplicateDefinition, match="in the database, created at 2026-01-01"):
             app.schedules.create(
                 ScheduleDefinition(job="export_report", name="own", rule="0 10 * * *")
             )
@@ -387,12 +387,12 @@ class TestRefusing:
             (
                 {"rule": schedules.hourly().starting(NINE), "at": NINE + HOUR},
                 InvalidSchedule,
-                "beginning once",
+                "start in one place",
             ),
             (
                 {"rule": schedules.hourly().timezone("UTC"), "timezone": "Asia/Tokyo"},
                 InvalidSchedule,
-                "zone once",
+                "time zone in one place",
             ),
         ],
     )

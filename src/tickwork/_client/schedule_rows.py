@@ -135,7 +135,7 @@ class ScheduleRows:
                 "schedule",
                 row.spec.name,
                 first=f"in the database, created at {row.created_at.isoformat()}",
-                second="the one given here",
+                second="in this call",
             )
 
     def _add(
