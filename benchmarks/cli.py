@@ -189,18 +189,18 @@ def show(name: str, taken: Taken) -> None:
     )
 
 
-def measure(kind: str, said: argparse.Namespace) -> None:
+def measure(kind: str, options: argparse.Namespace) -> None:
     program = [sys.executable, "-m", "tickwork"]
     with opened(kind) as database, tempfile.TemporaryDirectory() as folder:
         Path(folder, "shop.py").write_text(MODULE.format(url=database.url), encoding="utf-8")
         begun = time.perf_counter()
-        ids = filled(database, runs=said.runs, live=said.live, schedules=said.schedules)
+        ids = filled(database, runs=options.runs, live=options.live, schedules=options.schedules)
         print(
-            f"{kind}: {said.runs:,} finished and {said.live:,} unfinished runs, "
-            f"{said.schedules:,} schedules (filled in {time.perf_counter() - begun:.0f} s)"
+            f"{kind}: {options.runs:,} finished and {options.live:,} unfinished runs, "
+            f"{options.schedules:,} schedules (filled in {time.perf_counter() - begun:.0f} s)"
         )
         timed: Callable[[Sequence[str]], Taken] = lambda words: seconds(  # noqa: E731
-            words, folder=folder, rounds=said.rounds
+            words, folder=folder, rounds=options.rounds
         )
         show("python -c pass", timed([sys.executable, "-c", "pass"]))
         show("tickwork --version", timed([*program, "--version"]))
@@ -217,9 +217,9 @@ def main(arguments: Sequence[Any] | None = None) -> None:
     parser.add_argument("--live", type=int, default=100_000)
     parser.add_argument("--schedules", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=5)
-    said = parser.parse_args(arguments)
-    for kind in said.kinds:
-        measure(kind, said)
+    options = parser.parse_args(arguments)
+    for kind in options.kinds:
+        measure(kind, options)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 Every measurement runs in a process of its own, on an empty database, with the ``src`` folder of
 one checkout on the path. Old and new take turns, and the side that goes first changes with each
 round, because the machine is not equally fast all the time. The table has the medians, and how
-much faster the new commit is: 1.00 is the same, more is better. Servers run without fsync, so that
+much faster the new commit is: 1.00 is the same, more is better; ``cpu`` compares processor seconds
+of the process, which other processes disturb less. Servers run without fsync, so that
 the code is measured and not the disk.
 
 ``--scale 0.01 --rounds 1`` checks that everything works. The whole takes about eight minutes.
@@ -55,30 +56,38 @@ def fill(job):
 
 def drain(job, threads):
     fill(job)
-    begun = time.perf_counter()
-    with app.running(threads=threads):
+    with app.running(threads=threads), Watch() as watch:
         while app.stats.attempts < count:
             time.sleep(0.001)
-        return count / (time.perf_counter() - begun)
+    return watch
 
-def show(value):
-    print(json.dumps(value), flush=True)
+class Watch:
+    def __enter__(self):
+        self.begun, self.cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.took = time.perf_counter() - self.begun
+        self.cpu = time.process_time() - self.cpu
+
+def show(watch):
+    print(json.dumps([count / watch.took, watch.cpu]), flush=True)
     app.close()
 """
 
 DISPATCH_ONE = """
 plain.dispatch(n=0)
-begun = time.perf_counter()
-for n in range(count):
-    plain.dispatch(n=n)
-show(count / (time.perf_counter() - begun))
+with Watch() as watch:
+    for n in range(count):
+        plain.dispatch(n=n)
+show(watch)
 """
 
 DISPATCH_MANY = """
 plain.dispatch(n=0)
-begun = time.perf_counter()
-fill(plain)
-show(count / (time.perf_counter() - begun))
+with Watch() as watch:
+    fill(plain)
+show(watch)
 """
 
 LATENCY = """
@@ -112,7 +121,8 @@ for _ in range(count):
     time.sleep(0.01)
 worker.stdin.close()
 worker.wait()
-show(1000 * statistics.median(took))
+print(json.dumps([1000 * statistics.median(took), 0]), flush=True)
+app.close()
 """
 
 # The benchmark of each checkout itself: it knows the names of its own store.
@@ -129,13 +139,13 @@ if url.startswith("sqlite"):
     bare = benchmark.BareSqlite(url.removeprefix("sqlite:///").partition("?")[0])
 else:
     bare = (benchmark.BarePostgres if "postgres" in url else benchmark.BareMariadb)(url)
-print(json.dumps(1000 * benchmark.fire(store, bare)), flush=True)
+print(json.dumps([1000 * benchmark.fire(store, bare), 0]), flush=True)
 store.close()
 """
 
 
 class Measurement(NamedTuple):
-    """A program that prints one number; ``size`` is how many runs it handles at full scale."""
+    """A program that prints its result and processor seconds; ``size`` is the number of runs."""
 
     name: str
     unit: str  # of a rate, more is better; of "ms", less is better
@@ -190,7 +200,9 @@ class Database:
         self._server.drop_database(name)
 
 
-def measure(checkout: Path, one: Measurement, database: Database, count: int, cache: Path) -> float:
+def measure(
+    checkout: Path, one: Measurement, database: Database, count: int, cache: Path
+) -> list[float]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(checkout / "src"),
@@ -209,7 +221,8 @@ def measure(checkout: Path, one: Measurement, database: Database, count: int, ca
         )
     if done.returncode:
         raise SystemExit(f"{one.name} failed on {database.kind} in {checkout}:\n{done.stderr}")
-    return float(json.loads(done.stdout.splitlines()[-1]))
+    result: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def compare(
@@ -222,19 +235,23 @@ def compare(
     cache: Path,
 ) -> None:
     count = max(10, round(one.size * scale))
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    found: dict[str, list[list[float]]] = {name: [] for name in sides}
     for number in range(min(rounds, one.rounds_max)):
         order = list(sides) if number % 2 else list(reversed(sides))
         for name in order:
             found[name].append(measure(sides[name], one, database, count, cache))
-    old, new = (statistics.median(found[name]) for name in ("old", "new"))
-    ratio = old / new if one.unit == "ms" else new / old
-    ratios = [b / a for a, b in zip(found["old"], found["new"], strict=True)]
-    if one.unit == "ms":
-        ratios = [1 / value for value in ratios]
+    (old, old_cpu), (new, new_cpu) = (
+        [statistics.median(column) for column in zip(*found[name], strict=True)]
+        for name in ("old", "new")
+    )
+    is_rate = one.unit != "ms"
+    pairs = [(old, new), *((a[0], b[0]) for a, b in zip(found["old"], found["new"], strict=True))]
+    ratio, *ratios = [(b / a if is_rate else a / b) for a, b in pairs]
+    mark = "  SLOWER" if ratio < SLOWER else ""
+    cpu = f"{old_cpu / new_cpu:5.2f}" if new_cpu else "    -"
     print(
         f"{database.kind:9} {one.name:28} {old:>10,.5g} {new:>10,.5g} {one.unit:3} {ratio:6.2f}"
-        f"   {min(ratios):.2f}-{max(ratios):.2f}  {'SLOWER' if ratio < SLOWER else ''}".rstrip(),
+        f"  {cpu}   {min(ratios):.2f}-{max(ratios):.2f}{mark}",
         flush=True,
     )
 
@@ -250,7 +267,7 @@ def main() -> None:
     options = parser.parse_args()
     sides = {"old": options.old.resolve(), "new": options.new.resolve()}
     begun = time.monotonic()
-    print(f"{'':38} {'old':>10} {'new':>10} {'':3} {'ratio':>6}   of the rounds")
+    print(f"{'':38} {'old':>10} {'new':>10} {'':3} {'ratio':>6}  {'cpu':>5}   ratios of the rounds")
     with tempfile.TemporaryDirectory(prefix="tickwork-compare-") as name:
         folder = Path(name)
         cache = folder / "bytecode"

@@ -2,10 +2,9 @@
 
     make bench
 
-Contenders take turns, several rounds long, and medians are compared: the machine is
-noisy, and what counts is the ratio within one round. Time is the processor's time, which
-neighbours do not use up. "Cold" means that no text is parsed
-twice, so that a cache by text, of whoever has one, serves nothing. tickwork has none.
+The libraries take turns for several rounds, because the machine is noisy, and the medians of the
+ratios within a round are compared. Time is processor time. "Cold" means that no text is parsed
+twice, so that a cache by text does not help. tickwork has none.
 """
 
 import functools
@@ -29,7 +28,7 @@ from cronsim import CronSim
 from tickwork._domain.schedules.cron import Cron
 
 ROUNDS: Final = 9
-BATCH_SECONDS: Final = 0.002  # how long one contender works before the next has its turn
+BATCH_SECONDS: Final = 0.002  # how long one library works in its turn
 ITERATE_COUNT: Final = 10_000
 ITERATE_SECONDS: Final = 0.4
 
@@ -111,15 +110,15 @@ def next_in(zone: tzinfo) -> Callable[[str], dict[str, Task]]:
             "apscheduler": walking(after_in_apscheduler(expr, zone), start, steps_of(expr)),
         }
         for task in found.values():
-            task()  # whoever keeps tables of zones or days has them now
+            task()  # fills the caches of zones and days
         return found
 
     return tasks
 
 
 def steps_of(expr: str) -> int:
-    # croniter and cronsim cannot be asked without parsing first. The quicker the steps,
-    # the more of them, so that parsing is about a hundredth of what is measured.
+    # croniter and cronsim have to parse first. Quick expressions take more steps, so that
+    # parsing is about a hundredth of the measured time.
     return 1_000 if expr.startswith("*") else 100
 
 
@@ -145,12 +144,12 @@ def after_in_apscheduler(expr: str, zone: tzinfo) -> Callable[[datetime], Any]:
     try:
         trigger = as_apscheduler(expr, zone)
     except ValueError:
-        return lambda moment: moment  # never asked: see NOT_FOR_APSCHEDULER
+        return lambda moment: moment  # not measured: see NOT_FOR_APSCHEDULER
     return lambda moment: trigger.get_next_fire_time(moment, moment)
 
 
 def matching(expr: str) -> dict[str, Task]:
-    """Half of the instants match. cronsim has no matches: it must parse and ask for the next."""
+    """Half of the instants match. cronsim has no matches(): it must parse and find the next."""
     firing = Cron.parse(expr).next(START)
     assert firing is not None
     moments = itertools.cycle([firing, firing + timedelta(seconds=1)])
@@ -174,12 +173,12 @@ CONTENDERS: Final = ("tickwork", "croniter", "cronsim", "apscheduler")
 
 @dataclass(frozen=True)
 class Rounds:
-    """Seconds for one call, round by round: contenders of one round worked side by side."""
+    """Seconds for one call, for each library and round."""
 
     taken: dict[str, list[float]]
 
     def median(self, contender: str) -> float | None:
-        """Return what one call takes, or None for who did not take part."""
+        """Return the seconds of one call; None for a library that was not measured."""
         taken = self.taken.get(contender)
         return statistics.median(taken) if taken else None
 
@@ -195,7 +194,7 @@ class Rounds:
 
     @property
     def rivals(self) -> list[str]:
-        """Name everyone else who took part."""
+        """Name the other libraries that were measured."""
         return [name for name in self.taken if name != "tickwork"]
 
 
@@ -207,10 +206,10 @@ def measured(
     names: Iterable[str] = EXPRESSIONS,
     calls: Callable[[str], int] = lambda _: 1,
 ) -> Results:
-    """Measure every expression; a task may stand for several `calls` of what is measured.
+    """Measure every expression; a task may consist of several `calls`.
 
     A round goes through all expressions, so that the rounds of one expression are seconds
-    apart, and a neighbour who is busy for a second spoils one of them only.
+    apart, and a busy second of the machine spoils one of them only.
     """
     lanes = [
         Lane(name, contender, task, calibrated(task), calls(EXPRESSIONS[name]))
@@ -227,7 +226,7 @@ def measured(
 
 
 class Lane(NamedTuple):
-    """What one contender does with one expression in each round."""
+    """The task of one library with one expression."""
 
     name: str
     contender: str
@@ -237,7 +236,7 @@ class Lane(NamedTuple):
 
 
 def calibrated(task: Task) -> int:
-    """Return how many calls fill a batch. They also warm everybody up."""
+    """Return how many calls fill a batch. The calls also warm up caches."""
     count = 1
     while (taken := timed(task, count)) < BATCH_SECONDS / 4:
         count *= 4

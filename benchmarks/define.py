@@ -1,6 +1,6 @@
-"""What it costs to define: the import, and the memory of 5,000 definitions.
+"""The time of the import, and the memory of 5,000 definitions.
 
-Each figure is taken in fresh interpreters, beside an empty one; medians of nine.
+Each figure is the median of nine fresh interpreters.
 """
 
 import statistics

@@ -1,13 +1,13 @@
-"""A database that is full beside one that is all but empty: what is asked should cost the same.
+"""A full database beside an almost empty one: operations should take the same time.
 
     .venv/bin/python benchmarks/growth.py [sqlite] [postgres] [mariadb] [--size N] [--rounds N]
 
-With ``--size 1000000`` (the default): a million finished runs, a million that are due later, a
-million of paused and unknown jobs, 100,000 that are blocked (half by limits, half by rates), a
-million schedules, in 200 queues. The other one has one row of each kind for each queue, so that
-there are as many queues, jobs and keys in it. Both lie on the same server, or disk, and take turns;
-medians are printed with their ratio, the empty one's time by the full one's: 1 is the same, and
-0.8 is what is asked for.
+With ``--size 1000000`` (the default) the full one has a million finished runs, a million that are
+due later, a million of paused and unknown jobs, 100,000 that are blocked (half by limits, half by
+rates) and a million schedules, in 200 queues. The other one has one row of each kind for each
+queue, so that it has the same queues, jobs and keys. Both are on the same server or disk, and take
+turns. The ratio is the empty one's median time divided by the full one's: 1 is the same, and 0.8 is
+the target.
 """
 
 import argparse
@@ -35,7 +35,7 @@ TARGET = 0.8
 
 @contextlib.contextmanager
 def databases(kind: str) -> Iterator[tuple[str, str]]:
-    """Two empty databases: their URLs."""
+    """Yield the URLs of two empty databases."""
     if kind == "sqlite":
         with tempfile.TemporaryDirectory(prefix="tickwork-growth-") as folder:
             yield f"sqlite:///{folder}/empty.db", f"sqlite:///{folder}/full.db"
@@ -54,7 +54,7 @@ def seconds(verbs: Verbs, name: str) -> float:
 
 
 def compare(kind: str, *, size: int, rounds: int) -> dict[str, float]:
-    """The ratio for each verb."""
+    """Return the ratio for each operation."""
     ratios: dict[str, float] = {}
     with databases(kind) as urls, contextlib.ExitStack() as stack:
         stores: list[Store] = []
@@ -70,7 +70,7 @@ def compare(kind: str, *, size: int, rounds: int) -> dict[str, float]:
         print(f"\n{kind}: {size:,} rows of each kind, in {time.perf_counter() - begun:.0f} s")
         empty, full = (Verbs(store, now) for store in stores)
         for name in Verbs.names():
-            seconds(empty, name), seconds(full, name)  # what is not in memory yet
+            seconds(empty, name), seconds(full, name)  # warm up
             pairs = [(seconds(empty, name), seconds(full, name)) for _ in range(rounds)]
             before, after = (statistics.median(column) for column in zip(*pairs, strict=True))
             ratios[name] = before / after
@@ -88,9 +88,9 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", default=["sqlite", "postgres", "mariadb"])
     parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    asked = parser.parse_args()
-    for kind in asked.kinds:
-        compare(kind, size=asked.size, rounds=asked.rounds)
+    options = parser.parse_args()
+    for kind in options.kinds:
+        compare(kind, size=options.size, rounds=options.rounds)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Stores beside a bare driver loop that makes the same row changes, in one run.
+"""Stores beside a bare driver loop that makes the same changes of rows, in one run.
 
     .venv/bin/python benchmarks/store.py [sqlite] [postgres] [mariadb]
 
-Both sides work on the same tables of the same database, in turns; medians are printed with
-their ratio. The store side is the code that the conformance suite tests: fencing, limits,
-attempts, job rows and history are on.
+Both sides take turns on the same tables of the same database; medians are printed with their
+ratio. The store has everything on: fencing, limits, attempts, job rows and history.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ WORKER = "019b76da-a800-7000-8000-00000000ba4e"
 ARGS = '{"to":"ann@example.org","n":42}'
 
 
-def runs(count: int, *, pairs: int = 1, **said: Any) -> list[NewRun]:
+def runs(count: int, *, pairs: int = 1, **fields: Any) -> list[NewRun]:
     now = CLOCK.now()
     return [
         NewRun(
@@ -54,14 +53,14 @@ def runs(count: int, *, pairs: int = 1, **said: Any) -> list[NewRun]:
             created_at=now,
             due_at=now,
             args=ARGS,
-            **said,
+            **fields,
         )
         for place, run_id in enumerate(new_ids(now, count))
     ]
 
 
 class Bare(Protocol):
-    """The same row changes, by hand."""
+    """The same changes of rows, without a store."""
 
     def insert_one(self, row: tuple[Any, ...]) -> None: ...
     def insert_many(self, rows: list[tuple[Any, ...]]) -> None: ...
@@ -85,7 +84,7 @@ TABLES = ("run", "history", "attempt", "slot", "unique", "job", "schedule", "lim
 
 
 class BareSqlite:
-    """A loop over ``sqlite3``, durable as ours is."""
+    """A loop over ``sqlite3``, as durable as ours."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
@@ -140,7 +139,7 @@ class BareSqlite:
 
 
 class BarePostgres:
-    """A loop over psycopg, in the shapes that were found to be the fastest."""
+    """A loop over psycopg, with the fastest statements that were found."""
 
     def __init__(self, url: str) -> None:
         import psycopg  # noqa: PLC0415
@@ -205,7 +204,7 @@ class BarePostgres:
 
 
 class BareMariadb:
-    """A loop over PyMySQL: rows as texts of our own, rows moved by INSERT … SELECT and DELETE."""
+    """A loop over PyMySQL: values as literals, rows moved by INSERT … SELECT and DELETE."""
 
     def __init__(self, url: str) -> None:
         from servers import mariadb  # noqa: PLC0415
@@ -294,7 +293,7 @@ def alone(name: str, work: Callable[[], float], unit: str, target: str) -> None:
 
 
 def drain(store: Store, batch: int, *, is_limited: bool = False) -> float:
-    """Runs per second through claim and record; what is decided between them does not count."""
+    """Runs per second through claim and record, without the time to settle between them."""
     worker, count, spent = WorkerId(new_id(CLOCK.now())), 0, 0.0
     while True:
         begun = time.perf_counter()
@@ -325,9 +324,9 @@ def drain_bare(bare: Bare, batch: int) -> int:
 def bench(kind: str, store: Store, bare: Bare) -> None:
     print(f"\n{kind}")
 
-    def filled(count: int, **said: Any) -> None:
+    def filled(count: int, **fields: Any) -> None:
         bare.clear()
-        made = runs(count, **said)
+        made = runs(count, **fields)
         for first in range(0, count, 1000):
             store.enqueue(made[first : first + 1000])
 
@@ -446,7 +445,7 @@ def opened(kind: str) -> Iterator[tuple[Store, Bare]]:
 
 
 def a_server(kind: str) -> Any:
-    """A private one, durable, and as large as it is by default."""
+    """A private server with fsync and the buffer sizes of a default installation."""
     if kind == "postgres":
         from servers.postgres import PostgresServer  # noqa: PLC0415
 

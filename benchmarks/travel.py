@@ -1,10 +1,9 @@
-"""A month of a schedule through the code that a worker runs: how long a test waits for it.
+"""How long a test waits for a month of a schedule, through the code that a worker runs.
 
     .venv/bin/python benchmarks/travel.py [memory] [sqlite]
 
-``testing.travel`` moves a clock from one due moment to the next, and ticks, claims, executes
-and records at each. Processor time, because others use the machine too; the budget is what
-issue and design ask for.
+``testing.travel`` moves a clock from one due time to the next, and ticks, claims, executes and
+records at each. The budget is in processor time, which other processes do not disturb.
 """
 
 import sys
@@ -17,7 +16,7 @@ URLS = {"memory": "memory://", "sqlite": "sqlite://"}
 
 
 class Case(NamedTuple):
-    """A schedule, and what its month may take."""
+    """A schedule, and how long its month may take."""
 
     every: str
     firings: int
@@ -28,7 +27,7 @@ CASES = [Case("hourly", 30 * 24, 1.0), Case("every_minute", 30 * 24 * 60, 5.0)]
 
 
 def month_of(every: str, url: str) -> tuple[float, float, int]:
-    """Processor seconds, seconds on the wall, and how many attempts were made."""
+    """Processor seconds, wall-clock seconds, and the number of attempts."""
     with Tickwork(url, clock=testing.ManualClock()) as app:
         getattr(app.schedule("report", lambda: None), every)()
         begun, seen = time.process_time(), time.monotonic()

@@ -1,10 +1,11 @@
-"""The worker, beside a bare driver loop and its peers, in one run.
+"""The worker beside a bare driver loop and other libraries, in one run.
 
     .venv/bin/python benchmarks/worker.py [sqlite] [postgres] [mariadb]
 
-Everything is on: limits, attempts, heartbeats, fencing, history. Handlers write 24 bytes to a
-file, as those of the peers do. Our rate is from the start of the worker to the last record.
-The peers run in environments of their own; where one cannot be had, its column says so.
+Limits, attempts, heartbeats, fencing and history are on. Handlers write 24 bytes to a file, as
+those of the other libraries do. Our rate is measured from the start of the worker to the last
+record. The others run in virtual environments of their own; one that cannot be installed is
+reported.
 """
 
 import json
@@ -45,7 +46,7 @@ PEERS = {
 
 @contextmanager
 def opened(kind: str) -> Iterator[tuple[str, Any, str]]:
-    """A URL of ours, a bare loop on the same tables, and where the peer may work."""
+    """Yield our URL, a bare loop on the same tables, and a place for the other library."""
     if kind == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "jobs.db"
@@ -71,14 +72,14 @@ class Bench:
     def __init__(self, url: str, bare: Any) -> None:
         self.url = url
         self.bare = bare
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115  # until the process ends
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115  # closed when the process ends
 
     def app(self) -> Tickwork:
         app = Tickwork(self.url)
         file = self.file.fileno()
 
         @app.job
-        def plain(n: int) -> None:  # noqa: ARG001  # as the peers' have one
+        def plain(n: int) -> None:  # noqa: ARG001  # the others' handlers have one, too
             os.write(file, LINE)
 
         @app.job
@@ -86,17 +87,17 @@ class Bench:
             os.write(file, LINE)
 
         @app.job
-        def slow(n: int) -> None:  # noqa: ARG001  # as the peers' have one
+        def slow(n: int) -> None:  # noqa: ARG001  # the others' handlers have one, too
             time.sleep(0.002)
 
         @app.job(concurrency=50)
-        def limited(n: int) -> None:  # noqa: ARG001  # as the peers' have one
+        def limited(n: int) -> None:  # noqa: ARG001  # the others' handlers have one, too
             os.write(file, LINE)
 
         return app
 
-    def filled(self, app: Tickwork, job: str, count: int, *, is_mixed: bool = False) -> float:
-        """Fill the queue; return how many a second that were."""
+    def fill(self, app: Tickwork, job: str, count: int, *, is_mixed: bool = False) -> float:
+        """Fill the queue; return the rate in runs per second."""
         self.bare.clear()
         drafts = [app.draft.priority(one) for one in PRIORITIES] if is_mixed else [app.draft]
         begun = time.perf_counter()
@@ -105,10 +106,10 @@ class Bench:
             drafts[number % len(drafts)].dispatch_many(job, calls)
         return count / (time.perf_counter() - begun)
 
-    def drained(self, job: str, count: int, *, is_mixed: bool = False, **options: Any) -> float:
+    def drain(self, job: str, count: int, *, is_mixed: bool = False, **options: Any) -> float:
         """Runs per second, from the start of a worker to the last record."""
         with self.app() as app:
-            self.filled(app, job, count, is_mixed=is_mixed)
+            self.fill(app, job, count, is_mixed=is_mixed)
             before = app.stats.attempts
             begun = time.perf_counter()
             with app.running(WorkerOptions(**options)):
@@ -123,7 +124,7 @@ def medians(work: Callable[[], float], rounds: int = ROUNDS) -> float:
 
 
 def line(what: str, ours: float, unit: str, *others: tuple[str, float, float | None]) -> None:
-    """One figure, with its ratios to others and what they shall be."""
+    """Print one figure with its ratios to others and the targets."""
     text = f"{what:44} {ours:>12,.5g} {unit:6}"
     for name, rate, target in others:
         ratio = ours / rate
@@ -135,17 +136,17 @@ def line(what: str, ours: float, unit: str, *others: tuple[str, float, float | N
 
 
 def latencies(bench: Bench) -> tuple[float, float]:
-    """Dispatch to start of the handler, in another process that is idle: p50 and p99 in ms."""
-    bench.bare.clear()  # nothing stands in front of it that the worker does not know
+    """Milliseconds from dispatch to the start of the handler in an idle worker: p50 and p99."""
+    bench.bare.clear()  # otherwise runs of unknown jobs would come first
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "listening.py"
-        script.write_text(LISTENING, encoding="utf-8")
+        script = Path(folder) / "listener.py"
+        script.write_text(LISTENER, encoding="utf-8")
         worker = subprocess.Popen(  # noqa: S603  # our own text
             [sys.executable, str(script), bench.url], stdout=subprocess.PIPE, text=True
         )
         assert worker.stdout is not None
-        heard = iter(worker.stdout.readline, "")
-        next(heard)  # it is ready
+        lines = iter(worker.stdout.readline, "")
+        next(lines)  # the worker is ready
         time.sleep(1)
         found = []
         with Tickwork(bench.url) as app:
@@ -153,7 +154,7 @@ def latencies(bench: Bench) -> tuple[float, float]:
             for _ in range(200):
                 begun = time.perf_counter()
                 job.dispatch()
-                found.append(float(next(heard)) - begun)
+                found.append(float(next(lines)) - begun)
                 time.sleep(0.02)
         worker.terminate()
         worker.wait()
@@ -161,7 +162,7 @@ def latencies(bench: Bench) -> tuple[float, float]:
     return 1000 * statistics.median(found), 1000 * found[197]
 
 
-LISTENING = """
+LISTENER = """
 import sys, time
 from tickwork import Tickwork
 app = Tickwork(sys.argv[1])
@@ -176,7 +177,7 @@ app.forever()
 
 
 def peer(kind: str, where: str) -> dict[str, float] | None:
-    """What the peer says about itself; None when it cannot be had."""
+    """Run the benchmark of the other library; None if it cannot be installed."""
     if kind not in PEERS:
         return None
     name, packages = PEERS[kind]
@@ -200,8 +201,8 @@ def peer(kind: str, where: str) -> dict[str, float] | None:
     except (subprocess.SubprocessError, OSError) as fault:
         print(f"{name} cannot be measured here: {fault}")
         return None
-    told: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
-    return told
+    figures: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
+    return figures
 
 
 def one_by_one(bench: Bench, count: int = 1_000) -> float:
@@ -226,7 +227,7 @@ def bare_one_by_one(bench: Bench, count: int = 1_000) -> float:
 
 def bare_drain(bench: Bench) -> float:
     with bench.app() as app:
-        bench.filled(app, "plain", COUNT)
+        bench.fill(app, "plain", COUNT)
     rate: float = store_benchmark.timed(lambda: store_benchmark.drain_bare(bench.bare, 500))
     return rate
 
@@ -263,15 +264,15 @@ def bench(kind: str) -> None:
     print(f"\n{kind}")
     with opened(kind) as (url, bare, where):
         it = Bench(url, bare)
-        told = peer(kind, where)
+        figures = peer(kind, where)
         name = PEERS.get(kind, ("",))[0]
 
         def beside(key: str, target: float | None) -> list[tuple[str, float, float | None]]:
-            return [] if told is None or key not in told else [(name, told[key], target)]
+            return [] if figures is None or key not in figures else [(name, figures[key], target)]
 
         is_server = kind != "sqlite"
-        # In turns: the machine is not as fast at one time as at another.
-        pairs = [(bare_drain(it), it.drained("plain", COUNT, threads=4)) for _ in range(ROUNDS)]
+        # Interleaved, because the machine is not equally fast all the time.
+        pairs = [(bare_drain(it), it.drain("plain", COUNT, threads=4)) for _ in range(ROUNDS)]
         raw, ours = (statistics.median(rates) for rates in zip(*pairs, strict=True))
         line(
             "drain, 4 threads",
@@ -282,25 +283,25 @@ def bench(kind: str) -> None:
         )
         line(
             "drain, coroutines",
-            medians(lambda: it.drained("coroutine", COUNT)),
+            medians(lambda: it.drain("coroutine", COUNT)),
             "/s",
             ("raw", raw, None),
             *beside("drain", 2.5 if is_server else None),
         )
-        mixed = medians(lambda: it.drained("plain", COUNT, is_mixed=True, threads=4))
+        mixed = medians(lambda: it.drain("plain", COUNT, is_mixed=True, threads=4))
         line("drain, 4 threads, ten priorities", mixed, "/s", ("raw", raw, None))
         for batch in (32, 100):
-            found = [it.drained("plain", COUNT, threads=4, batch=batch) for _ in range(ROUNDS)]
+            found = [it.drain("plain", COUNT, threads=4, batch=batch) for _ in range(ROUNDS)]
             what = f"drain, 4 threads, batch {batch}"
             line(what, statistics.median(found), "/s", ("raw", raw, None))
         line(
             "drain, 2 ms handlers, 16 threads (ideal 8,000)",
-            medians(lambda: it.drained("slow", 8_000, threads=16)),
+            medians(lambda: it.drain("slow", 8_000, threads=16)),
             "/s",
         )
         line(
             "drain, one hot limit of 50, 16 threads",
-            medians(lambda: it.drained("limited", 5_000, threads=16)),
+            medians(lambda: it.drain("limited", 5_000, threads=16)),
             "/s",
             ("target", {"sqlite": 10_000, "postgres": 3_000, "mariadb": 2_500}[kind], 1),
         )
@@ -314,7 +315,7 @@ def bench(kind: str) -> None:
 
         def in_bulk() -> float:
             with it.app() as app:
-                return it.filled(app, "plain", COUNT)
+                return it.fill(app, "plain", COUNT)
 
         line(
             "dispatch_many, 1,000 a call",
@@ -324,13 +325,13 @@ def bench(kind: str) -> None:
             *([] if is_server else [("target", 150_000, 1.0)]),
         )
         p50, p99 = latencies(it)
-        limits = {"sqlite": " (≤ 3 / -)", "postgres": " (≤ 2 / 5)"}.get(kind, " (it looks)")
+        limits = {"sqlite": " (≤ 3 / -)", "postgres": " (≤ 2 / 5)"}.get(kind, " (it polls)")
         print(
             f"{'latency to an idle worker, p50 / p99':44} {p50:.2f} / {p99:.2f} ms {limits}"
             + (
                 ""
-                if told is None
-                else f"  {name} {1000 * told['latency_p50']:.2f} / {1000 * told['latency_p99']:.2f}"
+                if figures is None
+                else f"  {name} {1000 * figures['latency_p50']:.2f} / {1000 * figures['latency_p99']:.2f}"
             )
         )
         what = "1,000 due runs of 1,000 jobs, claimed"

@@ -21,7 +21,7 @@ LINE = b"012345678901234567890123"
 
 def main(folder: str, count: int) -> dict[str, float]:
     huey = SqliteHuey(filename=str(Path(folder) / "huey.db"), fsync=True, results=False)
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
     starts: list[float] = []
     file = tempfile.TemporaryFile()  # noqa: SIM115  # until the process ends
 
@@ -33,13 +33,13 @@ def main(folder: str, count: int) -> dict[str, float]:
     begun = time.perf_counter()
     for number in range(count):
         noop(number)
-    told["dispatch_one"] = count / (time.perf_counter() - begun)
+    figures["dispatch_one"] = count / (time.perf_counter() - begun)
 
     consumer = Consumer(huey, workers=4, periodic=False, initial_delay=0.01, max_delay=0.01)
     consumer.start()
     while len(starts) < count:
         time.sleep(0.01)
-    told["drain"] = (count - 1) / (starts[count - 1] - starts[0])
+    figures["drain"] = (count - 1) / (starts[count - 1] - starts[0])
 
     found = []
     time.sleep(0.5)
@@ -52,9 +52,9 @@ def main(folder: str, count: int) -> dict[str, float]:
         found.append(starts[-1] - begun)
         time.sleep(0.02)
     found.sort()
-    told["latency_p50"], told["latency_p99"] = statistics.median(found), found[98]
+    figures["latency_p50"], figures["latency_p99"] = statistics.median(found), found[98]
     threading.Thread(target=consumer.stop, daemon=True).start()
-    return told
+    return figures
 
 
 if __name__ == "__main__":

@@ -27,23 +27,23 @@ async def main(url: str, count: int) -> dict[str, float]:
     connection = await asyncpg.connect(url)
     queries = Queries(AsyncpgDriver(connection))
     await queries.install()
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
 
     begun = time.perf_counter()
     for first in range(0, count, 1000):
         await queries.enqueue(["noop"] * 1000, [str(first).encode()] * 1000, [0] * 1000)
-    told["dispatch_many"] = count / (time.perf_counter() - begun)
+    figures["dispatch_many"] = count / (time.perf_counter() - begun)
 
     with tempfile.TemporaryFile() as file:
         starts: list[float] = []
-        told["drain"] = await drained(url, count, file.fileno(), starts)
+        figures["drain"] = await drained(url, count, file.fileno(), starts)
 
     begun = time.perf_counter()
     for _ in range(300):
         await queries.enqueue("noop", b"1")
-    told["dispatch_one"] = 300 / (time.perf_counter() - begun)
-    told.update(await latencies(url, queries))
-    return told
+    figures["dispatch_one"] = 300 / (time.perf_counter() - begun)
+    figures.update(await latencies(url, queries))
+    return figures
 
 
 async def drained(url: str, count: int, file: int, starts: list[float]) -> float:
