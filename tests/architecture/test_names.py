@@ -19,8 +19,7 @@ NOUNS = {"string", "testing", "timing"}
 # To be renamed. The lists only shrink.
 CLASSES_TWICE = {
     "Answer", "BorrowedConnection", "Call", "Child", "Door", "Line", "Made", "Maker", "Order",
-    "Origin", "Refused", "Said", "Table", "_LentStore", "_Mark", "_Owned",
-    "_Reader",
+    "Origin", "Refused", "Said", "Table", "_LentStore", "_Mark", "_Owned", "_Reader",
 }  # fmt: skip
 GERUNDS = {
     "_wiring", "acting", "asking", "awaiting", "beginning", "borrowing", "completing",
@@ -42,12 +41,12 @@ BANNED = re.compile(
 TEXTS = (".py", ".sql", ".md", ".toml", ".html")
 # How many uses are left.
 BANNED_LEFT = {
-    "src": 1387,
+    "src": 1373,
     "docs": 82,
     "*.md": 12,
-    "tests": 1560,
+    "tests": 1544,
     "chaos": 1,
-    "benchmarks": 46,
+    "benchmarks": 0,
     "examples": 11,
 }
 
