@@ -326,14 +326,10 @@ def bench(kind: str) -> None:
         )
         p50, p99 = latencies(it)
         limits = {"sqlite": " (≤ 3 / -)", "postgres": " (≤ 2 / 5)"}.get(kind, " (it polls)")
-        print(
-            f"{'latency to an idle worker, p50 / p99':44} {p50:.2f} / {p99:.2f} ms {limits}"
-            + (
-                ""
-                if figures is None
-                else f"  {name} {1000 * figures['latency_p50']:.2f} / {1000 * figures['latency_p99']:.2f}"
-            )
-        )
+        theirs = [figures[f"latency_{rank}"] for rank in ("p50", "p99")] if figures else []
+        others = "".join(f" / {1000 * value:.2f}" for value in theirs)
+        what = "latency to an idle worker, p50 / p99"
+        print(f"{what:44} {p50:.2f} / {p99:.2f} ms {limits}  {name}{others}".rstrip())
         what = "1,000 due runs of 1,000 jobs, claimed"
         print(f"{what:44} {medians(lambda: selected(it)):.1f} ms (≤ 10)")
 
