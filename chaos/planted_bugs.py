@@ -282,7 +282,7 @@ BUGS: Final = (
         {"leases"},
         Edit(
             "_upkeep/reaper.py",
-            "return self._is_here(worker) and is_gone(worker.pid, worker.process_started)",
+            "return self._is_here(worker) and has_ended(worker.pid, worker.process_started)",
             "return self._is_here(worker) and worker.pid != self._me.pid",
         ),
     ),

@@ -25,7 +25,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.schedules.pattern import SYMBOLS, Values
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.durations import as_duration
-from tickwork._kernel.forks import begins_anew_after_fork
+from tickwork._kernel.fork import reset_after_fork
 from tickwork._kernel.instants import When
 from tickwork._wiring.defining import CONFIG, Defining, read_document
 from tickwork._wiring.services import Door, Services
@@ -111,7 +111,7 @@ class Tickwork(Defining, Working):
         self._given_clock = clock
         self._given_store = store
         self._is_elsewhere = False
-        begins_anew_after_fork(self)
+        reset_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<Tickwork {mask_url(self.settings.url)}>"

@@ -8,7 +8,7 @@ import pytest
 
 from tickwork import ScheduleDefinition, ScheduleView, schedules
 from tickwork._client import schedules as face
-from tickwork._domain.job import Misfire, Origin, Overlap
+from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin
 from tickwork.errors import InvalidOption
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -64,7 +64,7 @@ class TestGetting:
             misfire=Misfire.ALL,
             target="disk-1",
             tags=("a",),
-            origin=Origin.API,
+            origin=ScheduleOrigin.API,
         )
 
     def test_it_is_a_value(self, make):

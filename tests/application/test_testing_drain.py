@@ -131,7 +131,7 @@ class TestWhatWasDone:
         done = testing.drain(app)
 
         assert [each.job for each in done] == ["snoozes"]
-        assert {each.job: each.status for each in done.held_back} == {
+        assert {each.job: each.status for each in done.deferred} == {
             "waits": RunStatus.PENDING,
             "skipped": RunStatus.SKIPPED,
         }

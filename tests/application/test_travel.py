@@ -79,7 +79,7 @@ class TestTravelling:
 
         assert minutes_of(done.of("snoozing")) == [0, 4, 8, 12]
         assert minutes_of(done.of("waiting")) == [3.5]  # after 30, 60 and 120 seconds
-        assert len(done.held_back) == 3
+        assert len(done.deferred) == 3
 
     def test_jitter_moves_a_run_and_not_its_instant(self, app):
         app.schedule("report", lambda: None).hourly().jitter(600)

@@ -120,8 +120,8 @@ class TestARunThatWaits:
         app.run()
         a_worker(app, "picky")
 
-        assert why(run.id) == [Why.PUT_OFF]
-        assert "once" in the(asker, run.id, Why.PUT_OFF).text
+        assert why(run.id) == [Why.POSTPONED]
+        assert "once" in the(asker, run.id, Why.POSTPONED).text
 
     def test_its_handler_asked_to_be_called_later(self, app, asker, why):
         @app.job

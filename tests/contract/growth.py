@@ -18,7 +18,7 @@ import psycopg
 
 from servers import mariadb
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
-from tickwork._domain.job import JobSpec, Origin, ScheduleSpec
+from tickwork._domain.job import JobSpec, ScheduleOrigin, ScheduleSpec
 from tickwork._domain.outcome import SUCCEEDED
 from tickwork._domain.retry import NO_RETRY
 from tickwork._domain.run import Claim, NewRun
@@ -245,7 +245,7 @@ class Verbs:
         for _ in range(100):
             moved = self.taken_back(now=later)
             moved += self.store.stage(now=later, limit=1000)
-            moved += self.store.take_turns(now=later, limit=1000)
+            moved += self.store.unblock_rated(now=later, limit=1000)
             claims = self.claimed(1000, now=later)
             self.recorded(claims)
             later += timedelta(milliseconds=5)
@@ -297,7 +297,7 @@ class Verbs:
     def turns(self) -> Act:
         self.claim_rated()()
         later = self.now + 2 * SECOND
-        return lambda: _so_many(self.store.take_turns(now=later, limit=100), 10)
+        return lambda: _so_many(self.store.unblock_rated(now=later, limit=100), 10)
 
     def stage(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now, due_at=self.now + SECOND))
@@ -335,7 +335,7 @@ class Verbs:
             NewSchedule(
                 ScheduleId(an_id(self.now)),
                 ScheduleSpec(
-                    name=f"ours {next(_numbers)}", job=JOB, rule="daily", origin=Origin.API
+                    name=f"ours {next(_numbers)}", job=JOB, rule="daily", origin=ScheduleOrigin.API
                 ),
                 self.now,
             )

@@ -30,7 +30,14 @@ from hypothesis.stateful import (
 from contract.builders import ANN, BOB, HOUR, MINUTE, NOON, SECOND, a_job, a_schedule
 from servers import mariadb
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
-from tickwork._domain.job import JobSpec, Misfire, Origin, Overlap, ScheduleRow, ScheduleSpec
+from tickwork._domain.job import (
+    JobSpec,
+    Misfire,
+    Overlap,
+    ScheduleOrigin,
+    ScheduleRow,
+    ScheduleSpec,
+)
 from tickwork._domain.limits import (
     Limit,
     Unique,
@@ -47,7 +54,7 @@ from tickwork._domain.outcome import (
     Failed,
     Interrupted,
     Outcome,
-    PutOff,
+    Postponed,
     Skipped,
     Snoozed,
     Succeeded,
@@ -161,7 +168,7 @@ outcomes: Final[st.SearchStrategy[Outcome]] = st.sampled_from(
         Snoozed(timedelta(0), "at once"),
         Skipped("closed"),
         Skipped("holiday"),
-        PutOff("not now"),
+        Postponed("not now"),
         Interrupted(),
         Canceled("as told"),
         Crashed("it died"),
@@ -234,7 +241,7 @@ ALWAYS: Final[Deeds] = {
             "overlap": st.sampled_from(Overlap),
             "misfire": st.sampled_from(Misfire),
             "tenant": st.sampled_from(["", "", "", "acme"]),
-            "origin": st.sampled_from(Origin),
+            "origin": st.sampled_from(ScheduleOrigin),
             "lives": st.sampled_from([None, None, MINUTE * 10]),
         },
     ),
@@ -497,7 +504,7 @@ class StoresAgree(RuleBasedStateMachine):
                 continue  # it was finished by this very claim: whether that is a loss is free
             if isinstance(outcome, Skipped) and not self.may_skip(claim):
                 continue
-            if isinstance(outcome, PutOff) and (is_cancel_requested or claim.expires_at):
+            if isinstance(outcome, Postponed) and (is_cancel_requested or claim.expires_at):
                 continue
             policy = Fixed(attempts_max=claim.attempts_max, delay=MINUTE)
             steps[claim.run_id] = settle(
@@ -572,7 +579,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.sweep(now=self.now, limit=ALL))
 
     def turns(self) -> None:
-        self.both(lambda store: store.take_turns(now=self.now, limit=ALL))
+        self.both(lambda store: store.unblock_rated(now=self.now, limit=ALL))
 
     def prune(self, age: timedelta, with_definitions: bool) -> None:
         before = {run.id for run in every_run(self.memory)}
@@ -619,7 +626,7 @@ class StoresAgree(RuleBasedStateMachine):
         overlap: Overlap,
         misfire: Misfire,
         tenant: str,
-        origin: Origin,
+        origin: ScheduleOrigin,
         lives: timedelta | None,
     ) -> None:
         number = self.a_number()

@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 
 from tickwork import Tickwork
 from tickwork._kernel.clock import SystemClock
-from tickwork._kernel.processes import started_of
+from tickwork._kernel.processes import read_process_start
 
 T = TypeVar("T")
 
@@ -236,4 +236,4 @@ def figure(text: str) -> None:
 
 def is_there(pid: int) -> bool:
     """Whether a process lives; one that ended and was not looked at does not."""
-    return bool(started_of(pid))
+    return bool(read_process_start(pid))

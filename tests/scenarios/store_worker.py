@@ -401,7 +401,7 @@ class StoreWorker:
         taken_back = self.store.reap(now=now, limit=100, verdict=verdict)
         self.log.write(*(("reaped", *_attempt(step), _word(step)) for step in taken_back))
         self.store.sweep(now=now, limit=100)
-        self.store.take_turns(now=self.store.database_time(), limit=100)
+        self.store.unblock_rated(now=self.store.database_time(), limit=100)
 
     def add_uniques(self) -> None:
         """Add runs whose unique keys others want, too."""

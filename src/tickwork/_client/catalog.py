@@ -20,7 +20,7 @@ from tickwork._define.definition import Declaration, Definition, schedule_spec
 from tickwork._define.registry import Registry
 from tickwork._domain.firings import due_again, first_due
 from tickwork._domain.identity import ScheduleId
-from tickwork._domain.job import Origin, ScheduleRow, ScheduleSpec
+from tickwork._domain.job import ScheduleOrigin, ScheduleRow, ScheduleSpec
 from tickwork._domain.schedules.rules import from_text
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
@@ -121,7 +121,7 @@ class Catalog:
             self._change(row, specs[name], now=now)
         self._jobs = sorted({definition.name for definition in lasting})
         self._schedules = [
-            row.id for row in [*rows.values(), *added] if row.spec.origin is Origin.CODE
+            row.id for row in [*rows.values(), *added] if row.spec.origin is ScheduleOrigin.CODE
         ]
         self._stamp()
         self._specs = specs
@@ -204,7 +204,7 @@ class Catalog:
         return [row for row in rows if row.id in ours], [row for row in rows if row.id not in ours]
 
     def _change(self, row: ScheduleRow, spec: ScheduleSpec, *, now: datetime) -> None:
-        if row.spec.origin is not Origin.CODE:
+        if row.spec.origin is not ScheduleOrigin.CODE:
             _log.warning(
                 "The schedule %r was created at run time; its definition in code is ignored.",
                 row.spec.name,

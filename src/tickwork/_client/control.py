@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from tickwork._define.registry import Registry
 from tickwork._domain.limits import SLOTS_MAX
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._domain.schedules.interval import is_whole
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.instants import When, as_instant
@@ -37,7 +37,7 @@ class Pauses:
         if kind is PauseKind.JOB:
             name = self._known(name)
         now = self._clock.now()
-        made = Pause(kind, name, now, checked_note(note), checked_until(until, now))
+        made = Pause(kind, name, now, check_note(note), check_until(until, now))
         self._store.pause(made)
         return made
 
@@ -124,7 +124,7 @@ class Limits:
         return {name for each in definitions for name in each.spec.slots_by_limit()}
 
 
-def checked_note(note: str) -> str:
+def check_note(note: str) -> str:
     """A note about a pause.
 
     Raises:
@@ -135,7 +135,7 @@ def checked_note(note: str) -> str:
     return note
 
 
-def checked_until(until: When | None, now: datetime) -> datetime | None:
+def check_until(until: When | None, now: datetime) -> datetime | None:
     """Until when a pause lasts; None is until somebody ends it.
 
     Raises:
@@ -156,5 +156,5 @@ def _chosen(queue: str | None, job: str | None) -> tuple[PauseKind, str]:
             "queue or job", (queue, job), "must be given, and not both", fix='Write queue="emails".'
         )
     if queue is not None:
-        return PauseKind.QUEUE, checked_name("queue", queue, forbidden="=")
-    return PauseKind.JOB, checked_name("job", job, forbidden="=")
+        return PauseKind.QUEUE, check_name("queue", queue, forbidden="=")
+    return PauseKind.JOB, check_name("job", job, forbidden="=")

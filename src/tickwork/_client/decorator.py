@@ -16,7 +16,7 @@ from tickwork._define.handler_types import (
     RunFunction,
 )
 from tickwork._define.options import JobOptions, options_by_name
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,4 +48,4 @@ class JobDecorator:
     def __call__(self, handler: Any, /) -> Any:
         """Make a job of this function or class."""
         name = self._name or getattr(handler, "__name__", "")
-        return self._make(checked_name("name", name, forbidden="="), handler, self._options)
+        return self._make(check_name("name", name, forbidden="="), handler, self._options)

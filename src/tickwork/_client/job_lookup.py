@@ -9,7 +9,7 @@ from tickwork._client.jobs import Job
 from tickwork._define.definition import Definition
 from tickwork._define.options import NO_OPTIONS, JobOptions
 from tickwork._define.registry import Registry
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork.errors import DefinitionError, HandlerNotAllowed, InvalidOption, JobNotFound
 
 
@@ -63,7 +63,7 @@ def find_job(job: JobRef, registry: Registry) -> FoundJob:
     if isinstance(job, Job):
         definition = job.definition
     elif isinstance(job, str):
-        checked_name("job", job, forbidden="=")
+        check_name("job", job, forbidden="=")
         try:
             definition = registry.get(job)
         except (JobNotFound, HandlerNotAllowed):

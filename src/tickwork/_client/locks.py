@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final
 
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import later
 from tickwork._kernel.ids import new_id
@@ -75,7 +75,7 @@ class Locks:
         Raises:
             LockHeld: Another process has it; the error names host and pid.
         """
-        checked_name("lock", name)
+        check_name("lock", name)
         if ttl < TTL_MIN:
             raise InvalidOption("ttl", ttl, f"must be at least {TTL_MIN.total_seconds():g}s")
         asked_at, now = self._clock.monotonic(), self._clock.now()

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypedDict
 from tickwork._client.job_lookup import JobRef
 from tickwork._define.options import Length, OptionCollector
 from tickwork._domain.job import Misfire, Overlap
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._domain.schedules.bounds import check_firings
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.zones import Zone
@@ -155,7 +155,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
         kept["timezone"] = Zone.named(said["timezone"]).name
     for name, empty in (("name", ""), ("tenant", ""), ("target", None)):
         if given.get(name, empty) != empty:
-            checked_name(name, given[name])
+            check_name(name, given[name])
     if "tags" in given:
         kept["tags"] = _tags(given["tags"])
     if "args" in given:

@@ -16,7 +16,7 @@ from tickwork._client.rule_from_definition import (
 from tickwork._client.schedule_definition import ScheduleDefinition, checked
 from tickwork._define.arguments import encoded
 from tickwork._define.registry import Registry
-from tickwork._domain.job import Origin, ScheduleSpec
+from tickwork._domain.job import ScheduleOrigin, ScheduleSpec
 from tickwork._domain.names import NAME_MAX
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.interval import Once
@@ -82,7 +82,7 @@ class ScheduleFactory:
             until=definition.ends_at,
             target=definition.target,
             tags=tuple(definition.tags),
-            origin=Origin.API,
+            origin=ScheduleOrigin.API,
             **_fill_from_job(options, job),
         )
 
@@ -179,7 +179,7 @@ def check_not_code(spec: ScheduleSpec, *, doing: str) -> None:
     Raises:
         DefinitionError: Code defines it.
     """
-    if spec.origin is Origin.CODE:
+    if spec.origin is ScheduleOrigin.CODE:
         raise DefinitionError(
             f"The schedule {spec.name!r} is defined in code and cannot be {doing} here.",
             why="The next program that starts would write it again.",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow
+from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
 from tickwork._domain.schedules.rules import from_text
 from tickwork.errors import InvalidSchedule
 
@@ -32,7 +32,7 @@ class ScheduleView:
     misfire: Misfire = Misfire.ONE
     target: str | None = None
     tags: tuple[str, ...] = ()
-    origin: Origin = Origin.CODE
+    origin: ScheduleOrigin = ScheduleOrigin.CODE
     is_retired: bool = False
     is_paused: bool = False
     paused_at: datetime | None = None

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeAlias, Unpack
 
-from tickwork._client.control import checked_note, checked_until
+from tickwork._client.control import check_note, check_until
 from tickwork._client.job_lookup import JobRef
 from tickwork._client.manual_runs import BACKFILL_MAX, ManualRuns, last_decided
 from tickwork._client.runs import RunHandle
@@ -21,7 +21,7 @@ from tickwork._client.schedule_view import ScheduleView, view_of
 from tickwork._define.options import Length
 from tickwork._domain.firings import first_due
 from tickwork._domain.job import ScheduleRow
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._domain.schedules.contract import Schedule, walk
 from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.rules import from_text
@@ -106,7 +106,7 @@ class Schedules:
             ArgumentError: The job's handler does not take the arguments.
         """
         check_options(options, known=OPTIONS - _SAID_BY_REGISTER)
-        checked_name("id", id)
+        check_name("id", id)
         start = as_instant(start_at, option="start_at")
         rule: Schedule
         if every is None:
@@ -173,11 +173,11 @@ class Schedules:
         """
         for _ in range(TRIES_MAX):
             row, now = self._rows.find(tenant, name), self._clock.now()
-            next_due_at, end = None, checked_until(until, now)
+            next_due_at, end = None, check_until(until, now)
             if end is not None:
                 next_due_at = first_due(_rule(row), after=end, until=row.spec.until)
             self._store.pause_schedule(
-                row.id, now=now, note=checked_note(note), until=end, next_due_at=next_due_at
+                row.id, now=now, note=check_note(note), until=end, next_due_at=next_due_at
             )
             after = self._rows.find(tenant, name)
             # Where it goes on was read off its rule: that must be the rule that it has.

@@ -7,7 +7,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from tickwork._kernel.forks import begins_anew_after_fork
+from tickwork._kernel.fork import reset_after_fork
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class ThreadBridge:
     def __init__(self, size: Callable[[], int]) -> None:
         self._size = size
         self.after_fork()
-        begins_anew_after_fork(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Begin without threads: those of the parent are not here."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
-from tickwork._kernel.forks import begins_anew_after_fork
+from tickwork._kernel.fork import reset_after_fork
 from tickwork.errors import RunNotFound
 
 PAUSE_MIN: Final = 0.005
@@ -49,7 +49,7 @@ class Waits:
     def __init__(self, look: Callable[[Sequence[RunId]], list[Run]]) -> None:
         self._look = look
         self.after_fork()
-        begins_anew_after_fork(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Begin with nobody waiting: whoever did is in the parent."""

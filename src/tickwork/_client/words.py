@@ -9,9 +9,9 @@ from tickwork._client.enqueue import PLAIN_ORDER, Enqueuer, Order
 from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.definition import Definition
 from tickwork._define.options import Length
-from tickwork._domain.job import checked_expires, checked_priority, checked_tags
+from tickwork._domain.job import check_expires, check_priority, check_tags
 from tickwork._domain.limits import Unique
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._kernel.durations import as_delay, as_duration
 from tickwork._kernel.instants import When, as_instant
 from tickwork.errors import InvalidOption
@@ -68,11 +68,11 @@ class OrderWords:
 
     def queue(self, name: str) -> Self:
         """In this queue instead of the job's."""
-        return self._with(queue=checked_name("queue", name, forbidden="="))
+        return self._with(queue=check_name("queue", name, forbidden="="))
 
     def priority(self, priority: int) -> Self:
         """With this priority instead of the job's: lower runs first."""
-        return self._with(priority=checked_priority(priority))
+        return self._with(priority=check_priority(priority))
 
     def unique(
         self,
@@ -95,19 +95,19 @@ class OrderWords:
 
     def expires(self, after: Length) -> Self:
         """Skipped if it could not start within this time of when it was due."""
-        return self._with(expires=checked_expires(as_duration(after)))
+        return self._with(expires=check_expires(as_duration(after)))
 
     def tags(self, *tags: str) -> Self:
         """With these words too, by which people find it."""
-        return self._with(tags=checked_tags(tuple(dict.fromkeys((*self._order.tags, *tags)))))
+        return self._with(tags=check_tags(tuple(dict.fromkeys((*self._order.tags, *tags)))))
 
     def tenant(self, tenant: str) -> Self:
         """On behalf of this tenant: part of its unique keys."""
-        return self._with(tenant=checked_name("tenant", tenant) if tenant else "")
+        return self._with(tenant=check_name("tenant", tenant) if tenant else "")
 
     def target(self, target: str) -> Self:
         """About this thing of yours: an id that the run carries."""
-        return self._with(target=checked_name("target", target))
+        return self._with(target=check_name("target", target))
 
     def args(self, **args: Any) -> Self:
         """With these arguments; those of dispatch() override them key by key."""

@@ -25,7 +25,7 @@ from tickwork._define.options import (
 from tickwork._define.registry import Registry, declare
 from tickwork._define.toml_document import Document, shown
 from tickwork._define.toml_lines import Path
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Symbols
 from tickwork._domain.schedules.timing import Timing
 from tickwork.errors import ArgumentError, InvalidOption, TickworkError
@@ -198,7 +198,7 @@ class _DeclarationReader:
         own = target.rpartition(":")[2]
         name = own if count == 1 else f"{own}-{count}"
         with self._document.reporting(path):
-            self._reserve_name(path, checked_name("name", name, forbidden="="), path)
+            self._reserve_name(path, check_name("name", name, forbidden="="), path)
         return name
 
     def _name(self, path: Path, table: Mapping[str, Any]) -> str | None:
@@ -207,7 +207,7 @@ class _DeclarationReader:
             return None
         here = (*path, "name")
         try:
-            name = checked_name("name", table["name"], forbidden="=")
+            name = check_name("name", table["name"], forbidden="=")
         except InvalidOption as error:
             self._document.report_error(here, error)
             return None

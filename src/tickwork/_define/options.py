@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeAlias, TypedDict
 from tickwork._domain.job import EngineKind, JobPolicies, JobSpec, Misfire, Overlap
 from tickwork._domain.lease import Lease
 from tickwork._domain.limits import Limit, Unique
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._domain.rates import as_window
 from tickwork._domain.retry import Exponential, Fixed, Jitter, RetryPolicy
 from tickwork._kernel.durations import as_duration
@@ -126,7 +126,7 @@ class ScheduleOptionMethods(ABC):
 
     def queue(self, name: str) -> Self:
         """Put its runs into this queue. A worker serves all queues, or those it is started with."""
-        return self._set("queue", queue=checked_name("queue", name, forbidden="="))
+        return self._set("queue", queue=check_name("queue", name, forbidden="="))
 
     def priority(self, priority: int) -> Self:
         """Set the priority: lower numbers run first. Equal ones run by due time, then by age."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.job import Overlap, ScheduleRow
-from tickwork._domain.rates import Turn, in_words, window_of
+from tickwork._domain.rates import Turn, describe_rate, window_of
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import MISSED, NOT_UNIQUE, STILL_RUNNING, STILL_WAITING
@@ -42,7 +42,7 @@ class Why(StrEnum):
     PAUSED_SCHEDULE = "paused_schedule"
     # It waits for a moment.
     RETRYING = "retrying"
-    PUT_OFF = "put_off"  # `when` said no, and is asked again
+    POSTPONED = "postponed"  # `when` said no, and is asked again
     SNOOZED = "snoozed"
     DELAYED = "delayed"
     NOT_DUE = "not_due"
@@ -292,7 +292,7 @@ def _waiting(facts: RunFacts) -> list[Cause]:
         )
     elif run.put_offs:
         times = "once" if run.put_offs == 1 else f"{run.put_offs} times"
-        why = Why.PUT_OFF
+        why = Why.POSTPONED
         text = f"A filter said no {times} ({run.reason}); it is asked again."
     elif run.token:
         why = Why.SNOOZED
@@ -307,7 +307,7 @@ def _waiting(facts: RunFacts) -> list[Cause]:
 def _limited(facts: RunFacts) -> list[Cause]:
     found = []
     if facts.turn is not None:
-        rate = in_words(facts.turn.starts_max, window_of(facts.turn.key))
+        rate = describe_rate(facts.turn.starts_max, window_of(facts.turn.key))
         found.append(
             Cause(
                 why=Why.RATED,

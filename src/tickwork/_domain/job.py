@@ -12,7 +12,7 @@ from typing import Final
 from tickwork._domain.identity import RunId, ScheduleId
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.limits import Limit, Unique, unique_key
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._domain.rates import is_rate
 from tickwork._domain.retry import NO_RETRY, RetryPolicy
 from tickwork._domain.run import (
@@ -22,7 +22,7 @@ from tickwork._domain.run import (
     PRIORITY_LIMIT,
     QUEUE_DEFAULT,
     NewRun,
-    checked_run,
+    check_run,
 )
 from tickwork._kernel.codec import decode
 from tickwork._kernel.durations import format_duration, later
@@ -54,7 +54,7 @@ class Misfire(StrEnum):
     ALL = "all"  # a run for each, the newest thousand
 
 
-class Origin(StrEnum):
+class ScheduleOrigin(StrEnum):
     """Who said that there is such a schedule: code may retire only its own."""
 
     CODE = "code"
@@ -109,10 +109,10 @@ class JobSpec(JobPolicies):
     def __post_init__(self) -> None:
         # "=" ends a name inside a limit's key.
         for name in (self.name, *self.aliases):
-            checked_name("name" if name == self.name else "aliases", name, forbidden="=")
-        checked_name("queue", self.queue, forbidden="=")
-        checked_priority(self.priority)
-        checked_tags(self.tags)
+            check_name("name" if name == self.name else "aliases", name, forbidden="=")
+        check_name("queue", self.queue, forbidden="=")
+        check_priority(self.priority)
+        check_tags(self.tags)
         _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
         if self.timeout is not None and self.timeout <= _NOTHING:
             raise InvalidOption("timeout", self.timeout, "must be longer than 0s")
@@ -196,7 +196,7 @@ class JobSpec(JobPolicies):
             nominal_at,
             target,
         )
-        return checked_run(made)
+        return check_run(made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,18 +223,18 @@ class ScheduleSpec:
     until: datetime | None = None
     target: str | None = None
     tags: tuple[str, ...] = ()
-    origin: Origin = Origin.CODE
+    origin: ScheduleOrigin = ScheduleOrigin.CODE
 
     def __post_init__(self) -> None:
-        checked_name("name", self.name)
-        checked_name("job", self.job, forbidden="=")
+        check_name("name", self.name)
+        check_name("job", self.job, forbidden="=")
         if self.tenant:
-            checked_name("tenant", self.tenant)
+            check_name("tenant", self.tenant)
         if self.queue is not None:
-            checked_name("queue", self.queue, forbidden="=")
+            check_name("queue", self.queue, forbidden="=")
         if self.priority is not None:
-            checked_priority(self.priority)
-        checked_tags(self.tags)
+            check_priority(self.priority)
+        check_tags(self.tags)
         _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
         if self.until is not None and self.until.utcoffset() is None:
             raise NaiveDatetime(self.until)
@@ -271,12 +271,12 @@ class ScheduleRow:
 
     def is_retired(self, *, seen_after: datetime) -> bool:
         """Whether code defined it once, and no live program has since this instant."""
-        if self.spec.origin is not Origin.CODE:
+        if self.spec.origin is not ScheduleOrigin.CODE:
             return False
         return self.seen_at is None or self.seen_at < seen_after
 
 
-def checked_priority(priority: object) -> int:
+def check_priority(priority: object) -> int:
     """Return the priority, or say what is wrong with it."""
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise InvalidOption("priority", priority, "must be an integer")
@@ -290,16 +290,16 @@ def checked_priority(priority: object) -> int:
     return priority
 
 
-def checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+def check_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     """Return the tags, or say what is wrong with them."""
     for tag in tags:
-        checked_name("tags", tag)
+        check_name("tags", tag)
     if len(set(tags)) < len(tags) or len(tags) > TAGS_MAX:
         raise InvalidOption("tags", tags, f"must be at most {TAGS_MAX} different strings")
     return tags
 
 
-def checked_expires(expires: timedelta) -> timedelta:
+def check_expires(expires: timedelta) -> timedelta:
     """Return the time within which a run must start, or say what is wrong with it."""
     if expires <= _NOTHING:
         raise InvalidOption("expires", expires, "must be longer than 0s")
@@ -314,4 +314,4 @@ def _check_timing(*, grace: timedelta, jitter: timedelta, expires: timedelta | N
             "jitter", jitter, f"must be between 0s and {format_duration(JITTER_MAX)}"
         )
     if expires is not None:
-        checked_expires(expires)
+        check_expires(expires)

@@ -16,7 +16,7 @@ class Lease:
     """A length for which a claim holds unless it is extended.
 
     >>> lease = Lease(timedelta(seconds=60))
-    >>> lease.beat_every, lease.let_go_after
+    >>> lease.beat_every, lease.stop_after
     (datetime.timedelta(seconds=20), datetime.timedelta(seconds=48))
     """
 
@@ -37,7 +37,7 @@ class Lease:
         return self.length / 3
 
     @property
-    def let_go_after(self) -> timedelta:
+    def stop_after(self) -> timedelta:
         """How long after the last heartbeat that landed the holder must stop its work.
 
         Others may take the run at the end of the lease. The last fifth is what this
@@ -49,13 +49,13 @@ class Lease:
         """When a lease that is taken or extended now will end."""
         return now + self.length
 
-    def must_let_go(self, *, extended_at: float, monotonic: float) -> bool:
+    def must_stop(self, *, extended_at: float, monotonic: float) -> bool:
         """Whether the holder has to stop, by its own monotonic clock.
 
         ``extended_at`` is that clock's time *before* the request which last extended the
         lease was sent: the database may have acted on it at any moment after that.
         """
-        return monotonic - extended_at >= self.let_go_after.total_seconds()
+        return monotonic - extended_at >= self.stop_after.total_seconds()
 
 
 LEASE_DEFAULT: Final = Lease()

@@ -8,10 +8,10 @@ NAME_MAX: Final = 200
 """Characters in a name: two of them must fit one index of every database."""
 
 
-def checked_name(option: str, name: object, *, forbidden: str = "") -> str:
+def check_name(option: str, name: object, *, forbidden: str = "") -> str:
     """Return the name, or say what is wrong with it.
 
-    >>> checked_name("queue", "emails")
+    >>> check_name("queue", "emails")
     'emails'
 
     Raises:

@@ -23,7 +23,7 @@ class OutcomeKind(StrEnum):
     FAILED = "failed"
     SNOOZED = "snoozed"
     SKIPPED = "skipped"
-    PUT_OFF = "put_off"
+    POSTPONED = "postponed"
     INTERRUPTED = "interrupted"
     CANCELED = "canceled"
     CRASHED = "crashed"
@@ -62,7 +62,7 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class PutOff(NamedTuple):
+class Postponed(NamedTuple):
     """``when`` held a dispatched run back for now. No attempt was made."""
 
     reason: str
@@ -92,7 +92,7 @@ class Crashed(NamedTuple):
 
 
 Outcome: TypeAlias = (
-    Succeeded | Failed | Snoozed | Skipped | PutOff | Interrupted | Canceled | Crashed
+    Succeeded | Failed | Snoozed | Skipped | Postponed | Interrupted | Canceled | Crashed
 )
 
 SUCCEEDED: Final = Succeeded()

@@ -110,10 +110,10 @@ def window_of(name: str) -> timedelta:
     return _WINDOWS.get(text) or as_duration(text)
 
 
-def in_words(count: int, window: timedelta) -> str:
+def describe_rate(count: int, window: timedelta) -> str:
     """A rate for people.
 
-    >>> in_words(100, timedelta(minutes=1)), in_words(5, timedelta(seconds=90))
+    >>> describe_rate(100, timedelta(minutes=1)), describe_rate(5, timedelta(seconds=90))
     ('100 a minute', '5 in 1m30s')
     """
     word = _WORDS.get(window)
@@ -244,5 +244,5 @@ class Turn(NamedTuple):
     at: datetime
 
     def __str__(self) -> str:
-        rate = in_words(self.starts_max, window_of(self.key))
+        rate = describe_rate(self.starts_max, window_of(self.key))
         return f"{self.key} ({rate}): place {self.place:,}, not before {self.at.isoformat()}"

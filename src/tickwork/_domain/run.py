@@ -21,7 +21,7 @@ class NewRun(NamedTuple):
     ``args`` is JSON text. A run of a schedule has that schedule's name and the instant
     for which it stands; ``due_at`` may be later than that, by jitter.
 
-    Built for every run, so it is a tuple, and checked by :func:`checked_run` where it is
+    Built for every run, so it is a tuple, and checked by :func:`check_run` where it is
     made.
     """
 
@@ -51,7 +51,7 @@ class NewRun(NamedTuple):
         return Phase.READY if self.due_at <= self.created_at else Phase.WAITING
 
 
-def checked_run(run: NewRun) -> NewRun:
+def check_run(run: NewRun) -> NewRun:
     """Return the run, having checked what only we could get wrong."""
     assert run.created_at.tzinfo is not None, run
     assert run.due_at.tzinfo is not None, run
@@ -67,7 +67,7 @@ class Claim(NamedTuple):
     holds the old token, so nothing it writes afterwards can land. ``attempt`` is the
     number of this attempt, from 1.
 
-    Built for every run, so it is a tuple, and checked by :func:`checked_claim` where it
+    Built for every run, so it is a tuple, and checked by :func:`check_claim` where it
     is made from a row.
     """
 
@@ -102,7 +102,7 @@ class Claim(NamedTuple):
         return self.schedule is not None
 
 
-def checked_claim(claim: Claim) -> Claim:
+def check_claim(claim: Claim) -> Claim:
     """Return the claim, having checked what only a broken store could get wrong."""
     assert 1 <= claim.attempt <= claim.attempts_max, claim
     assert claim.token >= 1, claim

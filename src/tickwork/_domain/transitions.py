@@ -10,7 +10,7 @@ from tickwork._domain.outcome import (
     Interrupted,
     Outcome,
     OutcomeKind,
-    PutOff,
+    Postponed,
     Skipped,
     Snoozed,
     Succeeded,
@@ -20,8 +20,8 @@ from tickwork._domain.run import CRASHES_MAX, Claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._kernel.durations import later
 
-PUT_OFF_FIRST: Final = timedelta(seconds=30)
-PUT_OFF_MAX: Final = timedelta(minutes=10)
+POSTPONE_FIRST: Final = timedelta(seconds=30)
+POSTPONE_MAX: Final = timedelta(minutes=10)
 EXPIRED: Final = "expired: it could not start in time"
 
 _NOTHING: Final = timedelta(0)
@@ -75,7 +75,7 @@ class Transition(NamedTuple):
         match self.outcome:
             case OutcomeKind.SUCCEEDED:
                 return self.claim.attempt > 1 or self.claim.crashes > 0
-            case OutcomeKind.SKIPPED | OutcomeKind.PUT_OFF:
+            case OutcomeKind.SKIPPED | OutcomeKind.POSTPONED:
                 return False
             case OutcomeKind.CRASHED:
                 return self.crash > 0
@@ -123,9 +123,9 @@ def settle(
         case Snoozed():
             due_at = _after(now, outcome.delay)
             step = _given_back(claim, OutcomeKind.SNOOZED, now, due_at, outcome.reason)
-        case PutOff():
-            due_at = _after(now, put_off_for(claim.put_offs))
-            step = _given_back(claim, OutcomeKind.PUT_OFF, now, due_at, outcome.reason)
+        case Postponed():
+            due_at = _after(now, postpone_delay(claim.put_offs))
+            step = _given_back(claim, OutcomeKind.POSTPONED, now, due_at, outcome.reason)
             step = step._replace(put_off=1)
         case Interrupted():
             # A deploy must not eat a retry: the attempt is given back, and the run is
@@ -176,7 +176,7 @@ def reap(
     )
 
 
-def poisoned(claim: Claim, *, now: datetime) -> Transition:
+def settle_poisoned(claim: Claim, *, now: datetime) -> Transition:
     """The step of a claim of a run that has crashed too often to be tried again."""
     step = _given_back(claim, OutcomeKind.CRASHED, now, None, _died(claim.crashes))
     return step._replace(to_status=RunStatus.FAILED_PERMANENT)
@@ -187,14 +187,14 @@ def expiry(claim: Claim, *, now: datetime) -> Skipped | None:
     return Skipped(EXPIRED) if _is_past(claim.expires_at, now) else None
 
 
-def put_off_for(put_offs: int) -> timedelta:
+def postpone_delay(put_offs: int) -> timedelta:
     """How long ``when`` holds a run back that it has held back ``put_offs`` times already.
 
-    >>> [put_off_for(times).seconds for times in range(6)]
+    >>> [postpone_delay(times).seconds for times in range(6)]
     [30, 60, 120, 240, 480, 600]
     """
     # Past ten doublings the maximum is long reached, and the number would only grow.
-    return min(PUT_OFF_FIRST * (1 << min(put_offs, 10)), PUT_OFF_MAX)
+    return min(POSTPONE_FIRST * (1 << min(put_offs, 10)), POSTPONE_MAX)
 
 
 def _settle_failure(

@@ -11,7 +11,7 @@ from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.schedules import SCHEDULES_MAX, is_readable
 from tickwork._inspect.status import is_silent
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.zonedata import split, zone_data_version
+from tickwork._kernel.zonedata import read_zone_version, split
 from tickwork.errors import StoreError
 from tickwork.stores.contract import RunFilter, Store, Wanted
 
@@ -75,7 +75,7 @@ def _measure(
         versions={split(each.version)[0] for each in up},
         version=version,
         zones={zones for each in up if (zones := split(each.version)[1])},
-        zones_here=zone_data_version(),
+        zones_here=read_zone_version(),
         expired=[run.id for run in held if _is_expired(run.lease_until, now)],
         oldest_ready_at=min((run.due_at for run in ready), default=None),
         ready=counts.by_phase.get(Phase.READY, 0),

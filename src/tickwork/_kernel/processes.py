@@ -23,18 +23,18 @@ class ThisProcess:
     started: str
 
     @classmethod
-    def look(cls) -> "ThisProcess":
+    def current(cls) -> "ThisProcess":
         """This one, as it is now: after a fork it is another."""
         pid = os.getpid()
-        return cls(socket.gethostname(), pid, _boot_id(), started_of(pid))
+        return cls(socket.gethostname(), pid, _boot_id(), read_process_start(pid))
 
 
-def is_gone(pid: int, started: str) -> bool:
+def has_ended(pid: int, started: str) -> bool:
     """Whether the process with this id and start has ended. When in doubt, it has not."""
-    return bool(started) and started_of(pid) != started
+    return bool(started) and read_process_start(pid) != started
 
 
-def started_of(pid: int) -> str:
+def read_process_start(pid: int) -> str:
     """When a process started, in ticks since boot; empty when it has ended, or nobody tells."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")

@@ -18,7 +18,7 @@ _OVER: Final = b"o"
 
 
 @contextmanager
-def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """In the block the first SIGTERM or SIGINT calls ``stop``; the next of its kind ends us.
 
     Unless it comes at the same moment: whoever tells a whole group of processes also tells those

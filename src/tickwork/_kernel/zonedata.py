@@ -11,7 +11,7 @@ _MARK: Final = " tz/"
 
 
 @cache
-def zone_data_version() -> str:
+def read_zone_version() -> str:
     """The release, such as ``2026b``; empty when nobody says.
 
     Two machines with different ones may disagree about when clocks change.
@@ -39,7 +39,7 @@ def marked(version: str) -> str:
     >>> split("0.1.0 tz/2026b")
     ('0.1.0', '2026b')
     """
-    zones = zone_data_version()
+    zones = read_zone_version()
     return f"{version}{_MARK}{zones}" if zones else version
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, Protocol
 
-from tickwork._domain.job import JobSpec, Origin, ScheduleRow
+from tickwork._domain.job import JobSpec, ScheduleOrigin, ScheduleRow
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
@@ -103,7 +103,7 @@ class Ticker:
                 and row.next_due_at is not None
                 and row.next_due_at > after
                 and (not row.is_paused or row.paused_until is not None)
-                and (row.spec.origin is not Origin.CODE or _is_seen(row, since=seen_after))
+                and (row.spec.origin is not ScheduleOrigin.CODE or _is_seen(row, since=seen_after))
             ]
             last = rows[-1].spec.tenant, rows[-1].spec.name
         return min(found, default=None)

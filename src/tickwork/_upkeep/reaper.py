@@ -8,7 +8,7 @@ from tickwork._domain.identity import WorkerId
 from tickwork._domain.transitions import Transition
 from tickwork._domain.transitions import reap as decide
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.processes import ThisProcess, is_gone
+from tickwork._kernel.processes import ThisProcess, has_ended
 from tickwork.stores.contract import Expired, Store, WorkerRow
 
 REAP_MAX: Final = 500
@@ -109,7 +109,7 @@ class Reaper:
         return count
 
     def _is_dead(self, worker: WorkerRow) -> bool:
-        return self._is_here(worker) and is_gone(worker.pid, worker.process_started)
+        return self._is_here(worker) and has_ended(worker.pid, worker.process_started)
 
     def _is_here(self, worker: WorkerRow) -> bool:
         return (worker.host, worker.boot_id) == (self._me.host, self._me.boot_id)

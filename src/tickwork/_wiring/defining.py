@@ -25,7 +25,7 @@ from tickwork._define.handler_types import (
 from tickwork._define.handlers import Construct
 from tickwork._define.options import JobKeywords, JobOptions
 from tickwork._define.registry import Registry, declare
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._domain.schedules.pattern import Values
 from tickwork._wiring.services import Door
 from tickwork.errors import DefinitionError
@@ -105,7 +105,7 @@ class Defining(ABC):
         Given a function, a class or a path, the name is that of a job and of its schedule;
         given a job, that of one more schedule of it. Without a rule it is a job only.
         """
-        checked_name("name", name, forbidden="=")
+        check_name("name", name, forbidden="=")
         if isinstance(handler, Job):
             entry = declare(name, None, job=handler.name)
             self.registry.add(entry)
@@ -126,7 +126,7 @@ class Defining(ABC):
 
         Its runs wait for this process; when it ends, they stay pending and visible.
         """
-        entry = declare(checked_name("name", name, forbidden="="), handler, is_adhoc=True)
+        entry = declare(check_name("name", name, forbidden="="), handler, is_adhoc=True)
         self.registry.replace(entry)
         return JobBuilder(self._bench, entry, self._job(name, handler))
 
@@ -136,7 +136,7 @@ class Defining(ABC):
         What its definition says about queue, priority, limits and uniqueness is not known
         here: say it again, if it says anything.
         """
-        checked_name("name", name, forbidden="=")
+        check_name("name", name, forbidden="=")
         handler = _handler_elsewhere(name)
         entry = declare(name, handler, is_adhoc=True, is_remote=True)
         remote = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)

@@ -125,7 +125,7 @@ class WorkerServices:
             clock=clock,
             crashes_max=self.known.crashes_max,
             patience=self.known.pace_longest,
-            me=ThisProcess.look(),
+            me=ThisProcess.current(),
         )
 
     # ------------------------------------------------------------ one pass, in this thread

@@ -64,7 +64,7 @@ def assembled(
     origin: Callable[[], Origin],
 ) -> Worker:
     """A worker that is ready to start."""
-    me, worker_id = ThisProcess.look(), WorkerId(new_id(clock.now()))
+    me, worker_id = ThisProcess.current(), WorkerId(new_id(clock.now()))
     wake, timer_wake, held = Wake(), Wake(), HeldRuns()
     reporter = Reporter(bus=bus, stats=stats)
     writer = Writer(

@@ -10,7 +10,7 @@ from tickwork._client.runs import RunHandle
 from tickwork._define.options import Length
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
-from tickwork._kernel.signals import stopping_on_signals
+from tickwork._kernel.signals import stop_on_signals
 from tickwork._wiring.services import Services
 from tickwork.errors import AlreadyStarted
 
@@ -116,7 +116,7 @@ class Working(ABC):
 
         In the main thread SIGTERM and SIGINT stop it; the second one ends the process.
         """
-        with stopping_on_signals(self.stop):
+        with stop_on_signals(self.stop):
             self.start(poll=poll, **options)
             self.join()
 

@@ -14,14 +14,14 @@ from tickwork._domain.outcome import (
     Failed,
     Interrupted,
     Outcome,
-    PutOff,
+    Postponed,
     Skipped,
     Succeeded,
 )
 from tickwork._domain.retry import NO_RETRY, NoRetry
 from tickwork._domain.run import CRASHES_MAX, NO_ARGS, Claim
 from tickwork._domain.status import RunStatus
-from tickwork._domain.transitions import Transition, expiry, poisoned, settle, succeeded
+from tickwork._domain.transitions import Transition, expiry, settle, settle_poisoned, succeeded
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
 from tickwork.engines.invoke import ROLLED_BACK
@@ -68,7 +68,7 @@ class Attempts:
             return self._settled(claim, None, Failed(_UNKNOWN, retry=False))
         now = self._clock.now()
         if claim.crashes >= definition.spec.crashes_max:
-            return poisoned(claim, now=now)  # whoever took it back did not know its job
+            return settle_poisoned(claim, now=now)  # whoever took it back did not know its job
         if claim.expires_at is not None:
             late = expiry(claim, now=now)
             if late is not None:
@@ -106,7 +106,7 @@ class Attempts:
 
     def _step(self, begun: Begun, outcome: Outcome) -> Transition:
         # Where a filter held it back, no attempt was made.
-        started_at = None if isinstance(outcome, Skipped | PutOff) else begun.started_at
+        started_at = None if isinstance(outcome, Skipped | Postponed) else begun.started_at
         return self._settled(begun.claim, begun.definition, outcome, started_at=started_at)
 
     def give_back(self, claim: Claim, outcome: Interrupted | Canceled) -> Transition:

@@ -81,7 +81,7 @@ class Heartbeat:
         monotonic = self._clock.monotonic()
         for run in self._held.snapshot():
             lease = Lease(self._lease_of(run.claim.job))
-            if lease.must_let_go(extended_at=run.extended_at, monotonic=monotonic):
+            if lease.must_stop(extended_at=run.extended_at, monotonic=monotonic):
                 self._held.revoke(run.claim.run_id, token=run.claim.token)
 
     def pace(self) -> float:

@@ -190,7 +190,7 @@ class OnePass:
             self._reporter.recorded(taken_back, lost=(), at=now)
             moved += len(taken_back)
         if ahead.turn_at is not None and ahead.turn_at <= now:
-            moved += self._store.take_turns(now=now, limit=TURNS_MAX)
+            moved += self._store.unblock_rated(now=now, limit=TURNS_MAX)
         if ahead.is_blocked:
             moved += self._store.sweep(now=now, limit=SWEEP_MAX)
         return moved, ahead.is_ready or moved > 0

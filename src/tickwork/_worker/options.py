@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final
 
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._kernel.durations import as_duration
 from tickwork.errors import InvalidOption, UnknownOption
 
@@ -36,7 +36,7 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         for queue in self.queues:
-            checked_name("queues", queue, forbidden="=")
+            check_name("queues", queue, forbidden="=")
         for name in ("threads", "coroutines", "processes"):
             value = getattr(self, name)
             if not 1 <= value <= SLOTS_MAX:

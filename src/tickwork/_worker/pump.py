@@ -38,7 +38,7 @@ RESTING: Final = 8
 TURN_SECONDS: Final = 0.05
 """For how long a pump leaves the work to another before it goes on all the same."""
 
-LATE_FIRST: Final = Lease(LEASE_MIN).let_go_after.total_seconds()
+LATE_FIRST: Final = Lease(LEASE_MIN).stop_after.total_seconds()
 TOO_LATE: Final = Interrupted("Its claim took longer than its lease.")
 NOT_BEGUN: Final = Interrupted("The worker was stopped before it began.")
 
@@ -344,7 +344,7 @@ class Pump:
     def _is_late(self, claim: Claim, waited: float) -> bool:
         """Whether its lease is as good as over, because the claim itself had to wait so long."""
         lease = Lease(self._known.lease_of(claim.job))
-        return lease.must_let_go(extended_at=0.0, monotonic=waited)
+        return lease.must_stop(extended_at=0.0, monotonic=waited)
 
     def _recovered(self, *, may_claim: bool) -> int:
         """Find claims whose answer was lost: they are ours, and nobody else's."""

@@ -51,7 +51,7 @@ class Timer:
         now = self._clock.now()
         staged = self._store.stage(now=now, limit=STAGE_MAX)
         if self._turn_at is not None and self._turn_at <= now:
-            staged += self._store.take_turns(now=now, limit=TURNS_MAX)
+            staged += self._store.unblock_rated(now=now, limit=TURNS_MAX)
         self._is_moving = bool(plan.moves or staged)
         return bool(plan.runs or staged)
 

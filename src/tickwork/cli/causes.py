@@ -37,7 +37,7 @@ _WORDS: Final = {
     Why.NOT_DUE: "due",
     Why.DELAYED: "due",
     Why.RETRYING: "due",
-    Why.PUT_OFF: "due",
+    Why.POSTPONED: "due",
     Why.SNOOZED: "due",
     Why.RATED: "not before",
     Why.ABOUT_TO_START: "due",

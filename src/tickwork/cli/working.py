@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from tickwork._kernel.durations import format_duration, human_duration
-from tickwork._kernel.signals import stopping_on_signals
+from tickwork._kernel.signals import stop_on_signals
 from tickwork._worker.options import WorkerOptions
 from tickwork.app import Tickwork
 from tickwork.cli.commands import (
@@ -133,7 +133,7 @@ def _arguments(options: WorkerOptions) -> list[str]:
 def _work(app: Tickwork, options: WorkerOptions) -> None:
     begun = time.monotonic()
     told = _Told(app.stop)
-    with stopping_on_signals(told.stop):
+    with stop_on_signals(told.stop):
         app.start(options)
         _greet(app, options)
         told.started()
@@ -228,7 +228,7 @@ def collect_command(call: Call, length: timedelta, exclusive: bool) -> None:  # 
     """Run what is due now, and leave: for a crontab."""
     app, stop = call.app, threading.Event()
     with (
-        stopping_on_signals(stop.set),
+        stop_on_signals(stop.set),
         app.lock(COLLECT_LOCK) if exclusive else nullcontext(),
     ):
         before = app.stats.attempts

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from typing import Any, Final
 from weakref import finalize
 
-from tickwork._kernel.forks import begins_anew_after_fork
+from tickwork._kernel.fork import reset_after_fork
 from tickwork.engines.invoke import Stopped
 
 _left_to_parents: Final[list[asyncio.Runner]] = []
@@ -20,7 +20,7 @@ class Waiter:
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
         self._in_use = threading.Lock()
-        begins_anew_after_fork(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Leave the loop to the parent: to close it here would tear at the parent's."""

@@ -26,7 +26,7 @@ from tickwork._domain.outcome import (
     Failed,
     JobResult,
     Outcome,
-    PutOff,
+    Postponed,
     Skipped,
     Succeeded,
     outcome_of_exception,
@@ -66,9 +66,9 @@ def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) ->
     result: Any = None
     error: BaseException | None = None
     try:
-        held_back = yield from _filtered(definition, ctx)
-        if held_back is not None:
-            return held_back
+        deferred = yield from _filtered(definition, ctx)
+        if deferred is not None:
+            return deferred
         for hook in options.before:
             yield _hook(hook, ctx)
         result = yield _handling(definition, ctx, construct)
@@ -230,7 +230,7 @@ def _handling(definition: Definition, ctx: RunContext, construct: Construct) -> 
 
 def _filtered(
     definition: Definition, ctx: RunContext
-) -> Generator[Call, Any, Skipped | PutOff | None]:
+) -> Generator[Call, Any, Skipped | Postponed | None]:
     options = definition.options
     if ctx.attempt > 1:
         return None  # it was let through once
@@ -240,7 +240,7 @@ def _filtered(
     for check in options.when:
         if not (yield _filter(check, definition, ctx)):
             reason = f"when: {path_of(check)}"
-            return PutOff(reason) if ctx.schedule is None else Skipped(reason)
+            return Postponed(reason) if ctx.schedule is None else Skipped(reason)
     return None
 
 

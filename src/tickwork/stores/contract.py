@@ -217,7 +217,7 @@ class RunStore(Protocol):
         """Let out blocked runs whose limit has room; return how many."""
         ...
 
-    def take_turns(self, *, now: datetime, limit: int) -> int:
+    def unblock_rated(self, *, now: datetime, limit: int) -> int:
         """Let out blocked runs whose turn under a rate has come; return how many.
 
         At most ``limit`` keys are looked at. One that another holds is left to it.

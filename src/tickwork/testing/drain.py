@@ -61,7 +61,7 @@ class Done(Sequence[Attempted]):
         return tuple(_attempted(step) for step in self._steps if is_attempt(step))
 
     @cached_property
-    def held_back(self) -> tuple[Attempted, ...]:
+    def deferred(self) -> tuple[Attempted, ...]:
         """What a filter kept from being attempted."""
         return tuple(_attempted(step) for step in self._steps if not is_attempt(step))
 

@@ -16,7 +16,7 @@ from contract.builders import (
     settled,
     the_run,
 )
-from tickwork._domain.outcome import Failed, Interrupted, PutOff
+from tickwork._domain.outcome import Failed, Interrupted, Postponed
 from tickwork._domain.run import Claim
 from tickwork._domain.status import Phase, RunStatus
 
@@ -123,7 +123,7 @@ class TestClaiming:
         add(store, a_run(attempts_max=2))
         claim = worker.claim_one()
         store.save_progress(claim, checkpoint='{"page": 7}')
-        worker.record(claim, PutOff("not now"))
+        worker.record(claim, Postponed("not now"))
         clock.advance(minutes=1)
         store.stage(now=clock.now(), limit=10)
 

@@ -570,13 +570,13 @@ class TestRates:
         Hands(store, clock).claim(1)
         clock.advance(minutes=1)
         one = begin()
-        assert one.run(rates.take_turns(store.query, now=clock.now(), limit=10)) == 1
+        assert one.run(rates.unblock_rated(store.query, now=clock.now(), limit=10)) == 1
 
         with quickly():
-            assert store.take_turns(now=clock.now(), limit=10) == 0
+            assert store.unblock_rated(now=clock.now(), limit=10) == 0
         one.commit()
 
-        assert store.take_turns(now=clock.now(), limit=10) == 0
+        assert store.unblock_rated(now=clock.now(), limit=10) == 0
         assert len(in_phase(store, Phase.READY)) == 1
 
     def test_a_key_that_is_used_again_is_not_forgotten(self, store, begin, clock):
@@ -1010,7 +1010,7 @@ class TestStaging:
             assert len(claims) == 1
             hands.start(*claims)
             assert store.sweep(now=clock.now(), limit=10) == 0
-            assert store.take_turns(now=clock.now(), limit=10) == 0
+            assert store.unblock_rated(now=clock.now(), limit=10) == 0
             assert store.stage(now=clock.now(), limit=10) == 0
             assert tick(store, clock).runs == []
             assert store.look_ahead().is_blocked

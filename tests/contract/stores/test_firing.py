@@ -23,7 +23,7 @@ from contract.builders import (
     tick,
 )
 from tickwork._domain.identity import ScheduleId, firing_id
-from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow
+from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
 from tickwork._domain.limits import Unique, UniqueKey, held_key
 from tickwork._domain.outcome import Failed, Interrupted, Skipped, Succeeded
 from tickwork._domain.run import Run
@@ -229,7 +229,7 @@ class TestWhatIsDue:
         added(store, "retired", now=minute(-10))
         seen = added(store, "seen", now=minute(-10))
         store.stamp_seen(jobs=[], schedules=[seen.id], now=minute(-5))
-        added(store, "api", now=minute(-10), origin=Origin.API)
+        added(store, "api", now=minute(-10), origin=ScheduleOrigin.API)
 
         assert sorted(due_rows(store, clock, seen_after=minute(-5))) == ["api", "seen"]
         assert due_rows(store, clock, seen_after=minute(-4)) == ["api"]
@@ -262,7 +262,7 @@ class TestWhatIsDue:
         ]
         store.add_schedules(new, now=minute(-10))
         for name, due_at in (("b", minute(-1)), ("c", NOON), ("a", minute(-2))):
-            added(store, name, job="ours", next_due_at=due_at, origin=Origin.API)
+            added(store, name, job="ours", next_due_at=due_at, origin=ScheduleOrigin.API)
         asked = {"seen_after": minute(-5), "jobs": ["ours", "never heard of"]}
 
         assert due_rows(store, clock, limit=2, **asked) == ["a", "b"]

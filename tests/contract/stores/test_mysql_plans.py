@@ -89,7 +89,7 @@ KEYS: dict[str, set[str]] = {
     "release_worker": {"lease", "PRIMARY"},
     "count_slots": {"taken"},
     "slots_and_limits": {"taken"},
-    "let_out": {"blocked", "PRIMARY"},
+    "unblock": {"blocked", "PRIMARY"},
     "keys_blocked": {"blocked"},
     "keys_blocked_by": {"blocked"},
     "due_schedules": {"due", "PRIMARY"},
@@ -188,7 +188,7 @@ class TestPlans:
         assert all(step.key is None and not step.rows for step in inserted), steps
 
     @pytest.mark.parametrize(
-        "name", ["pick_ready", "stage_runs", "expired_runs", "due_schedules", "let_out"]
+        "name", ["pick_ready", "stage_runs", "expired_runs", "due_schedules", "unblock"]
     )
     def test_it_sorts_nothing(self, store, name):
         [values] = [values for other, values in HOT if other == name]

@@ -145,7 +145,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("slots_and_limits", {"keys": ["job:job1=1", "job:job2=2"]}, "tickwork_slot_key"),
     ("delete_slots", {"many": many("job:job1=1")}, "Tid Scan on tickwork_slot"),
     ("block_runs", {"many": [("key", run_id) for run_id in some()]}, "tickwork_run_pkey"),
-    ("let_out", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
+    ("unblock", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
     ("keys_blocked", {"limit": 100, "after": ""}, "tickwork_run_blocked"),
     ("keys_blocked_by", {"name": "job:job1"}, "tickwork_run_blocked"),
     ("lock_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),

@@ -13,7 +13,7 @@ from contract.builders import (
     ids,
     the_run,
 )
-from tickwork._domain.job import Origin
+from tickwork._domain.job import ScheduleOrigin
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.outcome import Failed
 from tickwork.stores.contract import Enqueued, LogLine, Pause, PauseKind, Pruned, Store
@@ -163,7 +163,7 @@ class TestPruningSchedules:
         assert store.prune(before=clock.now(), limit=10).schedules == 0
 
     def test_what_the_api_created_stays(self, store, clock):
-        added(store, origin=Origin.API)
+        added(store, origin=ScheduleOrigin.API)
         clock.advance(days=365)
 
         assert store.prune(before=clock.now(), limit=10).schedules == 0

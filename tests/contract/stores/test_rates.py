@@ -34,7 +34,7 @@ def rated(count: int, *keys: str, **said: object) -> list[NewRun]:
 
 
 def turn(store, clock, limit=100):
-    return store.take_turns(now=clock.now(), limit=limit)
+    return store.unblock_rated(now=clock.now(), limit=limit)
 
 
 def turn_at(store):

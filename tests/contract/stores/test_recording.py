@@ -20,7 +20,7 @@ from tickwork._domain.outcome import (
     Failed,
     Interrupted,
     Outcome,
-    PutOff,
+    Postponed,
     Skipped,
     Snoozed,
     Succeeded,
@@ -123,7 +123,7 @@ class TestStepsBack:
         ("outcome", "phase", "counters"),
         [
             (Snoozed(HOUR), Phase.WAITING, (0, 0, 0)),
-            (PutOff("not now"), Phase.WAITING, (0, 0, 1)),
+            (Postponed("not now"), Phase.WAITING, (0, 0, 1)),
             (Interrupted(), Phase.READY, (0, 0, 0)),
             (Crashed("it died"), Phase.READY, (0, 1, 0)),
             (Crashed("it died", has_started=False), Phase.READY, (0, 0, 0)),
@@ -156,7 +156,7 @@ class TestStepsBack:
     def test_counters_add_up(self, store, clock, worker):
         add(store, new := a_run())
         for _ in range(3):
-            worker.record(worker.claim_one(), PutOff("not now"))
+            worker.record(worker.claim_one(), Postponed("not now"))
             clock.advance(hours=1)
             store.stage(now=clock.now(), limit=1)
 
@@ -370,7 +370,9 @@ class TestAttempts:
             (4, 3, "succeeded", ""),
         ]
 
-    @pytest.mark.parametrize("outcome", [Skipped("no"), PutOff("no")], ids=["skipped", "put off"])
+    @pytest.mark.parametrize(
+        "outcome", [Skipped("no"), Postponed("no")], ids=["skipped", "postponed"]
+    )
     def test_where_none_was_made_none_is_kept(self, store, worker, outcome):
         add(store, run := a_run())
         worker.record(worker.claim_one(), outcome)
@@ -474,7 +476,7 @@ class TestWhatAJobRemembers:
 
     @pytest.mark.parametrize(
         "outcome",
-        [Skipped("no"), PutOff("no"), Interrupted(), Snoozed(MINUTE)],
+        [Skipped("no"), Postponed("no"), Interrupted(), Snoozed(MINUTE)],
         ids=lambda outcome: type(outcome).__name__,
     )
     def test_what_did_not_get_to_work_says_nothing(self, store, worker, outcome):

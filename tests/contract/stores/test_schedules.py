@@ -17,7 +17,7 @@ from contract.builders import (
     tick,
 )
 from tickwork._domain.identity import ScheduleId
-from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow
+from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
 from tickwork.stores.contract import NewSchedule
 
 UNKNOWN = ScheduleId("019cb0d2-0000-7000-8000-ffffffffffff")
@@ -44,7 +44,7 @@ class TestAdding:
             until=NOON + 30 * DAY,
             target="image-42",
             tags=("paid", "thumbnail"),
-            origin=Origin.API,
+            origin=ScheduleOrigin.API,
         )
 
         row = store.add_schedule(
@@ -411,7 +411,7 @@ class TestNextFiring:
 
     def test_one_that_nobody_defines_any_more_does_not(self, store, clock):
         added(store, "retired", next_due_at=NOON)
-        added(store, "api", next_due_at=NOON + HOUR, origin=Origin.API)
+        added(store, "api", next_due_at=NOON + HOUR, origin=ScheduleOrigin.API)
         later = added(store, "seen", next_due_at=NOON + MINUTE)
         store.stamp_seen(jobs=[], schedules=[later.id], now=clock.now() + DAY)
 

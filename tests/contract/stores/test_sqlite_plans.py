@@ -115,7 +115,7 @@ BATCHES = {
     "return_runs": ["SEARCH tickwork_run USING PRIMARY KEY"],
     "extend_leases": ["SEARCH tickwork_run USING PRIMARY KEY"],
     "insert_attempts": ["SEARCH tickwork_run USING PRIMARY KEY"],
-    "let_out": ["tickwork_run_blocked"],
+    "unblock": ["tickwork_run_blocked"],
     "let_out_expired": ["tickwork_run_expiring"],
     "forget_starts": ["SEARCH tickwork_start USING PRIMARY KEY"],
     "move_schedules": ["SEARCH tickwork_schedule USING PRIMARY KEY"],

@@ -266,7 +266,7 @@ class TestDoors:
     def test_the_store_in_memory_has_none(self):
         with closing(sqlite3.connect(":memory:")) as connection:
             for door in (MemoryStore().using, MemoryStore().using_async):
-                with pytest.raises(WrongConnection, match="takes none"):
+                with pytest.raises(WrongConnection, match="Pass no connection"):
                     door(connection)
 
     @pytest.mark.servers("postgres")

@@ -180,7 +180,7 @@ class TestFiles:
     def test_a_store_in_memory_takes_none(self, connection):
         store = SqliteStore(":memory:")
 
-        with pytest.raises(WrongConnection, match="its own connection"):
+        with pytest.raises(WrongConnection, match="one connection of its own"):
             store.using(connection)
 
     def test_tables_that_are_not_there(self, tmp_path):

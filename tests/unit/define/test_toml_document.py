@@ -3,7 +3,7 @@
 import pytest
 
 from tickwork._define.toml_document import SIZE_MAX, Document, shown, suggest
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork.errors import ConfigError, NaiveDatetime
 
 
@@ -93,7 +93,7 @@ class TestFaults:
 
     def test_an_error_inside_is_a_fault_on_one_line(self, document):
         with document.reporting(("jobs", 0, "queue")):
-            checked_name("queue", 5)
+            check_name("queue", 5)
         document.report_error(("jobs", 1, "name"), NaiveDatetime("2026-01-01 09:00:00"))
 
         with pytest.raises(ConfigError) as caught:

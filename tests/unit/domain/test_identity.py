@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork._domain.identity import ScheduleId, firing_id, spread
-from tickwork._domain.names import checked_name
+from tickwork._domain.names import check_name
 from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption
 
@@ -71,16 +71,16 @@ class TestNames:
 
     @pytest.mark.parametrize("name", ["emails", "pkg.mod:Cls", "Übersicht 2", "x" * 200])
     def test_it_is_taken(self, name):
-        assert checked_name("name", name) == name
+        assert check_name("name", name) == name
 
     @pytest.mark.parametrize(
         "name", ["", " a", "a ", "x" * 201, "a\nb", "a\x00", "\ud800", 5, None]
     )
     def test_it_is_refused(self, name):
         with pytest.raises(InvalidOption) as caught:
-            checked_name("queue", name)
+            check_name("queue", name)
         assert caught.value.option == "queue"
 
     def test_a_character_with_a_meaning_is_refused(self):
         with pytest.raises(InvalidOption, match="must not contain '='"):
-            checked_name("name", "a=b", forbidden="=")
+            check_name("name", "a=b", forbidden="=")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.job import JobSpec, Misfire, Origin, Overlap, ScheduleSpec
+from tickwork._domain.job import JobSpec, Misfire, Overlap, ScheduleOrigin, ScheduleSpec
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.retry import NO_RETRY, Fixed
 from tickwork._domain.run import NewRun
@@ -166,11 +166,11 @@ class TestScheduleSpec:
         assert row.is_paused_at(NOON) is is_paused
 
     def test_what_code_has_not_defined_for_long_is_retired(self):
-        def is_retired(seen_at, origin=Origin.CODE):
+        def is_retired(seen_at, origin=ScheduleOrigin.CODE):
             row = replace(a_schedule(origin=origin), seen_at=seen_at)
             return row.is_retired(seen_after=NOON)
 
         assert is_retired(NOON - MINUTE)
         assert is_retired(None)
         assert not is_retired(NOON)
-        assert not is_retired(None, Origin.API)
+        assert not is_retired(None, ScheduleOrigin.API)

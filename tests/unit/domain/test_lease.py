@@ -27,11 +27,11 @@ class TestLease:
 
     @given(LEASES)
     def test_two_heartbeats_fit_before_it_must_be_let_go(self, lease):
-        assert 2 * lease.beat_every < lease.let_go_after < lease.length
+        assert 2 * lease.beat_every < lease.stop_after < lease.length
 
     @pytest.mark.parametrize(("elapsed", "expected"), [(0, False), (47.9, False), (48, True)])
     def test_the_holder_lets_go_at_four_fifths(self, elapsed, expected):
-        assert LEASE_DEFAULT.must_let_go(extended_at=100, monotonic=100 + elapsed) is expected
+        assert LEASE_DEFAULT.must_stop(extended_at=100, monotonic=100 + elapsed) is expected
 
     @pytest.mark.parametrize(("seconds", "expected"), [(-1, False), (0, True), (1, True)])
     def test_others_may_take_it_at_its_end(self, seconds, expected):

@@ -13,7 +13,7 @@ from tickwork._domain.rates import (
     Rate,
     Turn,
     as_window,
-    in_words,
+    describe_rate,
     is_rate,
     window_of,
     window_text,
@@ -377,7 +377,7 @@ class TestWindows:
             as_window(said)
 
     def test_in_words(self):
-        assert in_words(1000, timedelta(hours=1)) == "1,000 an hour"
+        assert describe_rate(1000, timedelta(hours=1)) == "1,000 an hour"
 
 
 class TestKeys:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.run import Claim, NewRun, Run, checked_claim, checked_run
+from tickwork._domain.run import Claim, NewRun, Run, check_claim, check_run
 from tickwork._domain.status import PHASES, Phase, RunStatus
 from unit.builders import MINUTE, NOON, SECOND, a_claim
 
@@ -57,7 +57,7 @@ class TestNewRun:
     )
     def test_one_that_cannot_be_is_not_made(self, said):
         with pytest.raises(AssertionError):
-            checked_run(a_new_run(**said))
+            check_run(a_new_run(**said))
 
 
 class TestClaim:
@@ -74,7 +74,7 @@ class TestClaim:
     def test_a_good_one_passes(self):
         claim = a_claim()
 
-        assert checked_claim(claim) is claim
+        assert check_claim(claim) is claim
 
     @pytest.mark.parametrize(
         "broken",
@@ -91,7 +91,7 @@ class TestClaim:
         claim: Claim = a_claim(**broken)
 
         with pytest.raises(AssertionError):
-            checked_claim(claim)
+            check_claim(claim)
 
 
 class TestRun:

@@ -13,7 +13,7 @@ from tickwork._domain.outcome import (
     Interrupted,
     Outcome,
     OutcomeKind,
-    PutOff,
+    Postponed,
     Skipped,
     Snoozed,
     Succeeded,
@@ -156,7 +156,7 @@ class TestGivingBack:
         ("put_offs", "seconds"), [(0, 30), (1, 60), (2, 120), (4, 480), (5, 600), (10_000, 600)]
     )
     def test_a_run_that_when_holds_back_waits_longer_each_time(self, put_offs, seconds):
-        step = settled(a_claim(put_offs=put_offs), PutOff("when said no"))
+        step = settled(a_claim(put_offs=put_offs), Postponed("when said no"))
 
         assert due_in(step) == timedelta(seconds=seconds)
         assert (step.to_status, step.refund, step.put_off) == (RunStatus.PENDING, 1, 1)
@@ -178,7 +178,7 @@ class TestAttemptRows:
             (Failed("x"), None, True),
             (Snoozed(MINUTE), None, True),
             (Skipped("x"), NOON, False),
-            (PutOff("x"), NOON, False),
+            (Postponed("x"), NOON, False),
             (Interrupted(), NOON, True),
             (Interrupted(), None, False),
             (Canceled(), NOON, True),
@@ -201,7 +201,7 @@ class TestCanceling:
 
     @pytest.mark.parametrize(
         "outcome",
-        [Failed("x", retry=True), Snoozed(MINUTE), Interrupted(), PutOff("x"), Crashed("x")],
+        [Failed("x", retry=True), Snoozed(MINUTE), Interrupted(), Postponed("x"), Crashed("x")],
         ids=lambda outcome: type(outcome).__name__,
     )
     def test_what_would_go_on_ends_here(self, outcome):
@@ -229,7 +229,7 @@ class TestExpiring:
         ("outcome", "status"),
         [
             (Snoozed(MINUTE), RunStatus.SKIPPED),
-            (PutOff("when said no"), RunStatus.SKIPPED),
+            (Postponed("when said no"), RunStatus.SKIPPED),
             (Failed("no", retry=True), RunStatus.FAILED_PERMANENT),
         ],
     )
@@ -295,7 +295,7 @@ OUTCOMES = st.one_of(
     st.builds(Failed, REASONS, REASONS, st.none() | st.booleans(), st.none() | DELAYS),
     st.builds(Snoozed, DELAYS, REASONS),
     st.builds(Skipped, REASONS),
-    st.builds(PutOff, REASONS),
+    st.builds(Postponed, REASONS),
     st.builds(Interrupted, REASONS),
     st.builds(Canceled, REASONS),
     st.builds(Crashed, REASONS, st.booleans()),
@@ -338,7 +338,7 @@ class TestEveryTransition:
             Failed("x"),
             Snoozed(MINUTE),
             Skipped("x"),
-            PutOff("x"),
+            Postponed("x"),
             Interrupted(),
             Canceled(),
             Crashed("x"),

@@ -10,7 +10,7 @@ from tickwork._kernel import signals
 
 signals.SAME_WITHIN = float(sys.argv[1])
 calls = []
-with signals.stopping_on_signals(lambda: calls.append(1)):
+with signals.stop_on_signals(lambda: calls.append(1)):
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.05)  # a step of the main thread, in which handlers are called

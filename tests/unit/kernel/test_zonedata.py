@@ -2,14 +2,14 @@ import zoneinfo
 
 import pytest
 
-from tickwork._kernel.zonedata import marked, split, zone_data_version
+from tickwork._kernel.zonedata import marked, read_zone_version, split
 
 
 @pytest.fixture(autouse=True)
 def anew():
-    zone_data_version.cache_clear()
+    read_zone_version.cache_clear()
     yield
-    zone_data_version.cache_clear()
+    read_zone_version.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_files_that_do_not_say(tmp_path, monkeypatch):
 def test_the_package_where_the_machine_has_none(monkeypatch):
     monkeypatch.setattr(zoneinfo, "TZPATH", ())
 
-    assert zone_data_version().startswith("20")
+    assert read_zone_version().startswith("20")

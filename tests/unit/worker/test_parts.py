@@ -11,7 +11,7 @@ from tickwork import Tickwork
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import StoreClock
-from tickwork._kernel.processes import ThisProcess, is_gone, started_of
+from tickwork._kernel.processes import ThisProcess, has_ended, read_process_start
 from tickwork._upkeep.reaper import FORGET_AFTER, Reaper
 from tickwork._upkeep.upkeep import Part, Upkeep
 from tickwork._worker.cancels import Cancels
@@ -215,7 +215,7 @@ class TestTimer:
             def stage(self, *, now, limit):
                 return 0
 
-            def take_turns(self, *, now, limit):
+            def unblock_rated(self, *, now, limit):
                 turns.append(now)
                 return 0
 
@@ -368,7 +368,7 @@ def _known(app):
 class TestReaper:
     @pytest.fixture
     def me(self):
-        return ThisProcess.look()
+        return ThisProcess.current()
 
     @pytest.fixture
     def clock(self):
@@ -441,9 +441,9 @@ class TestReaper:
         if pid == 0:
             os._exit(0)
         try:
-            while started_of(pid):
+            while read_process_start(pid):
                 pass
-            assert is_gone(pid, "1")
+            assert has_ended(pid, "1")
         finally:
             os.waitpid(pid, 0)
 

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.job import Misfire, Origin, Overlap, ScheduleRow, ScheduleSpec
+from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow, ScheduleSpec
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.rates import Rate, window_of
 from tickwork._domain.run import Claim, NewRun, Run
@@ -353,7 +353,7 @@ def new_schedule_row(new: NewSchedule, *, now: int) -> Row:
 
 _OVERLAPS: Final = {overlap.value: overlap for overlap in Overlap}
 _MISFIRES: Final = {misfire.value: misfire for misfire in Misfire}
-_ORIGINS: Final = {origin.value: origin for origin in Origin}
+_ORIGINS: Final = {origin.value: origin for origin in ScheduleOrigin}
 
 # Schedules are added, seen and due together: their times are few.
 _instant: Final = lru_cache(maxsize=1024)(moment)

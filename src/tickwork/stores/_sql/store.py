@@ -155,8 +155,8 @@ class SqlStore(ABC):
         count, self._swept_up_to = swept
         return count
 
-    def take_turns(self, *, now: datetime, limit: int) -> int:
-        return self._write(lambda: rates.take_turns(self.query, now=now, limit=limit))
+    def unblock_rated(self, *, now: datetime, limit: int) -> int:
+        return self._write(lambda: rates.unblock_rated(self.query, now=now, limit=limit))
 
     def ready_pairs(self) -> list[tuple[str, str]]:
         return self._read(lambda: claim.ready_pairs(self.query))

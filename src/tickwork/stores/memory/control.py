@@ -7,7 +7,7 @@ from tickwork._domain.identity import WorkerId
 from tickwork._domain.limits import limit_of
 from tickwork._domain.rates import is_rate
 from tickwork.stores.contract import LimitRow, LockRow, Pause, PauseKind, WorkerRow
-from tickwork.stores.memory.keys import hurry_rates, let_out
+from tickwork.stores.memory.keys import hurry_rates, unblock
 from tickwork.stores.memory.tables import TableHolder, Tables
 
 
@@ -106,4 +106,4 @@ def _let_out_by(tables: Tables, limit: str) -> None:
         hurry_rates(tables, limit)
         return
     blocked_on = {run.blocked_on for run in tables.runs.values() if run.blocked_on is not None}
-    let_out(tables, (key for key in blocked_on if limit_of(key) == limit))
+    unblock(tables, (key for key in blocked_on if limit_of(key) == limit))

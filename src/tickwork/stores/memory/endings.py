@@ -10,13 +10,13 @@ from tickwork._domain.run import Claim, Run
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import Attempt, JobRow
-from tickwork.stores.memory.keys import free_slots, free_unique_keys, let_out
+from tickwork.stores.memory.keys import free_slots, free_unique_keys, unblock
 from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import Tables
 
 # The handler did not get to do its work, so they say nothing about the job.
 _NOT_A_RUN: Final = frozenset(
-    {OutcomeKind.SKIPPED, OutcomeKind.PUT_OFF, OutcomeKind.INTERRUPTED, OutcomeKind.SNOOZED}
+    {OutcomeKind.SKIPPED, OutcomeKind.POSTPONED, OutcomeKind.INTERRUPTED, OutcomeKind.SNOOZED}
 )
 _ERRORS: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.CRASHED})
 
@@ -77,7 +77,7 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
         else:
             _give_back(tables, run, step)
             freed |= free_slots(tables, run.id, is_final=False)
-    let_out(tables, freed)
+    unblock(tables, freed)
     _touch_jobs(tables, steps)
 
 
@@ -126,7 +126,7 @@ def look_after(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
             continue
         assert ended.ended_at is not None, ended
         steps.append(_completed(claim, ended.ended_at))
-    let_out(tables, {key for step in steps for key in step.claim.limit_keys})
+    unblock(tables, {key for step in steps for key in step.claim.limit_keys})
     _touch_jobs(tables, steps)
     return [step.claim.run_id for step in steps]
 

@@ -176,7 +176,7 @@ def keep_rate(tables: Tables, key: str, rate: Rate) -> None:
     tables.rates[key] = rate._replace(past=kept)
 
 
-def take_turns(tables: Tables, *, now: datetime, limit: int) -> int:
+def unblock_rated(tables: Tables, *, now: datetime, limit: int) -> int:
     """Let out those whose turn has come, of the keys that are due first."""
     due = [(rate.turn_at, key) for key, rate in tables.rates.items() if rate.is_due(now=now)]
     out = 0
@@ -225,7 +225,7 @@ def free_slots(tables: Tables, run_id: RunId, *, is_final: bool) -> frozenset[st
     return held - kept
 
 
-def let_out(tables: Tables, keys: Iterable[str], *, limit: int | None = None) -> int:
+def unblock(tables: Tables, keys: Iterable[str], *, limit: int | None = None) -> int:
     """Make blocked runs ready, by claim order, as many as there is room for in their keys."""
     chosen_keys = sorted(set(slots_in(keys)))
     if not chosen_keys:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.job import Origin
+from tickwork._domain.job import ScheduleOrigin
 from tickwork._domain.rates import Turn, is_rate
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase
@@ -159,7 +159,7 @@ def _prune_schedules(tables: Tables, *, before: datetime, limit: int) -> int:
     gone = [
         schedule_id
         for schedule_id, row in sorted(tables.schedules.items())
-        if row.spec.origin is Origin.CODE
+        if row.spec.origin is ScheduleOrigin.CODE
         and _is_past(row.seen_at, before)
         and not row.is_paused
         and not tables.unfinished_of(row.spec.tenant, row.spec.name)

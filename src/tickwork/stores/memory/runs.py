@@ -9,7 +9,7 @@ from tickwork._domain.lease import has_expired
 from tickwork._domain.limits import is_released_by_claim
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.rates import is_rate
-from tickwork._domain.run import Claim, NewRun, Run, checked_claim
+from tickwork._domain.run import Claim, NewRun, Run, check_claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import (
@@ -36,9 +36,9 @@ from tickwork.stores.memory.keys import (
     add_runs,
     claim_order,
     decided,
-    let_out,
     set_missing_turns,
-    take_turns,
+    unblock,
+    unblock_rated,
 )
 from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import TableHolder, Tables
@@ -205,7 +205,7 @@ class MemoryRuns(TableHolder):
                 return Canceling.FINISHED if run_id in tables.history else Canceling.UNKNOWN
             answer = _cancel(tables, run, now=now, reason=reason)
             if answer is Canceling.DONE:
-                let_out(tables, run.limit_keys)
+                unblock(tables, run.limit_keys)
             return answer
 
     def cancel_schedule(
@@ -219,7 +219,7 @@ class MemoryRuns(TableHolder):
                 for run in runs
                 if _cancel(tables, run, now=now, reason=reason) is Canceling.DONE
             ]
-            let_out(tables, [key for run in canceled for key in run.limit_keys])
+            unblock(tables, [key for run in canceled for key in run.limit_keys])
             return len(runs)
 
     # ------------------------------------------------------------ moving about
@@ -244,12 +244,12 @@ class MemoryRuns(TableHolder):
         with self._writing() as tables:
             keys = {run.blocked_on for run in tables.runs.values() if run.blocked_on is not None}
             set_missing_turns(tables, filter(is_rate, keys))
-            return let_out(tables, keys, limit=limit)
+            return unblock(tables, keys, limit=limit)
 
-    def take_turns(self, *, now: datetime, limit: int) -> int:
+    def unblock_rated(self, *, now: datetime, limit: int) -> int:
         """Let out blocked runs whose turn under a rate has come."""
         with self._writing() as tables:
-            return take_turns(tables, now=now, limit=limit)
+            return unblock_rated(tables, now=now, limit=limit)
 
     def ready_pairs(self) -> list[tuple[str, str]]:
         """The (queue, job) pairs that have ready runs, sorted."""
@@ -399,13 +399,13 @@ def _grant(tables: Tables, picked: Sequence[Run], *, now: datetime) -> list[RunI
     grants = decided(tables, picked, now=now)
     for run_id, key in grants.blocked_on.items():
         tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.BLOCKED, blocked_on=key)
-    let_out(tables, grants.room_by_key)
+    unblock(tables, grants.room_by_key)
     return grants.granted
 
 
 def _claim_of(run: Run) -> Claim:
     assert run.lease_until is not None, run
-    return checked_claim(
+    return check_claim(
         Claim(
             run_id=run.id,
             job=run.job,

@@ -92,7 +92,7 @@ windows = st.builds(
 )
 
 
-def held_back(rules):
+def deferred(rules):
     return st.one_of(
         st.builds(
             Bounded,
@@ -111,7 +111,7 @@ def held_back(rules):
     )
 
 
-rules = st.recursive(plain_rules, held_back, max_leaves=3)
+rules = st.recursive(plain_rules, deferred, max_leaves=3)
 
 ONE_OF_EACH: list[Schedule] = [
     Cron.parse("H 9 * * 1-5", tz="Europe/Berlin", key="report"),

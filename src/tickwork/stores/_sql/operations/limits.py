@@ -170,7 +170,7 @@ def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
 
 def _let_out(query: Queries, room_by_key: Mapping[str, int]) -> Operation[int]:
     rows = [(key, min(room, LET_OUT_MAX)) for key, room in sorted(room_by_key.items())]
-    count = int((yield query("let_out", many=rows))[0][0])
+    count = int((yield query("unblock", many=rows))[0][0])
     if count:
         yield from wake(query, [ANY_QUEUE])
     return count

@@ -72,7 +72,7 @@ def write_starts(
         yield from wake(query, [ANY_QUEUE])
 
 
-def take_turns(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
+def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     """Let out those whose turn has come; return how many."""
     due = sorted(row[0] for row in (yield query("due_turns", now=micros(now), limit=limit)))
     if not due:
@@ -94,7 +94,7 @@ def take_turns(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     count = int((yield query("let_out_expired", many=past))[0][0])
     rooms = [(key, out) for key, (out, _) in turned.items() if out]
     if rooms:
-        count += int((yield query("let_out", many=rooms))[0][0])
+        count += int((yield query("unblock", many=rooms))[0][0])
     waiting = {row[0] for row in (yield query("keys_waiting", keys=list(turned)))}
     rows = [
         rate_row(key, after if key in waiting else after.rested())

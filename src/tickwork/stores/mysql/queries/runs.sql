@@ -265,7 +265,7 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = blocked.id
 SET run.phase = 'blocked', run.blocked_on = blocked.`key`;
 
--- name: let_out
+-- name: unblock
 UPDATE (
     [[rows BY UNION ALL
     (

@@ -277,7 +277,7 @@ SET phase = 'blocked', blocked_on = blocked.key
 FROM unnest(:c1::text[], :c2::uuid[]) AS blocked (key, id)
 WHERE run.id = blocked.id AND run.id = ANY (:c2::uuid[]);
 
--- name: let_out
+-- name: unblock
 WITH lucky AS MATERIALIZED (
     SELECT run.id
     FROM unnest(:c1::text[], :c2::integer[]) AS free (key, room)

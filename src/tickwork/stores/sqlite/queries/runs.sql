@@ -201,7 +201,7 @@ DELETE FROM tickwork_slot WHERE run = ? AND key = ?;
 -- name: block_runs
 UPDATE tickwork_run SET phase = 'blocked', blocked_on = ? WHERE id = ?;
 
--- name: let_out
+-- name: unblock
 UPDATE tickwork_run
 SET phase = 'ready', blocked_on = NULL
 WHERE id IN (

@@ -16,7 +16,7 @@ class Forked(Protocol):
 _known: Final["weakref.WeakSet[Forked]"] = weakref.WeakSet()
 
 
-def begins_anew_after_fork(one: Forked) -> None:
+def reset_after_fork(one: Forked) -> None:
     """Call ``after_fork`` of this object in every child, for as long as it lives."""
     _known.add(one)
 
