@@ -79,7 +79,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "starts that are forgotten too early",
+        "starts of a rate that are forgotten too early",
         "sqlite",
         {"rates"},
         Edit(
@@ -164,7 +164,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a dispatch outside of its transaction",
+        "a dispatch outside of the caller's transaction",
         "postgres",
         {"rolled back"},
         Edit(
@@ -207,7 +207,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a unique key that is looked up and not held",
+        "a unique key that is read but not locked",
         "sqlite",
         {"unique"},
         Edit(
@@ -223,7 +223,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a tick that forgets what it was late for",
+        "a tick that forgets late instants",
         "sqlite",
         {"firings"},
         Edit(
@@ -234,7 +234,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a claim that takes the worst first",
+        "a claim that takes the highest priority number first",
         "sqlite",
         {"priorities"},
         Edit(
@@ -244,7 +244,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a dispatch that is repeated under a new name",
+        "a dispatch that is repeated under a new id",
         "postgres",
         {"added twice", "rolled back"},
         Edit(
@@ -256,7 +256,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a completion outside of its transaction",
+        "a completion outside of the handler's transaction",
         "postgres",
         {"effects"},
         Edit(
@@ -277,7 +277,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a worker that takes the others for dead",
+        "a worker that treats the others as dead",
         "sqlite",
         {"leases"},
         Edit(
@@ -297,7 +297,7 @@ BUGS: Final = (
         ),
     ),
     _bug(
-        "a cancel that leaves no trace",
+        "a cancellation that leaves no record",
         "sqlite",
         {"lost"},
         Edit(
