@@ -22,24 +22,17 @@ class TestNamedQueries:
         assert "{" not in text
         assert "limit_keys" in text
 
-    def test_values_are_written_as_the_driver_wants_them(self):
-        [named] = Queries("tickwork.stores.sqlite")("lock_run").parts
-        [pyformat] = Queries("tickwork.stores.sqlite", paramstyle="pyformat")("lock_run").parts
+    def test_columns_can_be_qualified(self):
+        [text] = Queries("tickwork.stores.sqlite")("finish_plain").parts
 
-        assert ":id" in named
-        assert "%(id)s" in pyformat
+        assert "SELECT run.id, run.tenant, run.job" in text
 
-    def test_a_percent_sign_in_a_text_stays_one(self):
-        [text] = Queries("tickwork.stores.sqlite", paramstyle="pyformat")("take_runs").parts
+    def test_an_ending_is_filled_in_too(self):
+        queries = Queries("tickwork.stores.sqlite")
 
-        assert "LIKE 'waiting:%%'" in text
+        [text] = queries.composed("list_live", "WHERE {has_tag}", {}).parts
 
-    def test_an_ending_is_written_so_too_and_only_once(self):
-        queries = Queries("tickwork.stores.sqlite", paramstyle="pyformat")
-
-        [text] = queries.composed("list_live", "WHERE {has_tag} AND id LIKE '%'", {}).parts
-
-        assert text.endswith("WHERE instr(tags, %(tag)s) > 0 AND id LIKE '%%'")
+        assert text.endswith("WHERE instr(tags, :tag) > 0")
 
     def test_what_nobody_asks_for_says_so(self):
         queries = Queries("tickwork.stores.sqlite")

@@ -1,8 +1,9 @@
 """Reads the ``.sql`` files of a dialect, once, and hands out statements by name.
 
 A file is a list of ``-- name: claim_ready`` blocks; a block may hold several statements,
-each ended by a semicolon at the end of a line. ``-- fragment: run_columns`` names text that
-``{run_columns}`` stands for. Values are written ``:name``.
+each ended by a semicolon at the end of a line. ``-- fragment: is_due`` names text that
+``{is_due}`` stands for; the lists of columns (``{claim_columns}``) are in ``columns.py``, and
+``{run.claim_columns}`` qualifies each of them. Values are written ``:name``.
 """
 
 import re
@@ -10,24 +11,22 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Final
 
+from tickwork.stores._sql.columns import COLUMN_LISTS
 from tickwork.stores._sql.statement import Rows, Statement
 
 TABLE_PREFIX: Final = "tickwork_"
 
 _BLOCK: Final = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
-_PLACEHOLDER: Final = re.compile(r"(?<![:\w]):([a-z][a-z_0-9]*)\b")
 _COMMENT: Final = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
-_FRAGMENT: Final = re.compile(r"\{(\w+)\}")
+_FRAGMENT: Final = re.compile(r"\{(?:(\w+)\.)?(\w+)\}")
 
 
 class Queries:
     """The named queries of one dialect."""
 
-    def __init__(
-        self, package: str, *, paramstyle: str = "named", prefix: str = TABLE_PREFIX
-    ) -> None:
+    def __init__(self, package: str, *, prefix: str = TABLE_PREFIX) -> None:
         texts: dict[str, str] = {}
-        fragments: dict[str, str] = {}
+        fragments: dict[str, str] = dict(COLUMN_LISTS)
         for file in sorted(files(package).joinpath("queries").iterdir(), key=lambda f: f.name):
             if not file.name.endswith(".sql"):
                 continue
@@ -36,7 +35,6 @@ class Queries:
                 assert name not in found, (package, name)
                 found[name] = body
         self._fragments = fragments
-        self._paramstyle = paramstyle
         self._prefix = prefix
         self._parts_by_name: Mapping[str, tuple[str, ...]] = {
             name: tuple(split_statements(self._finished(body))) for name, body in texts.items()
@@ -55,16 +53,17 @@ class Queries:
         return Statement(name, (f"{select}\n{self._finished(ending)}",), params)
 
     def _finished(self, text: str) -> str:
-        """Fragments, prefix and placeholders, each filled in once."""
+        """The text with its fragments and the prefix of the tables."""
         while _FRAGMENT.search(text):
-            text = _FRAGMENT.sub(
-                lambda found: _COMMENT.sub("", self._fragments[found[1]]).strip(), text
-            )
-        if self._prefix != TABLE_PREFIX:
-            text = text.replace(TABLE_PREFIX, self._prefix)
-        if self._paramstyle == "named":
+            text = _FRAGMENT.sub(self._fragment, text)
+        return text.replace(TABLE_PREFIX, self._prefix)
+
+    def _fragment(self, found: re.Match[str]) -> str:
+        table, name = found.groups()
+        text = _COMMENT.sub("", self._fragments[name]).strip()
+        if table is None:
             return text
-        return _PLACEHOLDER.sub(r"%(\1)s", text.replace("%", "%%"))
+        return ", ".join(f"{table}.{column}" for column in text.split(", "))
 
     def __contains__(self, name: str) -> bool:
         return name in self._parts_by_name

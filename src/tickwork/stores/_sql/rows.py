@@ -1,12 +1,12 @@
-"""Rows to domain values and back: the only Python that knows the columns and their order."""
+"""Maps rows to domain values and back, by the declarations in ``columns.py``."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow, ScheduleSpec
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.rates import Rate, window_of
@@ -14,11 +14,12 @@ from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import Move, Skip
 from tickwork._domain.transitions import Transition
+from tickwork.stores._sql import columns
+from tickwork.stores._sql.columns import StoredColumn
 from tickwork.stores._sql.statement import Row
 from tickwork.stores.contract import (
     Attempt,
     JobRow,
-    LimitRow,
     LockRow,
     LogLine,
     NewSchedule,
@@ -26,8 +27,6 @@ from tickwork.stores.contract import (
     PauseKind,
     WorkerRow,
 )
-
-T = TypeVar("T")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNREADABLE: Final = "The row cannot be read"
@@ -37,7 +36,7 @@ UNREADABLE: Final = "The row cannot be read"
 
 
 def micros(moment: datetime) -> int:
-    """An instant as the database keeps it: microseconds since 1970."""
+    """An instant as the database stores it: microseconds since 1970."""
     since = moment - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
@@ -47,7 +46,7 @@ def micros_or_none(moment: datetime | None) -> int | None:
 
 
 def moment(value: int) -> datetime:
-    # Days and seconds by place: naming the microseconds costs twice as much.
+    # By position: timedelta(microseconds=value) takes twice as long.
     return EPOCH + timedelta(0, 0, value)
 
 
@@ -60,191 +59,143 @@ def length_micros(length: timedelta) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _texts(value: str | None) -> tuple[str, ...]:
-    return tuple(json.loads(value)) if value else ()
+def _texts(value: str) -> tuple[str, ...]:
+    return tuple(json.loads(value))
 
 
-def _texts_column(values: Sequence[str]) -> str | None:
-    return json.dumps(list(values)) if values else None
+# ---------------------------------------------------------------- compiled mappers
+
+_SCOPE: Final[Mapping[str, Any]] = {
+    "EPOCH": EPOCH,
+    "MISFIRES": {misfire.value: misfire for misfire in Misfire},
+    "ORIGINS": {origin.value: origin for origin in ScheduleOrigin},
+    "OVERLAPS": {overlap.value: overlap for overlap in Overlap},
+    "PauseKind": PauseKind,
+    "Phase": Phase,
+    "RunStatus": RunStatus,
+    "dumps": json.dumps,
+    "instant": lru_cache(maxsize=1024)(moment),
+    "length": lru_cache(maxsize=256)(partial(timedelta, 0, 0)),
+    "length_micros": length_micros,
+    "micros": micros,
+    "texts": _texts,
+    "timedelta": timedelta,
+}
+"""The names that the expressions of column kinds use."""
+
+
+def compile_function(params: str, *lines: str, **names: Any) -> Callable[..., Any]:
+    """Compile a mapper as ``dataclasses`` does.
+
+    A loop over the columns takes three times as long, and a claim is made for every run.
+    """
+    scope: dict[str, Any] = {**_SCOPE, **names}
+    exec(f"def function({params}):\n    " + "\n    ".join(lines), scope)  # noqa: S102  # our own text
+    function: Callable[..., Any] = scope["function"]
+    return function
+
+
+def _unpacked(declared: Sequence[StoredColumn], value: str = "row") -> str:
+    return f"{', '.join(columns.names(declared))}, = {value}"
+
+
+def _reads(declared: Sequence[StoredColumn], **instead: str) -> dict[str, str]:
+    """The expression of each field; ``instead`` replaces those of some columns."""
+    return {
+        column.field_name: instead.get(column.name) or column.kind.read.format(column.name)
+        for column in declared
+    }
+
+
+def _compile_reader(kind: type, declared: Sequence[StoredColumn]) -> Callable[[Row], Any]:
+    arguments = ", ".join(f"{name}={text}" for name, text in _reads(declared).items())
+    return compile_function("row", _unpacked(declared), f"return Made({arguments})", Made=kind)
+
+
+def _compile_params(declared: Sequence[StoredColumn]) -> Callable[[Any], dict[str, Any]]:
+    """Values by the names of their columns, for a statement with ``:name`` parameters."""
+    pairs = ", ".join(
+        f"{column.name!r}: {column.kind.write.format(f'value.{column.field_name}')}"
+        for column in declared
+    )
+    return compile_function("value", f"return {{{pairs}}}")
+
+
+def draft_class(kind: type[Any]) -> type[Any]:
+    """A class with the slots of a frozen dataclass, which can be filled and then become it."""
+    slots = tuple(field.name for field in fields(kind))
+    return type(f"{kind.__name__}Draft", (), {"__slots__": slots})
 
 
 # ---------------------------------------------------------------- runs
 
 
-def new_run_row(run: NewRun) -> Row:
-    """For ``insert_runs``."""
-    (
-        run_id,
-        job,
-        created_at,
-        due_at,
-        tenant,
-        queue,
-        priority,
-        expires_at,
-        args,
-        tags,
-        attempts_max,
-        overlap_key,
-        limit_keys,
-        _,
-        schedule,
-        nominal_at,
-        target,
-        retry_of,
-        trace,
-    ) = run
-    due = micros(due_at)
-    nominal = None
-    if nominal_at is not None:
-        nominal = due if nominal_at is due_at else micros(nominal_at)
-    return (
-        run_id,
-        tenant,
-        job,
-        queue,
-        priority,
-        run.phase.value,
-        due,
-        None if expires_at is None else micros(expires_at),
-        args,
-        json.dumps(tags) if tags else None,
-        attempts_max,
-        overlap_key,
-        json.dumps(limit_keys) if limit_keys else None,
-        schedule,
-        nominal,
-        target,
-        retry_of,
-        trace,
-        due if created_at is due_at else micros(created_at),
+def _compile_new_run_row() -> Callable[[NewRun], Row]:
+    # Most runs are due when they are created, and a firing is due at its nominal instant: then the
+    # same object is converted once.
+    shared = {
+        "phase": "run.phase.value",
+        "due_at": "due",
+        "created_at": "due if created_at is due_at else micros(created_at)",
+        "nominal_at": "None if nominal_at is None else due if nominal_at is due_at"
+        " else micros(nominal_at)",
+    }
+    values = [shared.get(c.name) or c.kind.write.format(c.name) for c in columns.NEW_RUN]
+    return compile_function(
+        "run",
+        f"{', '.join(NewRun._fields)}, = run",
+        "due = micros(due_at)",
+        f"return ({', '.join(values)})",
     )
 
 
-def claim_of(row: Row, *, lease_until: datetime) -> Claim:
-    """A row of ``claim_columns`` as it was before the claim, to the claim it becomes.
+new_run_row: Final = _compile_new_run_row()
+"""For ``insert_runs``."""
 
-    Made for every run, so it builds the tuple at once, and checks what it must by itself.
-    """
-    (
-        run_id,
-        job,
-        tenant,
-        queue,
-        args,
-        attempt,
-        attempts_max,
-        crashes,
-        token,
-        due_at,
-        _,
-        put_offs,
-        expires_at,
-        schedule,
-        nominal_at,
-        limit_keys,
-        target,
-        trace,
-        checkpoint,
-    ) = row
-    if not (0 <= attempt < attempts_max and token >= 0 and crashes >= 0):
-        raise ValueError(f"attempt {attempt} of {attempts_max}, token {token}, {crashes} crashes")
-    return _new_claim(
-        Claim,
-        (
-            run_id,
-            job,
-            tenant,
-            queue,
-            args,
-            attempt + 1,
-            attempts_max,
-            crashes,
-            token + 1,
-            EPOCH + timedelta(0, 0, due_at),
-            lease_until,
-            put_offs,
-            None if expires_at is None else moment(expires_at),
-            schedule,
-            None if nominal_at is None else moment(nominal_at),
-            _texts(limit_keys) if limit_keys else (),
-            target,
-            trace,
-            checkpoint,
-        ),
+
+def _compile_claim_of(params: str, check: str, **instead: str) -> Callable[..., Claim]:
+    values = ", ".join(_reads(columns.CLAIM, **instead).values())
+    return compile_function(
+        params,
+        _unpacked(columns.CLAIM),
+        f"if not ({check} and crashes >= 0):",
+        "    raise ValueError("
+        'f"attempt {attempt} of {attempts_max}, token {token}, {crashes} crashes")',
+        f"return new(Claim, ({values}))",
+        new=tuple.__new__,
+        Claim=Claim,
     )
 
 
-_new_claim = tuple.__new__
+claim_of: Final = _compile_claim_of(
+    "row, new_lease_until",
+    "0 <= attempt < attempts_max and token >= 0",
+    attempt="attempt + 1",
+    token="token + 1",  # noqa: S106  # of a claim
+    lease_until="new_lease_until",
+)
+"""A row of ``claim_columns`` as it was before the claim, to the claim it becomes."""
+
+standing_claim_of: Final = _compile_claim_of("row", "1 <= attempt <= attempts_max and token >= 1")
+"""A row of ``claim_columns`` of a run that is claimed."""
+
+run_of: Final[Callable[[Row], Run]] = _compile_reader(Run, columns.RUN)
+"""A row of ``live_run_columns`` or ``history_run_columns``."""
 
 
-def standing_claim_of(row: Row) -> Claim:
-    """A row of ``claim_columns`` of a run that is claimed already."""
-    before = (*row[:5], row[5] - 1, *row[6:8], row[8] - 1, *row[9:])
-    return claim_of(before, lease_until=moment(row[10]))
-
-
-def run_of(row: Row) -> Run:
-    """A row of ``live_as_run`` or ``history_as_run``."""
-    return Run(
-        id=RunId(row[0]),
-        tenant=row[1],
-        job=row[2],
-        queue=row[3],
-        priority=row[4],
-        status=RunStatus(row[5]),
-        phase=None if row[6] is None else Phase(row[6]),
-        due_at=moment(row[7]),
-        expires_at=moment_or_none(row[8]),
-        args=row[9],
-        tags=_texts(row[10]),
-        attempt=row[11],
-        attempts_max=row[12],
-        crashes=row[13],
-        put_offs=row[14],
-        token=row[15],
-        lease_until=moment_or_none(row[16]),
-        worker=row[17],
-        overlap_key=row[18],
-        limit_keys=_texts(row[19]),
-        blocked_on=row[20],
-        schedule=row[21],
-        nominal_at=moment_or_none(row[22]),
-        target=row[23],
-        external_id=row[24],
-        retry_of=row[25],
-        trace=row[26],
-        progress=row[27],
-        checkpoint=row[28],
-        cancel_requested_at=moment_or_none(row[29]),
-        created_at=moment(row[30]),
-        started_at=moment_or_none(row[31]),
-        ended_at=moment_or_none(row[32]),
-        result=row[33],
-        reason=row[34],
-        instants=row[35],
-        last_nominal_at=moment_or_none(row[36]),
-        outcome=row[37],
-    )
-
-
-def shown_run_of(row: Row) -> Run:
-    """The same for lists: a row that makes no sense is shown as such, and stops nobody."""
+def listed_run_of(row: Row) -> Run:
+    """The same for lists: a row that makes no sense is listed as such and hides no others."""
     try:
         return run_of(row)
-    except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
-        now = EPOCH
+    except Exception as error:  # noqa: BLE001  # any error is the row's own
+        facts = dict(zip(columns.names(columns.RUN), map(str, row), strict=True))
         return Run(
-            id=RunId(str(row[0])),
-            job=str(row[2]),
+            **{name: facts[name] for name in ("id", "job", "tenant", "queue", "args")},  # type: ignore[arg-type]
             status=RunStatus.FAILED_PERMANENT,
             phase=None,
-            created_at=now,
-            due_at=now,
-            ended_at=now,
-            tenant=str(row[1]),
-            queue=str(row[3]),
-            args=str(row[9]),
+            created_at=EPOCH,
+            due_at=EPOCH,
+            ended_at=EPOCH,
             reason=f"{UNREADABLE}: {error!r}",
             outcome=OutcomeKind.FAILED.value,
         )
@@ -271,14 +222,13 @@ def finished_row(step: Transition) -> Row:
 
 def plain_row(step: Transition) -> Row:
     """For ``finish_plain``."""
-    claim, _, _, ended_at, started_at, _, _, _, _, _, result, _, _, _ = step
-    since = ended_at - EPOCH
+    claim, started_at = step.claim, step.started_at
     return (
-        claim[0],
-        claim[8],
+        claim.run_id,
+        claim.token,
         None if started_at is None else micros(started_at),
-        (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds,
-        result,
+        micros(step.ended_at),
+        step.result,
     )
 
 
@@ -314,132 +264,71 @@ def attempt_row(step: Transition) -> Row:
     )
 
 
-def attempt_of(row: Row) -> Attempt:
-    return Attempt(
-        row[0], row[1], row[2], row[3], moment_or_none(row[4]), moment(row[5]), *row[6:9]
-    )
+attempt_of: Final[Callable[[Row], Attempt]] = _compile_reader(Attempt, columns.ATTEMPT)
+log_line_of: Final[Callable[[Row], LogLine]] = _compile_reader(LogLine, columns.LOG)
 
 
 # ---------------------------------------------------------------- schedules
 
-
-def spec_params(spec: ScheduleSpec) -> dict[str, Any]:
-    """For ``update_schedule``, and in this order a part of ``insert_schedules``."""
-    return {
-        "tenant": spec.tenant,
-        "name": spec.name,
-        "job": spec.job,
-        "rule": spec.rule,
-        "zone": spec.zone,
-        "args": spec.args,
-        "queue": spec.queue,
-        "priority": spec.priority,
-        "expires": None if spec.expires is None else length_micros(spec.expires),
-        "overlap": spec.overlap.value,
-        "misfire": spec.misfire.value,
-        "grace": length_micros(spec.grace),
-        "jitter": length_micros(spec.jitter),
-        "until": micros_or_none(spec.until),
-        "target": spec.target,
-        "tags": _texts_column(spec.tags),
-        "origin": spec.origin.value,
-    }
+spec_params: Final[Callable[[ScheduleSpec], dict[str, Any]]] = _compile_params(columns.SPEC)
+"""For ``update_schedule``."""
 
 
 def new_schedule_row(new: NewSchedule, *, now: int) -> Row:
     """For ``insert_schedules``."""
-    return (new.id, *spec_params(new.spec).values(), now, micros_or_none(new.next_due_at))
+    values = spec_params(new.spec)
+    values |= {"id": new.id, "created_at": now, "seen_at": now}
+    values["next_due_at"] = micros_or_none(new.next_due_at)
+    return tuple(values[column.name] for column in columns.NEW_SCHEDULE)
 
 
-_OVERLAPS: Final = {overlap.value: overlap for overlap in Overlap}
-_MISFIRES: Final = {misfire.value: misfire for misfire in Misfire}
-_ORIGINS: Final = {origin.value: origin for origin in ScheduleOrigin}
+def _compile_schedule_of() -> Callable[[Row, int | None], ScheduleRow]:
+    spec = [f"spec.{name} = {text}" for name, text in _reads(columns.SPEC).items()]
+    state = [f"made.{name} = {text}" for name, text in _reads(columns.SCHEDULE_STATE).items()]
+    return compile_function(
+        "row, now",
+        _unpacked(columns.SCHEDULE),
+        # Checked when it was written; only what would make arithmetic go wrong is checked again.
+        "if grace < 0 or jitter < 0 or (expires is not None and expires <= 0):",
+        '    raise ValueError(f"grace {grace}, jitter {jitter}, expires {expires}")',
+        "has_ended = now is not None and paused_until is not None and paused_until <= now",
+        "if paused_at is None or has_ended:",
+        "    paused_at, paused_until, pause_note = None, None, ''",
+        "spec = SpecDraft()",
+        *spec,
+        "spec.__class__ = ScheduleSpec",
+        "made = RowDraft()",
+        "made.id = id",
+        "made.spec = spec",
+        *state,
+        "made.__class__ = ScheduleRow",
+        "return made",
+        SpecDraft=draft_class(ScheduleSpec),
+        RowDraft=draft_class(ScheduleRow),
+        ScheduleSpec=ScheduleSpec,
+        ScheduleRow=ScheduleRow,
+    )
 
-# Schedules are added, seen and due together: their times are few.
-_instant: Final = lru_cache(maxsize=1024)(moment)
-_length: Final = lru_cache(maxsize=256)(partial(timedelta, 0, 0))
+
+_read_schedule: Final = _compile_schedule_of()
 
 
 def schedule_of(row: Row, *, now: int | None = None) -> ScheduleRow:
-    """A row of ``schedule_columns``; a pause that ended before ``now`` is none.
-
-    What was checked when it was written is not checked again, except for what would make
-    arithmetic go wrong.
-    """
-    _, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire = row[:12]
-    grace, jitter, until, target, tags, origin = row[12:18]
-    if grace < 0 or jitter < 0 or (expires is not None and expires <= 0):
-        raise ValueError(f"grace {grace}, jitter {jitter}, expires {expires}")
-    spec = _new_spec(
-        name,
-        job,
-        rule,
-        zone,
-        tenant,
-        args,
-        queue,
-        priority,
-        None if expires is None else _length(expires),
-        _OVERLAPS[overlap],
-        _MISFIRES[misfire],
-        _length(grace),
-        _length(jitter),
-        None if until is None else _instant(until),
-        target,
-        _texts(tags) if tags else (),
-        _ORIGINS[origin],
-    )
-    return _with_spec(row, spec, now=now)
+    """A row of ``schedule_columns``; a pause that ended before ``now`` is left out."""
+    return _read_schedule(row, now)
 
 
-def shown_schedule_of(row: Row) -> ScheduleRow:
-    """The same for lists: of a row that makes no sense, what can be said about it.
+def listed_schedule_of(row: Row) -> ScheduleRow:
+    """The same for lists: of a row that makes no sense, what can be read of it.
 
-    Such a schedule is not fired: there the row is read strictly, and set aside.
+    Such a schedule is not fired: a tick reads the row strictly, and sets it aside.
     """
     try:
         return schedule_of(row)
-    except Exception:  # noqa: BLE001  # whatever is wrong with it is its own
-        spec = ScheduleSpec(tenant=row[1], name=row[2], job=row[3], rule=row[4], zone=row[5])
-        return _with_spec(row, spec)
-
-
-def _with_spec(row: Row, spec: ScheduleSpec, *, now: int | None = None) -> ScheduleRow:
-    created_at, next_due_at, last_fired_at, revision, paused_at, until, note, seen_at = row[18:]
-    if paused_at is None or (now is not None and until is not None and until <= now):
-        paused_at, until, note = None, None, ""
-    return _new_schedule(
-        row[0],
-        spec,
-        _instant(created_at),
-        None if next_due_at is None else _instant(next_due_at),
-        None if last_fired_at is None else _instant(last_fired_at),
-        revision,
-        None if paused_at is None else _instant(paused_at),
-        None if until is None else _instant(until),
-        note,
-        None if seen_at is None else _instant(seen_at),
-    )
-
-
-def _filler(kind: type[T]) -> Callable[..., T]:
-    """Makes a value of a slotted class from all of its fields, in their order, unchecked.
-
-    Both are made for every firing, and so it takes a third of the time.
-    """
-    puts = tuple(getattr(kind, name).__set__ for name in kind.__slots__)  # type: ignore[attr-defined]
-
-    def filled(*values: Any) -> T:
-        made = object.__new__(kind)
-        for put, value in zip(puts, values, strict=True):
-            put(made, value)
-        return made
-
-    return filled
-
-
-_new_spec: Final = _filler(ScheduleSpec)
-_new_schedule: Final = _filler(ScheduleRow)
+    except Exception:  # noqa: BLE001  # any error is the row's own
+        facts = dict(zip(columns.names(columns.SCHEDULE), row, strict=True))
+        known = {name: facts[name] for name in ("tenant", "name", "job", "rule", "zone")}
+        return schedule_of(tuple((facts | spec_params(ScheduleSpec(**known))).values()))
 
 
 def move_row(move: Move) -> Row:
@@ -477,50 +366,13 @@ def skip_row(skip: Skip, *, now: int, queue: str, priority: int) -> Row:
 # ---------------------------------------------------------------- the rest
 
 
-def worker_params(worker: WorkerRow) -> dict[str, Any]:
-    return {
-        "id": worker.id,
-        "host": worker.host,
-        "pid": worker.pid,
-        "boot_id": worker.boot_id,
-        "process_started": worker.process_started,
-        "started_at": micros(worker.started_at),
-        "beat_at": micros(worker.beat_at),
-        "queues": None if worker.queues is None else json.dumps(worker.queues),
-        "jobs": json.dumps(worker.jobs),
-        "slots": worker.slots,
-        "running": worker.running,
-        "version": worker.version,
-    }
-
-
-def worker_of(row: Row) -> WorkerRow:
-    return WorkerRow(
-        id=WorkerId(row[0]),
-        host=row[1],
-        pid=row[2],
-        boot_id=row[3],
-        process_started=row[4],
-        started_at=moment(row[5]),
-        beat_at=moment(row[6]),
-        queues=None if row[7] is None else _texts(row[7]),
-        jobs=_texts(row[8]),
-        slots=row[9],
-        running=row[10],
-        version=row[11],
-    )
-
-
-def lock_of(row: Row) -> LockRow:
-    return LockRow(row[0], row[1], row[2], row[3], moment(row[4]), moment(row[5]))
-
-
-def pause_of(row: Row) -> Pause:
-    return Pause(PauseKind(row[0]), row[1], moment(row[2]), row[3], moment_or_none(row[4]))
-
-
-def limits_of(rows: Iterable[Row]) -> list[LimitRow]:
-    return [LimitRow(*row) for row in rows]
+worker_params: Final[Callable[[WorkerRow], dict[str, Any]]] = _compile_params(columns.WORKER)
+worker_of: Final[Callable[[Row], WorkerRow]] = _compile_reader(WorkerRow, columns.WORKER)
+lock_params: Final[Callable[[LockRow], dict[str, Any]]] = _compile_params(columns.LOCK)
+lock_of: Final[Callable[[Row], LockRow]] = _compile_reader(LockRow, columns.LOCK)
+pause_params: Final[Callable[[Pause], dict[str, Any]]] = _compile_params(columns.PAUSE)
+pause_of: Final[Callable[[Row], Pause]] = _compile_reader(Pause, columns.PAUSE)
+job_of: Final[Callable[[Row], JobRow]] = _compile_reader(JobRow, columns.JOB)
 
 
 def rates_by_key(rows: Iterable[Row], count_by_key: Mapping[str, int]) -> dict[str, Rate]:
@@ -543,14 +395,3 @@ def rate_row(key: str, rate: Rate) -> Row:
     """For ``save_rates``."""
     idle_at = None if rate.last_at is None else micros(rate.last_at + rate.window)
     return (key, rate.number, idle_at, micros_or_none(rate.turn_at), rate.opened)
-
-
-def job_of(row: Row) -> JobRow:
-    seen_at, last_run_at, last_success_at, last_error_at = map(moment_or_none, row[2:6])
-    return JobRow(
-        row[0], row[1], seen_at, last_run_at, last_success_at, last_error_at, row[6], row[7]
-    )
-
-
-def log_line_of(row: Row) -> LogLine:
-    return LogLine(moment(row[0]), *row[1:4])

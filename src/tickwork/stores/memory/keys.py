@@ -88,28 +88,9 @@ def free_unique_keys(tables: Tables, run_id: RunId, *, now: datetime) -> None:
 
 
 def _unfinished(new: NewRun) -> Run:
-    return changed(
-        _BLANK,
-        id=new.id,
-        job=new.job,
-        phase=new.phase,
-        created_at=new.created_at,
-        due_at=new.due_at,
-        tenant=new.tenant,
-        queue=new.queue,
-        priority=new.priority,
-        expires_at=new.expires_at,
-        args=new.args,
-        tags=new.tags,
-        attempts_max=new.attempts_max,
-        overlap_key=new.overlap_key,
-        limit_keys=new.limit_keys,
-        schedule=new.schedule,
-        nominal_at=new.nominal_at,
-        target=new.target,
-        retry_of=new.retry_of,
-        trace=new.trace,
-    )
+    facts = new._asdict()
+    del facts["unique"]
+    return changed(_BLANK, phase=new.phase, **facts)
 
 
 # ---------------------------------------------------------------- slots

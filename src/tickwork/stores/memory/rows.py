@@ -5,6 +5,8 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tickwork.stores._sql.rows import draft_class
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -40,7 +42,7 @@ def _changer(kind: type["DataclassInstance"], *names: str) -> Callable[..., Any]
         sealed.append("made.__post_init__()")
     body = "\n    ".join(["made = draft()", *filled, *sealed, "return made"])
     known: dict[str, Any] = {
-        "draft": type(f"{kind.__name__}Draft", (), {"__slots__": tuple(slots)}),
+        "draft": draft_class(kind),
         "kind": kind,
     }
     exec(f"def change({', '.join(['row', *names])}):\n    {body}", known)  # noqa: S102  # our own

@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nsmallest
+from operator import attrgetter
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.lease import has_expired
@@ -403,31 +404,13 @@ def _grant(tables: Tables, picked: Sequence[Run], *, now: datetime) -> list[RunI
     return grants.granted
 
 
+_claim_fields = attrgetter("id", *Claim._fields[1:])
+assert Claim._fields[0] == "run_id"
+
+
 def _claim_of(run: Run) -> Claim:
     assert run.lease_until is not None, run
-    return check_claim(
-        Claim(
-            run_id=run.id,
-            job=run.job,
-            tenant=run.tenant,
-            queue=run.queue,
-            args=run.args,
-            attempt=run.attempt,
-            attempts_max=run.attempts_max,
-            crashes=run.crashes,
-            token=run.token,
-            due_at=run.due_at,
-            lease_until=run.lease_until,
-            put_offs=run.put_offs,
-            expires_at=run.expires_at,
-            schedule=run.schedule,
-            nominal_at=run.nominal_at,
-            limit_keys=run.limit_keys,
-            target=run.target,
-            trace=run.trace,
-            checkpoint=run.checkpoint,
-        )
-    )
+    return check_claim(Claim._make(_claim_fields(run)))
 
 
 # ---------------------------------------------------------------- rows

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
+from tickwork.stores._sql.columns import CLAIM, names
 from tickwork.stores._sql.operations.limits import grant
 from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
 from tickwork.stores._sql.queries import Queries
@@ -28,7 +29,7 @@ ROUNDS_MAX: Final = 12
 ROUND_SIZE_MAX: Final = 1000
 """How often a claim looks again when limits were full, and at how many runs at a time."""
 
-_ID, _CRASHES = 0, 7
+_ID, _CRASHES = (names(CLAIM).index(name) for name in ("id", "crashes"))
 
 
 def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
@@ -153,7 +154,7 @@ def readable(
     lease_until = now + lease
     for row in rows:
         try:
-            claims.append(claim_of(row, lease_until=lease_until))
+            claims.append(claim_of(row, lease_until))
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
             broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:

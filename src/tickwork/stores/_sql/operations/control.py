@@ -11,7 +11,7 @@ from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.operations.limits import free
 from tickwork.stores._sql.operations.waking import is_soon, wake_all
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.rows import lock_of, micros, micros_or_none, worker_params
+from tickwork.stores._sql.rows import lock_of, lock_params, micros, pause_params, worker_params
 from tickwork.stores._sql.statement import Operation, Rows
 from tickwork.stores.contract import Canceling, LockRow, Pause, PauseKind, WorkerRow
 
@@ -86,14 +86,7 @@ def _finished_or_unknown(query: Queries, run_id: RunId) -> Operation[Canceling]:
 
 def pause(query: Queries, pause: Pause) -> Operation[None]:
     """Stop a queue or job."""
-    yield query.tell(
-        "insert_pause",
-        kind=pause.kind.value,
-        name=pause.name,
-        paused_at=micros(pause.paused_at),
-        note=pause.note,
-        until=micros_or_none(pause.until),
-    )
+    yield query.tell("insert_pause", **pause_params(pause))
 
 
 def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
@@ -104,16 +97,7 @@ def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
 
 def acquire_lock(query: Queries, lock: LockRow, *, now: datetime) -> Operation[LockRow | None]:
     """Take a lock; None, or the row of its holder."""
-    yield query.tell(
-        "take_lock",
-        name=lock.name,
-        owner=lock.owner,
-        host=lock.host,
-        pid=lock.pid,
-        acquired_at=micros(lock.acquired_at),
-        until=micros(lock.until),
-        now=micros(now),
-    )
+    yield query.tell("take_lock", now=micros(now), **lock_params(lock))
     holder = lock_of((yield query("get_lock", name=lock.name))[0])
     return None if holder.owner == lock.owner else holder
 

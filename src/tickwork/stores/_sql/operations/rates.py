@@ -11,12 +11,14 @@ from typing import Final
 from tickwork._domain.identity import RunId
 from tickwork._domain.limits import gate_of, limit_of
 from tickwork._domain.rates import SLACK, TURNS_MAX, Rate, Turn, is_rate
+from tickwork.stores._sql.columns import RUN, names
 from tickwork.stores._sql.operations.waking import ANY_QUEUE, is_soon, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, rate_row, rates_by_key
 from tickwork.stores._sql.statement import Operation, Row
 
 PLACE_CAP: Final = 10_000
+_BLOCKED_ON: Final = names(RUN).index("blocked_on")
 
 
 def read_rates(
@@ -130,9 +132,6 @@ def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
     rate = (yield from read_rates(query, {key: 0}, slots)).get(key)
     at = None if rate is None else rate.turn_of(place)
     return None if rate is None or at is None else Turn(key, rate.starts_max, place, at)
-
-
-_BLOCKED_ON: Final = 20  # of a row of get_runs
 
 
 def prune_rates(query: Queries, *, before: datetime, limit: int) -> Operation[None]:

@@ -13,12 +13,11 @@ from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     attempt_of,
     job_of,
-    limits_of,
+    listed_run_of,
     log_line_of,
     micros,
     moment_or_none,
     pause_of,
-    shown_run_of,
     worker_of,
 )
 from tickwork.stores._sql.statement import Operation, Row
@@ -41,7 +40,7 @@ def get_runs(query: Queries, run_ids: Sequence[RunId]) -> Operation[list[Run]]:
     """Runs by id, unfinished or finished."""
     if not run_ids:
         return []
-    return [shown_run_of(row) for row in (yield query("get_runs", ids=list(run_ids)))]
+    return [listed_run_of(row) for row in (yield query("get_runs", ids=list(run_ids)))]
 
 
 def find_run_ids(query: Queries, prefix: str, *, limit: int) -> Operation[list[RunId]]:
@@ -60,7 +59,7 @@ def list_runs(
     if not where.statuses or where.statuses & FINAL:
         rows += yield filtered(query, "list_history", where, cursor=cursor, limit=limit + 1)
     rows.sort(key=lambda row: str(row[0]), reverse=True)
-    runs = [shown_run_of(row) for row in rows[:limit]]
+    runs = [listed_run_of(row) for row in rows[:limit]]
     return Page(runs, runs[-1].id if len(rows) > limit else None)
 
 
@@ -98,7 +97,7 @@ def list_jobs(query: Queries, *, tenant: str | None) -> Operation[list[JobRow]]:
 
 def list_limits(query: Queries) -> Operation[list[LimitRow]]:
     """All limits, by name."""
-    return limits_of((yield query("list_limits")))
+    return [LimitRow(*row) for row in (yield query("list_limits"))]
 
 
 def list_pauses(query: Queries) -> Operation[list[Pause]]:

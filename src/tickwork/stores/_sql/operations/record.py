@@ -11,6 +11,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
+from tickwork.stores._sql.columns import CLAIM
 from tickwork.stores._sql.operations.limits import free, unblock
 from tickwork.stores._sql.operations.skips import (
     SkipFolder,
@@ -34,8 +35,6 @@ from tickwork.stores._sql.rows import (
 )
 from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import Expired, Verdict
-
-_CLAIM_COLUMNS = 19
 
 
 class _Written(NamedTuple):
@@ -277,9 +276,9 @@ def reap(
     steps: list[Transition] = []
     broken: list[Row] = []
     for row in (yield query("expired_runs", now=micros(now), limit=limit)):
-        started_at, cancel_requested_at, worker = row[_CLAIM_COLUMNS:]
+        started_at, cancel_requested_at, worker = row[len(CLAIM) :]
         try:
-            claim = standing_claim_of(row[:_CLAIM_COLUMNS])
+            claim = standing_claim_of(row[: len(CLAIM)])
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
             broken.append((row[0], micros(now), f"{UNREADABLE}: {error!r}"))
             continue

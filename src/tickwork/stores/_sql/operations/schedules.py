@@ -14,13 +14,13 @@ from tickwork.stores._sql.operations.waking import wake_all
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
+    listed_schedule_of,
     micros,
     micros_or_none,
     moment_or_none,
     move_row,
     new_schedule_row,
     schedule_of,
-    shown_schedule_of,
     skip_row,
     spec_params,
 )
@@ -116,7 +116,7 @@ def resume_schedule(
 def get_schedules(query: Queries, names: Sequence[tuple[str, str]]) -> Operation[list[ScheduleRow]]:
     """Schedules by (tenant, name)."""
     rows = yield query("get_schedules", names=[list(name) for name in sorted(set(names))])
-    return [shown_schedule_of(row) for row in rows]
+    return [listed_schedule_of(row) for row in rows]
 
 
 def scheduled_jobs(query: Queries) -> Operation[list[str]]:
@@ -136,7 +136,7 @@ def list_schedules(
         after_name=after_name,
         limit=limit,
     )
-    return [shown_schedule_of(row) for row in rows]
+    return [listed_schedule_of(row) for row in rows]
 
 
 def next_firing_at(

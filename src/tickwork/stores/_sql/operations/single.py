@@ -9,7 +9,7 @@ from tickwork._domain.run import Claim, Run
 from tickwork.stores._sql.operations.claim import readable
 from tickwork.stores._sql.operations.limits import grant_one
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.rows import micros, shown_run_of
+from tickwork.stores._sql.rows import listed_run_of, micros
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import Wanted
 
@@ -24,7 +24,7 @@ def due_runs(query: Queries, wanted: Wanted, *, now: datetime) -> Operation[list
         now=micros(now),
         limit=wanted.limit,
     )
-    return [shown_run_of(row) for row in rows]
+    return [listed_run_of(row) for row in rows]
 
 
 def claim_run(

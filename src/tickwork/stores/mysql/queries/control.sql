@@ -10,8 +10,7 @@ ON DUPLICATE KEY UPDATE override = VALUES(override);
 SELECT name, slots, override FROM tickwork_limit ORDER BY name;
 
 -- name: insert_pause
-INSERT INTO tickwork_pause (kind, name, paused_at, note, until)
-VALUES (:kind, :name, :paused_at, :note, :until)
+INSERT INTO tickwork_pause ({pause_columns}) VALUES ({pause_params})
 ON DUPLICATE KEY UPDATE
     paused_at = VALUES(paused_at), note = VALUES(note), until = VALUES(until);
 
@@ -19,13 +18,12 @@ ON DUPLICATE KEY UPDATE
 DELETE FROM tickwork_pause WHERE kind = :kind AND name = :name;
 
 -- name: list_pauses
-SELECT kind, name, paused_at, note, until FROM tickwork_pause ORDER BY kind, name;
+SELECT {pause_columns} FROM tickwork_pause ORDER BY kind, name;
 
 -- name: take_lock
 -- From left to right, each with what the one before has left: `until`, by which it is decided,
 -- comes last, and whoever has become the owner stays the owner.
-INSERT INTO tickwork_lock (name, owner, host, pid, acquired_at, until)
-VALUES (:name, :owner, :host, :pid, :acquired_at, :until)
+INSERT INTO tickwork_lock ({lock_columns}) VALUES ({lock_params})
 ON DUPLICATE KEY UPDATE
     owner = CASE WHEN {is_free} THEN VALUES(owner) ELSE owner END,
     host = CASE WHEN {is_free} THEN VALUES(host) ELSE host END,
@@ -37,7 +35,7 @@ ON DUPLICATE KEY UPDATE
 until <= :now OR owner = VALUES(owner)
 
 -- name: get_lock
-SELECT name, owner, host, pid, acquired_at, until FROM tickwork_lock WHERE name = :name;
+SELECT {lock_columns} FROM tickwork_lock WHERE name = :name;
 
 -- name: renew_lock
 -- The count of an UPDATE may leave out rows that were so before, as the connection has it.
@@ -48,14 +46,7 @@ SELECT count(*) FROM tickwork_lock WHERE name = :name AND owner = :owner AND unt
 DELETE FROM tickwork_lock WHERE name = :name AND (:owner IS NULL OR owner = :owner);
 
 -- name: beat_worker
-INSERT INTO tickwork_worker (
-    id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
-    version
-)
-VALUES (
-    :id, :host, :pid, :boot_id, :process_started, :started_at, :beat_at, :queues, :jobs, :slots,
-    :running, :version
-)
+INSERT INTO tickwork_worker ({worker_columns}) VALUES ({worker_params})
 ON DUPLICATE KEY UPDATE
     beat_at = VALUES(beat_at),
     queues = VALUES(queues),
@@ -67,7 +58,5 @@ ON DUPLICATE KEY UPDATE
 DELETE FROM tickwork_worker WHERE id = :id;
 
 -- name: list_workers
-SELECT id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
-       version
-FROM tickwork_worker
+SELECT {worker_columns} FROM tickwork_worker
 ORDER BY beat_at DESC, id;

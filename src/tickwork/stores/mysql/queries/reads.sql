@@ -1,18 +1,8 @@
 -- fragment: live_as_run
-SELECT id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys,
-       blocked_on, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
-       cancel_requested_at, created_at, started_at, NULL AS ended_at, NULL AS result, reason,
-       1 AS instants, NULL AS last_nominal_at, NULL AS outcome
-FROM tickwork_run
+SELECT {live_run_columns} FROM tickwork_run
 
 -- fragment: history_as_run
-SELECT id, tenant, job, queue, priority, status, NULL AS phase, due_at, expires_at, args, tags,
-       attempt, attempts_max, crashes, put_offs, token, NULL AS lease_until, worker,
-       NULL AS overlap_key, limit_keys, NULL AS blocked_on, schedule, nominal_at, target,
-       external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
-       started_at, ended_at, result, reason, instants, last_nominal_at, outcome
-FROM tickwork_history
+SELECT {history_run_columns} FROM tickwork_history
 
 -- name: get_runs
 {live_as_run} FORCE INDEX (PRIMARY) WHERE id IN (:ids)
@@ -52,13 +42,12 @@ lease_until IS NOT NULL
 instr(tags, :tag) > 0
 
 -- name: get_attempts
-SELECT run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
-FROM tickwork_attempt
+SELECT {attempt_columns} FROM tickwork_attempt
 WHERE run = :id
 ORDER BY token;
 
 -- name: get_log
-SELECT at, level, logger, message FROM tickwork_log WHERE run = :id ORDER BY line;
+SELECT {log_columns} FROM tickwork_log WHERE run = :id ORDER BY line;
 
 -- name: count_phases
 -- Each count ends at the cap, so that a million waiting runs cost no more than it.
@@ -82,8 +71,7 @@ SELECT 'running', count(*) FROM (
 SELECT run FROM tickwork_slot FORCE INDEX (taken) WHERE `key` = :key ORDER BY run LIMIT :limit;
 
 -- name: list_jobs
-SELECT tenant, name, seen_at, last_run_at, last_success_at, last_error_at, last_error, failures
-FROM tickwork_job
+SELECT {job_columns} FROM tickwork_job
 WHERE :tenant IS NULL OR tenant = :tenant
 ORDER BY tenant, name;
 

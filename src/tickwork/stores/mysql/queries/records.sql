@@ -1,9 +1,3 @@
--- fragment: history_columns
-id, tenant, job, queue, priority, status, due_at, expires_at, args, tags, attempt, attempts_max,
-crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target, external_id, retry_of,
-trace, progress, checkpoint, cancel_requested_at, created_at, started_at, ended_at, outcome, result,
-reason
-
 -- name: find_claims
 -- By the index of leases: an index of workers would cost every claim, and this one is rare.
 SELECT {claim_columns} FROM tickwork_run FORCE INDEX (lease)
@@ -41,12 +35,13 @@ FOR UPDATE;
 -- name: finish_runs
 -- Guarded by the token: a claim that was taken over moves no row, and the count tells. The rows are
 -- locked as they are read, which a plain INSERT … SELECT does not do; by id, in one order.
-INSERT INTO tickwork_history ({history_columns})
-SELECT run.id, tenant, job, queue, priority, step.status, due_at, expires_at, args, tags,
-       attempt - step.refund, attempts_max, crashes + step.crash, put_offs, run.token, worker,
-       limit_keys, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
-       cancel_requested_at, created_at, coalesce(step.started_at, run.started_at), step.ended_at,
-       step.outcome, step.result, step.reason
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {run.moved_columns}, step.status, attempt - step.refund, crashes + step.crash,
+       cancel_requested_at, coalesce(step.started_at, run.started_at), step.ended_at, step.outcome,
+       step.result, step.reason
 FROM JSON_TABLE(:sorted_rows, '$[*]' COLUMNS (
     id {an_id} PATH '$[0]', token INT PATH '$[1]', status VARCHAR(16) PATH '$[2]',
     refund INT PATH '$[3]', crash INT PATH '$[4]', started_at BIGINT PATH '$[5]',
@@ -68,10 +63,11 @@ WHERE run.token = step.token AND run.status = 'running'
 
 -- name: finish_plain
 -- The same for most runs: succeeded at the first attempt.
-INSERT INTO tickwork_history ({history_columns})
-SELECT run.id, tenant, job, queue, priority, 'completed', due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, run.token, worker, limit_keys, schedule, nominal_at,
-       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {run.moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
        coalesce(step.started_at, run.started_at), step.ended_at, 'succeeded', step.result, ''
 FROM JSON_TABLE(:sorted_rows, '$[*]' COLUMNS (
     id {an_id} PATH '$[0]', token INT PATH '$[1]', started_at BIGINT PATH '$[2]',
@@ -179,11 +175,12 @@ WHERE id = :id AND status = 'running';
 
 -- name: cancel_waiting
 -- The rows are locked already.
-INSERT INTO tickwork_history ({history_columns})
-SELECT id, tenant, job, queue, priority, 'canceled', due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
-       external_id, retry_of, trace, progress, checkpoint, coalesce(cancel_requested_at, :now),
-       created_at, started_at, :now, 'canceled', NULL, :reason
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {moved_columns}, 'canceled', attempt, crashes, coalesce(cancel_requested_at, :now), started_at,
+       :now, 'canceled', NULL, :reason
 FROM tickwork_run FORCE INDEX (PRIMARY)
 WHERE id IN (:ids) AND status <> 'running'
 FOR UPDATE;

@@ -3,10 +3,6 @@
 -- to others. So indexes are named; and rows that a list names are joined to it, in its order,
 -- since a DELETE takes no such hint.
 
--- fragment: claim_columns
-id, job, tenant, queue, args, attempt, attempts_max, crashes, token, due_at, lease_until, put_offs,
-expires_at, schedule, nominal_at, limit_keys, target, trace, checkpoint
-
 -- fragment: an_id
 CHAR(36) CHARACTER SET ascii COLLATE ascii_bin
 
@@ -27,11 +23,7 @@ UNION ALL
 (SELECT id FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN (:ids) LOCK IN SHARE MODE);
 
 -- name: insert_runs
-INSERT INTO tickwork_run (
-    id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempts_max,
-    overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
-)
-VALUES [[(?1, ?2, ?3, ?4, ?5, 'pending', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)]];
+INSERT INTO tickwork_run (status, {new_run_columns}) VALUES [[('pending', {new_run_places})]];
 
 -- name: protect_keys
 -- A key is taken over when its window has passed, or, without one, when its run is gone; and only
@@ -206,11 +198,12 @@ WHERE id IN (:ids);
 
 -- name: set_aside
 -- A row that cannot be understood: out of the way of the others, with the reason on it.
-INSERT INTO tickwork_history ({history_columns})
-SELECT run.id, tenant, job, queue, priority, 'failed_permanent', due_at, expires_at, args, tags,
-       attempt, attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at,
-       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
-       started_at, broken.ended_at, 'failed', NULL, broken.reason
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {run.moved_columns}, 'failed_permanent', attempt, crashes, cancel_requested_at, started_at,
+       broken.ended_at, 'failed', NULL, broken.reason
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     id {an_id} PATH '$[0]', ended_at BIGINT PATH '$[1]', reason LONGTEXT PATH '$[2]'
 )) AS broken

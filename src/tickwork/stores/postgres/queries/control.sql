@@ -12,8 +12,7 @@ ON CONFLICT (name) DO UPDATE SET override = excluded.override;
 SELECT name, slots, override FROM tickwork_limit ORDER BY name;
 
 -- name: insert_pause
-INSERT INTO tickwork_pause (kind, name, paused_at, note, until)
-VALUES (:kind::text, :name::text, :paused_at::bigint, :note::text, :until::bigint)
+INSERT INTO tickwork_pause ({pause_columns}) VALUES ({pause_params})
 ON CONFLICT (kind, name) DO UPDATE
 SET paused_at = excluded.paused_at, note = excluded.note, until = excluded.until;
 
@@ -21,14 +20,11 @@ SET paused_at = excluded.paused_at, note = excluded.note, until = excluded.until
 DELETE FROM tickwork_pause WHERE kind = :kind::text AND name = :name::text;
 
 -- name: list_pauses
-SELECT kind, name, paused_at, note, until FROM tickwork_pause ORDER BY kind, name;
+SELECT {pause_columns} FROM tickwork_pause ORDER BY kind, name;
 
 -- name: take_lock
 -- Whoever finds it held has its row locked all the same: it is there to be read.
-INSERT INTO tickwork_lock (name, owner, host, pid, acquired_at, until)
-VALUES (
-    :name::text, :owner::text, :host::text, :pid::integer, :acquired_at::bigint, :until::bigint
-)
+INSERT INTO tickwork_lock ({lock_columns}) VALUES ({lock_params})
 ON CONFLICT (name) DO UPDATE
 SET owner = excluded.owner,
     host = excluded.host,
@@ -38,7 +34,7 @@ SET owner = excluded.owner,
 WHERE tickwork_lock.until <= :now::bigint OR tickwork_lock.owner = excluded.owner;
 
 -- name: get_lock
-SELECT name, owner, host, pid, acquired_at, until FROM tickwork_lock WHERE name = :name::text;
+SELECT {lock_columns} FROM tickwork_lock WHERE name = :name::text;
 
 -- name: renew_lock
 UPDATE tickwork_lock
@@ -50,15 +46,7 @@ DELETE FROM tickwork_lock
 WHERE name = :name::text AND (:owner::text IS NULL OR owner = :owner::text);
 
 -- name: beat_worker
-INSERT INTO tickwork_worker (
-    id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
-    version
-)
-VALUES (
-    :id::uuid, :host::text, :pid::integer, :boot_id::text, :process_started::text,
-    :started_at::bigint, :beat_at::bigint, :queues::text, :jobs::text, :slots::integer,
-    :running::integer, :version::text
-)
+INSERT INTO tickwork_worker ({worker_columns}) VALUES ({worker_params})
 ON CONFLICT (id) DO UPDATE
 SET beat_at = excluded.beat_at,
     queues = excluded.queues,
@@ -70,7 +58,5 @@ SET beat_at = excluded.beat_at,
 DELETE FROM tickwork_worker WHERE id = :id::uuid;
 
 -- name: list_workers
-SELECT id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
-       version
-FROM tickwork_worker
+SELECT {worker_columns} FROM tickwork_worker
 ORDER BY beat_at DESC, id;

@@ -1,19 +1,8 @@
 -- fragment: live_as_run
-SELECT id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys,
-       blocked_on, schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
-       cancel_requested_at, created_at, started_at, NULL::bigint AS ended_at,
-       NULL::text AS result, reason, 1 AS instants, NULL::bigint AS last_nominal_at,
-       NULL::text AS outcome
-FROM tickwork_run
+SELECT {live_run_columns} FROM tickwork_run
 
 -- fragment: history_as_run
-SELECT id, tenant, job, queue, priority, status, NULL::text AS phase, due_at, expires_at, args,
-       tags, attempt, attempts_max, crashes, put_offs, token, NULL::bigint AS lease_until, worker,
-       NULL::text AS overlap_key, limit_keys, NULL::text AS blocked_on, schedule, nominal_at,
-       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
-       started_at, ended_at, result, reason, instants, last_nominal_at, outcome
-FROM tickwork_history
+SELECT {history_run_columns} FROM tickwork_history
 
 -- name: get_runs
 {live_as_run} WHERE id = ANY (:ids::uuid[])
@@ -69,13 +58,12 @@ lease_until IS NOT NULL
 strpos(tags, :tag::text) > 0
 
 -- name: get_attempts
-SELECT run, token, attempt, outcome, started_at, ended_at, error, traceback, worker
-FROM tickwork_attempt
+SELECT {attempt_columns} FROM tickwork_attempt
 WHERE run = :id::uuid
 ORDER BY token;
 
 -- name: get_log
-SELECT at, level, logger, message FROM tickwork_log WHERE run = :id::uuid ORDER BY line;
+SELECT {log_columns} FROM tickwork_log WHERE run = :id::uuid ORDER BY line;
 
 -- name: count_phases
 -- Each count ends at the cap, so that a million waiting runs cost no more than it.
@@ -99,8 +87,7 @@ SELECT 'running', count(*) FROM (
 SELECT run FROM tickwork_slot WHERE key = :key::text ORDER BY run LIMIT :limit::bigint;
 
 -- name: list_jobs
-SELECT tenant, name, seen_at, last_run_at, last_success_at, last_error_at, last_error, failures
-FROM tickwork_job
+SELECT {job_columns} FROM tickwork_job
 WHERE :tenant::text IS NULL OR tenant = :tenant::text
 ORDER BY tenant, name;
 

@@ -1,9 +1,3 @@
--- fragment: history_columns
-id, tenant, job, queue, priority, status, due_at, expires_at, args, tags, attempt, attempts_max,
-crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target, external_id, retry_of,
-trace, progress, checkpoint, cancel_requested_at, created_at, started_at, ended_at, outcome, result,
-reason
-
 -- name: find_claims
 -- By the index of leases: an index of workers would cost every claim, and this one is rare.
 SELECT {claim_columns} FROM tickwork_run
@@ -54,12 +48,13 @@ WITH gone AS (
       )) IS TRUE
     RETURNING *
 )
-INSERT INTO tickwork_history ({history_columns})
-SELECT gone.id, tenant, job, queue, priority, step.status, due_at, expires_at, args, tags,
-       attempt - step.refund, attempts_max, crashes + step.crash, put_offs, gone.token, worker,
-       limit_keys, schedule, nominal_at, target, external_id, retry_of, trace, progress,
-       checkpoint, cancel_requested_at, created_at, coalesce(step.started_at, gone.started_at),
-       step.ended_at, step.outcome, step.result, step.reason
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {gone.moved_columns}, step.status, attempt - step.refund, crashes + step.crash,
+       cancel_requested_at, coalesce(step.started_at, gone.started_at), step.ended_at, step.outcome,
+       step.result, step.reason
 FROM gone
 JOIN unnest(
     :c1::uuid[], :c2::integer[], :c3::text[], :c4::integer[], :c5::integer[], :c6::bigint[],
@@ -81,10 +76,11 @@ WITH gone AS (
       )) IS TRUE
     RETURNING *
 )
-INSERT INTO tickwork_history ({history_columns})
-SELECT gone.id, tenant, job, queue, priority, 'completed', due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, gone.token, worker, limit_keys, schedule, nominal_at,
-       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {gone.moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
        coalesce(step.started_at, gone.started_at), step.ended_at, 'succeeded', step.result, ''
 FROM gone
 JOIN unnest(:c1::uuid[], :c3::bigint[], :c4::bigint[], :c5::text[])
@@ -197,12 +193,12 @@ WHERE id = :id::uuid AND status = 'running';
 WITH gone AS (
     DELETE FROM tickwork_run WHERE id = ANY (:ids::uuid[]) AND status <> 'running' RETURNING *
 )
-INSERT INTO tickwork_history ({history_columns})
-SELECT id, tenant, job, queue, priority, 'canceled', due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
-       external_id, retry_of, trace, progress, checkpoint,
-       coalesce(cancel_requested_at, :now::bigint), created_at, started_at, :now::bigint,
-       'canceled', NULL, :reason::text
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {moved_columns}, 'canceled', attempt, crashes, coalesce(cancel_requested_at, :now::bigint),
+       started_at, :now::bigint, 'canceled', NULL, :reason::text
 FROM gone;
 
 -- name: runs_of_schedule

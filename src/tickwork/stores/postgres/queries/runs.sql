@@ -1,7 +1,3 @@
--- fragment: claim_columns
-id, job, tenant, queue, args, attempt, attempts_max, crashes, token, due_at, lease_until, put_offs,
-expires_at, schedule, nominal_at, limit_keys, target, trace, checkpoint
-
 -- name: find_ids
 -- Which of these are here, unfinished or finished: for a repeat after a lost answer.
 SELECT id FROM tickwork_run WHERE id = ANY (:ids::uuid[])
@@ -10,28 +6,9 @@ SELECT id FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
 
 -- name: insert_runs
 -- For one run, which is the plan of an instant; and for many.
-INSERT INTO tickwork_run ({new_columns})
-VALUES (
-    :v1, :v2, :v3, :v4, :v5, 'pending', :v6, :v7, :v8, :v9, :v10, :v11, :v12, :v13, :v14, :v15,
-    :v16, :v17, :v18, :v19
-);
-INSERT INTO tickwork_run ({new_columns})
-SELECT id, tenant, job, queue, priority, 'pending', phase, due_at, expires_at, args, tags,
-       attempts_max, overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace,
-       created_at
-FROM unnest(
-    :c1::uuid[], :c2::text[], :c3::text[], :c4::text[], :c5::integer[], :c6::text[],
-    :c7::bigint[], :c8::bigint[], :c9::text[], :c10::text[], :c11::integer[], :c12::text[],
-    :c13::text[], :c14::text[], :c15::bigint[], :c16::text[], :c17::uuid[], :c18::text[],
-    :c19::bigint[]
-) AS run (
-    id, tenant, job, queue, priority, phase, due_at, expires_at, args, tags, attempts_max,
-    overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
-);
-
--- fragment: new_columns
-id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempts_max,
-overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
+INSERT INTO tickwork_run (status, {new_run_columns}) VALUES ('pending', {new_run_values});
+INSERT INTO tickwork_run (status, {new_run_columns})
+SELECT 'pending', {new_run_columns} FROM unnest({new_run_arrays}) AS run ({new_run_columns});
 
 -- name: protect_keys
 -- Free keys are taken, and those whose window has passed, or, without one, whose run is gone. A
@@ -218,11 +195,12 @@ WHERE id = ANY (:ids::uuid[]);
 WITH gone AS (
     DELETE FROM tickwork_run WHERE id = ANY (:c1::uuid[]) RETURNING *
 )
-INSERT INTO tickwork_history ({history_columns})
-SELECT gone.id, tenant, job, queue, priority, 'failed_permanent', due_at, expires_at, args, tags,
-       attempt, attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at,
-       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
-       started_at, broken.ended_at, 'failed', NULL, broken.reason
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {gone.moved_columns}, 'failed_permanent', attempt, crashes, cancel_requested_at, started_at,
+       broken.ended_at, 'failed', NULL, broken.reason
 FROM gone
 JOIN unnest(:c1::uuid[], :c2::bigint[], :c3::text[]) AS broken (id, ended_at, reason)
     ON broken.id = gone.id;

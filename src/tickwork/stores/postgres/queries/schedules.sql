@@ -1,44 +1,13 @@
--- fragment: schedule_columns
-id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace, jitter,
-until, target, tags, origin, created_at, next_due_at, last_fired_at, revision, paused_at,
-paused_until, pause_note, seen_at
-
 -- name: insert_schedules
 -- One that is there already is locked, not changed: it must not vanish before it is read.
-INSERT INTO tickwork_schedule (
-    id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
-    jitter, until, target, tags, origin, created_at, next_due_at, seen_at
-)
-SELECT id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
-       jitter, until, target, tags, origin, created_at, next_due_at, created_at
-FROM unnest(
-    :c1::uuid[], :c2::text[], :c3::text[], :c4::text[], :c5::text[], :c6::text[], :c7::text[],
-    :c8::text[], :c9::integer[], :c10::bigint[], :c11::text[], :c12::text[], :c13::bigint[],
-    :c14::bigint[], :c15::bigint[], :c16::text[], :c17::text[], :c18::text[], :c19::bigint[],
-    :c20::bigint[]
-) AS new (
-    id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
-    jitter, until, target, tags, origin, created_at, next_due_at
-)
+INSERT INTO tickwork_schedule ({new_schedule_columns})
+SELECT {new_schedule_columns}
+FROM unnest({new_schedule_arrays}) AS new ({new_schedule_columns})
 ON CONFLICT (tenant, name) DO UPDATE SET name = excluded.name WHERE false;
 
 -- name: update_schedule
 UPDATE tickwork_schedule
-SET job = :job::text,
-    rule = :rule::text,
-    zone = :zone::text,
-    args = :args::text,
-    queue = :queue::text,
-    priority = :priority::integer,
-    expires = :expires::bigint,
-    overlap = :overlap::text,
-    misfire = :misfire::text,
-    grace = :grace::bigint,
-    jitter = :jitter::bigint,
-    until = :until::bigint,
-    target = :target::text,
-    tags = :tags::text,
-    origin = :origin::text,
+SET {schedule_changes},
     next_due_at = :next_due_at::bigint,
     seen_at = :now::bigint,
     revision = revision + 1

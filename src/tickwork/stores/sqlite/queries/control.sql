@@ -10,8 +10,7 @@ ON CONFLICT (name) DO UPDATE SET override = excluded.override;
 SELECT name, slots, override FROM tickwork_limit ORDER BY name;
 
 -- name: insert_pause
-INSERT INTO tickwork_pause (kind, name, paused_at, note, until)
-VALUES (:kind, :name, :paused_at, :note, :until)
+INSERT INTO tickwork_pause ({pause_columns}) VALUES ({pause_params})
 ON CONFLICT (kind, name) DO UPDATE
 SET paused_at = excluded.paused_at, note = excluded.note, until = excluded.until;
 
@@ -20,11 +19,10 @@ DELETE FROM tickwork_pause WHERE kind = :kind AND name = :name;
 SELECT changes();
 
 -- name: list_pauses
-SELECT kind, name, paused_at, note, until FROM tickwork_pause ORDER BY kind, name;
+SELECT {pause_columns} FROM tickwork_pause ORDER BY kind, name;
 
 -- name: take_lock
-INSERT INTO tickwork_lock (name, owner, host, pid, acquired_at, until)
-VALUES (:name, :owner, :host, :pid, :acquired_at, :until)
+INSERT INTO tickwork_lock ({lock_columns}) VALUES ({lock_params})
 ON CONFLICT (name) DO UPDATE
 SET owner = excluded.owner,
     host = excluded.host,
@@ -34,7 +32,7 @@ SET owner = excluded.owner,
 WHERE tickwork_lock.until <= :now OR tickwork_lock.owner = excluded.owner;
 
 -- name: get_lock
-SELECT name, owner, host, pid, acquired_at, until FROM tickwork_lock WHERE name = :name;
+SELECT {lock_columns} FROM tickwork_lock WHERE name = :name;
 
 -- name: renew_lock
 UPDATE tickwork_lock SET until = :until WHERE name = :name AND owner = :owner AND until > :now;
@@ -45,14 +43,7 @@ DELETE FROM tickwork_lock WHERE name = :name AND (:owner IS NULL OR owner = :own
 SELECT changes();
 
 -- name: beat_worker
-INSERT INTO tickwork_worker (
-    id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
-    version
-)
-VALUES (
-    :id, :host, :pid, :boot_id, :process_started, :started_at, :beat_at, :queues, :jobs, :slots,
-    :running, :version
-)
+INSERT INTO tickwork_worker ({worker_columns}) VALUES ({worker_params})
 ON CONFLICT (id) DO UPDATE
 SET beat_at = excluded.beat_at,
     queues = excluded.queues,
@@ -64,7 +55,5 @@ SET beat_at = excluded.beat_at,
 DELETE FROM tickwork_worker WHERE id = :id;
 
 -- name: list_workers
-SELECT id, host, pid, boot_id, process_started, started_at, beat_at, queues, jobs, slots, running,
-       version
-FROM tickwork_worker
+SELECT {worker_columns} FROM tickwork_worker
 ORDER BY beat_at DESC, id;

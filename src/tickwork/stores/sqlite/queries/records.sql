@@ -1,9 +1,3 @@
--- fragment: history_columns
-id, tenant, job, queue, priority, status, due_at, expires_at, args, tags, attempt, attempts_max,
-crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target, external_id, retry_of,
-trace, progress, checkpoint, cancel_requested_at, created_at, started_at, ended_at, outcome, result,
-reason
-
 -- name: find_claims
 -- Through the leases: few runs are running, and an index of workers would cost every one of them.
 SELECT {claim_columns} FROM tickwork_run
@@ -26,11 +20,12 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'running';
 
 -- name: finish_runs
 -- Guarded by the token: a claim that was taken over moves no row, and the count tells.
-INSERT INTO tickwork_history ({history_columns})
-SELECT id, tenant, job, queue, priority, ?3, due_at, expires_at, args, tags, attempt - ?4,
-       attempts_max, crashes + ?5, put_offs, token, worker, limit_keys, schedule, nominal_at,
-       target, external_id, retry_of, trace, progress, checkpoint, cancel_requested_at,
-       created_at, coalesce(?6, started_at), ?7, ?8, ?9, ?10
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {moved_columns}, ?3, attempt - ?4, crashes + ?5, cancel_requested_at,
+       coalesce(?6, started_at), ?7, ?8, ?9, ?10
 FROM tickwork_run
 WHERE id = ?1 AND token = ?2 AND status = 'running';
 DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';
@@ -38,10 +33,11 @@ DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';
 -- name: finish_plain
 -- The same for most runs: succeeded at the first attempt. As one statement, which takes two thirds
 -- of the time; so those that moved are dropped by their ids, once the count has told which.
-INSERT INTO tickwork_history ({history_columns})
-SELECT run.id, tenant, job, queue, priority, 'completed', due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
-       external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {run.moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
        coalesce(step.value ->> 2, started_at), step.value ->> 3, 'succeeded', step.value ->> 4, ''
 FROM json_each(:rows) AS step
 CROSS JOIN tickwork_run AS run
@@ -116,11 +112,12 @@ SET cancel_requested_at = coalesce(cancel_requested_at, :now)
 WHERE id = :id AND status = 'running';
 
 -- name: cancel_waiting
-INSERT INTO tickwork_history ({history_columns})
-SELECT id, tenant, job, queue, priority, 'canceled', due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
-       external_id, retry_of, trace, progress, checkpoint, coalesce(cancel_requested_at, :now),
-       created_at, started_at, :now, 'canceled', NULL, :reason
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {moved_columns}, 'canceled', attempt, crashes, coalesce(cancel_requested_at, :now), started_at,
+       :now, 'canceled', NULL, :reason
 FROM tickwork_run
 WHERE id IN (SELECT value FROM json_each(:ids)) AND status <> 'running';
 DELETE FROM tickwork_run

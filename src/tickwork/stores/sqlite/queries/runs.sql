@@ -1,13 +1,3 @@
--- fragment: run_columns
-id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempt,
-attempts_max, crashes, put_offs, token, lease_until, worker, overlap_key, limit_keys, blocked_on,
-schedule, nominal_at, target, external_id, retry_of, trace, progress, checkpoint,
-cancel_requested_at, created_at, started_at, reason
-
--- fragment: claim_columns
-id, job, tenant, queue, args, attempt, attempts_max, crashes, token, due_at, lease_until, put_offs,
-expires_at, schedule, nominal_at, limit_keys, target, trace, checkpoint
-
 -- name: find_ids
 -- Which of these are here, unfinished or finished: for a repeat after a lost answer.
 SELECT id FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids))
@@ -15,11 +5,7 @@ UNION ALL
 SELECT id FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: insert_runs
-INSERT INTO tickwork_run (
-    id, tenant, job, queue, priority, status, phase, due_at, expires_at, args, tags, attempts_max,
-    overlap_key, limit_keys, schedule, nominal_at, target, retry_of, trace, created_at
-)
-VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO tickwork_run (status, {new_run_columns}) VALUES ('pending', {new_run_places});
 
 -- name: protect_keys
 -- A key is taken over when its window has passed, or, without one, when its run is gone.
@@ -162,11 +148,12 @@ WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: set_aside
 -- A row that cannot be understood: out of the way of the others, with the reason on it.
-INSERT INTO tickwork_history ({history_columns})
-SELECT id, tenant, job, queue, priority, 'failed_permanent', due_at, expires_at, args, tags, attempt,
-       attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
-       external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at,
-       started_at, ?2, 'failed', NULL, ?3
+INSERT INTO tickwork_history (
+    {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
+    result, reason
+)
+SELECT {moved_columns}, 'failed_permanent', attempt, crashes, cancel_requested_at, started_at, ?2,
+       'failed', NULL, ?3
 FROM tickwork_run WHERE id = ?1;
 DELETE FROM tickwork_run WHERE id = ?1;
 

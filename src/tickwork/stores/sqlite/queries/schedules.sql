@@ -1,24 +1,13 @@
--- fragment: schedule_columns
-id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace, jitter,
-until, target, tags, origin, created_at, next_due_at, last_fired_at, revision, paused_at,
-paused_until, pause_note, seen_at
-
 -- name: insert_schedules
-INSERT INTO tickwork_schedule (
-    id, tenant, name, job, rule, zone, args, queue, priority, expires, overlap, misfire, grace,
-    jitter, until, target, tags, origin, created_at, next_due_at, seen_at
-)
-VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?19
-)
+INSERT INTO tickwork_schedule ({new_schedule_columns}) VALUES ({new_schedule_places})
 ON CONFLICT (tenant, name) DO NOTHING;
 
 -- name: update_schedule
 UPDATE tickwork_schedule
-SET job = :job, rule = :rule, zone = :zone, args = :args, queue = :queue, priority = :priority,
-    expires = :expires, overlap = :overlap, misfire = :misfire, grace = :grace, jitter = :jitter,
-    until = :until, target = :target, tags = :tags, origin = :origin, next_due_at = :next_due_at,
-    seen_at = :now, revision = revision + 1
+SET {schedule_changes},
+    next_due_at = :next_due_at,
+    seen_at = :now,
+    revision = revision + 1
 WHERE id = :id AND revision = :revision;
 
 -- name: get_schedules

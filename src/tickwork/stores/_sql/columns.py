@@ -1,0 +1,291 @@
+"""The columns of the tables, each declared once.
+
+The mapping of rows (``rows.py``) and the column lists in SQL files (``{run_columns}`` and the
+others of :data:`COLUMN_LISTS`) derive from these declarations. A new column of a run needs a
+migration in each dialect, one line here, and a field of :class:`Run`; also of :class:`NewRun` when
+a dispatch sets it, and of :class:`Claim` when the worker needs it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from tickwork._domain.run import Claim, NewRun
+
+
+class ColumnKind(NamedTuple):
+    """How a column stores a value.
+
+    ``read`` and ``write`` are Python expressions, in which ``{0}`` is the value; ``rows.py``
+    compiles them. ``array`` is the type of PostgreSQL for many values in one array.
+    """
+
+    array: str
+    read: str = "{0}"
+    write: str = "{0}"
+
+
+_OPTIONAL: Final = "None if {0} is None else "
+_AS_MOMENT: Final = "EPOCH + timedelta(0, 0, {0})"
+_AS_INSTANT: Final = "instant({0})"
+
+TEXT: Final = ColumnKind("text")
+ID: Final = ColumnKind("uuid")
+INTEGER: Final = ColumnKind("integer")
+MOMENT: Final = ColumnKind("bigint", _AS_MOMENT, "micros({0})")
+MOMENT_OR_NONE: Final = ColumnKind("bigint", _OPTIONAL + _AS_MOMENT, _OPTIONAL + "micros({0})")
+# Schedules share few distinct times and lengths, so these are cached.
+INSTANT: Final = ColumnKind("bigint", _AS_INSTANT, "micros({0})")
+INSTANT_OR_NONE: Final = ColumnKind("bigint", _OPTIONAL + _AS_INSTANT, _OPTIONAL + "micros({0})")
+LENGTH: Final = ColumnKind("bigint", "length({0})", "length_micros({0})")
+LENGTH_OR_NONE: Final = ColumnKind(
+    "bigint", _OPTIONAL + "length({0})", _OPTIONAL + "length_micros({0})"
+)
+TEXTS: Final = ColumnKind("text", "texts({0}) if {0} else ()", "dumps({0}) if {0} else None")
+TEXTS_OR_NONE: Final = ColumnKind("text", _OPTIONAL + "texts({0})", _OPTIONAL + "dumps({0})")
+JSON_TEXTS: Final = ColumnKind("text", "texts({0})", "dumps({0})")  # an empty list is stored too
+STATUS: Final = ColumnKind("text", "RunStatus({0})", "{0}.value")
+PHASE: Final = ColumnKind("text", _OPTIONAL + "Phase({0})", "{0}.value")
+OVERLAP: Final = ColumnKind("text", "OVERLAPS[{0}]", "{0}.value")
+MISFIRE: Final = ColumnKind("text", "MISFIRES[{0}]", "{0}.value")
+ORIGIN: Final = ColumnKind("text", "ORIGINS[{0}]", "{0}.value")
+PAUSE_KIND: Final = ColumnKind("text", "PauseKind({0})", "{0}.value")
+
+
+class StoredColumn(NamedTuple):
+    """One column, and the field of the value that it is read into."""
+
+    name: str
+    kind: ColumnKind = TEXT
+    field: str = ""  # where its name differs
+    live: str = ""  # what stands for it where tickwork_run has no such column
+    history: str = ""  # what stands for it where tickwork_history has no such column
+    is_set_at_end: bool = False  # when a run moves to history, the query states the value
+
+    @property
+    def field_name(self) -> str:
+        return self.field or self.name
+
+
+# ---------------------------------------------------------------- runs
+
+RUN: Final = (
+    StoredColumn("id", ID),
+    StoredColumn("tenant"),
+    StoredColumn("job"),
+    StoredColumn("queue"),
+    StoredColumn("priority", INTEGER),
+    StoredColumn("status", STATUS, is_set_at_end=True),
+    StoredColumn("phase", PHASE, history="NULL"),
+    StoredColumn("due_at", MOMENT),
+    StoredColumn("expires_at", MOMENT_OR_NONE),
+    StoredColumn("args"),
+    StoredColumn("tags", TEXTS),
+    StoredColumn("attempt", INTEGER, is_set_at_end=True),
+    StoredColumn("attempts_max", INTEGER),
+    StoredColumn("crashes", INTEGER, is_set_at_end=True),
+    StoredColumn("put_offs", INTEGER),
+    StoredColumn("token", INTEGER),
+    StoredColumn("lease_until", MOMENT_OR_NONE, history="NULL"),
+    StoredColumn("worker", ID),
+    StoredColumn("overlap_key", history="NULL"),
+    StoredColumn("limit_keys", TEXTS),
+    StoredColumn("blocked_on", history="NULL"),
+    StoredColumn("schedule"),
+    StoredColumn("nominal_at", MOMENT_OR_NONE),
+    StoredColumn("target"),
+    StoredColumn("external_id"),
+    StoredColumn("retry_of", ID),
+    StoredColumn("trace"),
+    StoredColumn("progress"),
+    StoredColumn("checkpoint"),
+    StoredColumn("cancel_requested_at", MOMENT_OR_NONE, is_set_at_end=True),
+    StoredColumn("created_at", MOMENT),
+    StoredColumn("started_at", MOMENT_OR_NONE, is_set_at_end=True),
+    StoredColumn("ended_at", MOMENT_OR_NONE, live="NULL"),
+    StoredColumn("result", live="NULL"),
+    StoredColumn("reason", is_set_at_end=True),
+    StoredColumn("instants", INTEGER, live="1"),
+    StoredColumn("last_nominal_at", MOMENT_OR_NONE, live="NULL"),
+    StoredColumn("outcome", live="NULL"),
+)
+"""``tickwork_run`` and ``tickwork_history``, as a :class:`Run`."""
+
+_RUN_BY_NAME: Final = {column.name: column for column in RUN}
+
+NEW_RUN: Final = tuple(c for c in RUN if c.name in NewRun._fields or c.name == "phase")
+"""What a dispatch or a firing sets; the rest have defaults."""
+
+CLAIM: Final = tuple(
+    _RUN_BY_NAME["id"]._replace(field="run_id")
+    if name == "run_id"
+    else _RUN_BY_NAME[name]._replace(kind=MOMENT)
+    if name == "lease_until"
+    else _RUN_BY_NAME[name]
+    for name in Claim._fields
+)
+"""What a worker needs of a run, in the order of a :class:`Claim`."""
+
+MOVED: Final = tuple(c for c in RUN if not (c.live or c.history or c.is_set_at_end))
+"""What stays as it is when a run ends and its row moves to history."""
+
+ATTEMPT: Final = (
+    StoredColumn("run", ID, field="run_id"),
+    StoredColumn("token", INTEGER),
+    StoredColumn("attempt", INTEGER),
+    StoredColumn("outcome"),
+    StoredColumn("started_at", MOMENT_OR_NONE),
+    StoredColumn("ended_at", MOMENT),
+    StoredColumn("error"),
+    StoredColumn("traceback"),
+    StoredColumn("worker", ID),
+)
+LOG: Final = (
+    StoredColumn("at", MOMENT),
+    StoredColumn("level"),
+    StoredColumn("logger"),
+    StoredColumn("message"),
+)
+
+# ---------------------------------------------------------------- schedules
+
+SPEC: Final = (
+    StoredColumn("tenant"),
+    StoredColumn("name"),
+    StoredColumn("job"),
+    StoredColumn("rule"),
+    StoredColumn("zone"),
+    StoredColumn("args"),
+    StoredColumn("queue"),
+    StoredColumn("priority", INTEGER),
+    StoredColumn("expires", LENGTH_OR_NONE),
+    StoredColumn("overlap", OVERLAP),
+    StoredColumn("misfire", MISFIRE),
+    StoredColumn("grace", LENGTH),
+    StoredColumn("jitter", LENGTH),
+    StoredColumn("until", INSTANT_OR_NONE),
+    StoredColumn("target"),
+    StoredColumn("tags", TEXTS),
+    StoredColumn("origin", ORIGIN),
+)
+_IDENTITY: Final = frozenset({"tenant", "name"})
+
+SCHEDULE_STATE: Final = (
+    StoredColumn("created_at", INSTANT),
+    StoredColumn("next_due_at", INSTANT_OR_NONE),
+    StoredColumn("last_fired_at", INSTANT_OR_NONE),
+    StoredColumn("revision", INTEGER),
+    StoredColumn("paused_at", INSTANT_OR_NONE),
+    StoredColumn("paused_until", INSTANT_OR_NONE),
+    StoredColumn("pause_note", field="paused_note"),
+    StoredColumn("seen_at", INSTANT_OR_NONE),
+)
+_STATE_AT_FIRST: Final = frozenset({"created_at", "next_due_at", "seen_at"})
+
+SCHEDULE: Final = (StoredColumn("id", ID), *SPEC, *SCHEDULE_STATE)
+NEW_SCHEDULE: Final = tuple(
+    c for c in SCHEDULE if c not in SCHEDULE_STATE or c.name in _STATE_AT_FIRST
+)
+
+# ---------------------------------------------------------------- the others
+
+WORKER: Final = (
+    StoredColumn("id", ID),
+    StoredColumn("host"),
+    StoredColumn("pid", INTEGER),
+    StoredColumn("boot_id"),
+    StoredColumn("process_started"),
+    StoredColumn("started_at", MOMENT),
+    StoredColumn("beat_at", MOMENT),
+    StoredColumn("queues", TEXTS_OR_NONE),
+    StoredColumn("jobs", JSON_TEXTS),
+    StoredColumn("slots", INTEGER),
+    StoredColumn("running", INTEGER),
+    StoredColumn("version"),
+)
+LOCK: Final = (
+    StoredColumn("name"),
+    StoredColumn("owner"),
+    StoredColumn("host"),
+    StoredColumn("pid", INTEGER),
+    StoredColumn("acquired_at", MOMENT),
+    StoredColumn("until", MOMENT),
+)
+PAUSE: Final = (
+    StoredColumn("kind", PAUSE_KIND),
+    StoredColumn("name"),
+    StoredColumn("paused_at", MOMENT),
+    StoredColumn("note"),
+    StoredColumn("until", MOMENT_OR_NONE),
+)
+JOB: Final = (
+    StoredColumn("tenant"),
+    StoredColumn("name"),
+    StoredColumn("seen_at", MOMENT_OR_NONE),
+    StoredColumn("last_run_at", MOMENT_OR_NONE),
+    StoredColumn("last_success_at", MOMENT_OR_NONE),
+    StoredColumn("last_error_at", MOMENT_OR_NONE),
+    StoredColumn("last_error"),
+    StoredColumn("failures", INTEGER),
+)
+
+# ---------------------------------------------------------------- lists for SQL
+
+
+def names(columns: Iterable[StoredColumn]) -> list[str]:
+    return [column.name for column in columns]
+
+
+def _listed(columns: Iterable[StoredColumn]) -> str:
+    return ", ".join(names(columns))
+
+
+def _run_from(table: str) -> str:
+    """All columns of a run, with what stands for those that this table does not have."""
+    instead = {column.name: getattr(column, table) for column in RUN}
+    return ", ".join(f"{sql} AS {name}" if sql else name for name, sql in instead.items())
+
+
+def _for_insert(name: str, columns: Sequence[StoredColumn]) -> dict[str, str]:
+    """The columns, and the places of a row of them as each driver takes them."""
+    numbers = range(1, len(columns) + 1)
+    return {
+        f"{name}_columns": _listed(columns),
+        f"{name}_places": ", ".join(f"?{number}" for number in numbers),
+        f"{name}_values": ", ".join(f":v{number}" for number in numbers),
+        f"{name}_arrays": ", ".join(
+            f":c{number}::{column.kind.array}[]"
+            for number, column in zip(numbers, columns, strict=True)
+        ),
+    }
+
+
+def _for_params(name: str, columns: Sequence[StoredColumn]) -> dict[str, str]:
+    """The columns, and the values of one row by their names."""
+    return {
+        f"{name}_columns": _listed(columns),
+        f"{name}_params": ", ".join(f":{column.name}" for column in columns),
+    }
+
+
+COLUMN_LISTS: Final[Mapping[str, str]] = {
+    "claim_columns": _listed(CLAIM),
+    "moved_columns": _listed(MOVED),
+    "live_run_columns": _run_from("live"),
+    "history_run_columns": _run_from("history"),
+    "schedule_columns": _listed(SCHEDULE),
+    "schedule_changes": ", ".join(
+        f"{column.name} = :{column.name}" for column in SPEC if column.name not in _IDENTITY
+    ),
+    "attempt_columns": _listed(ATTEMPT),
+    "log_columns": _listed(LOG),
+    "job_columns": _listed(JOB),
+    **_for_insert("new_run", NEW_RUN),
+    **_for_insert("new_schedule", NEW_SCHEDULE),
+    **_for_params("worker", WORKER),
+    **_for_params("lock", LOCK),
+    **_for_params("pause", PAUSE),
+}
+"""What ``{name}`` stands for in SQL files, besides the fragments that they define themselves.
+
+``{run.moved_columns}`` writes each column as ``run.id``.
+"""
