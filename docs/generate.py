@@ -16,8 +16,8 @@ import click
 
 from tickwork import errors
 from tickwork._domain.status import NEXT, PHASES, Phase, RunStatus
-from tickwork.cli.commands import EXITS, Verb
-from tickwork.cli.main import CONTEXT, HOMES, cli
+from tickwork.cli.commands import EXIT_CODES, Command
+from tickwork.cli.main import CONTEXT, MODULES, cli
 from tickwork.errors import Signal, TickworkError
 
 FOLDER: Final = Path(__file__).parent
@@ -41,21 +41,21 @@ PHASE_MEANINGS: Final[Mapping[Phase, str]] = {
 }
 
 COMMANDS_INTRO: Final = """
-`tickwork COMMAND` works on one application: the one that `-a module:name` names, or the
-environment variable `TICKWORK_APP`, or the key `app` of a `tickwork.toml` in the folder where it
-is called. A `tickwork.toml` that declares jobs and names no `app` is an application itself.
+`tickwork COMMAND` works on one application. It is named by `-a module:name`, by the environment
+variable `TICKWORK_APP`, or by the key `app` of a `tickwork.toml` in the current folder. A
+`tickwork.toml` that defines jobs and has no key `app` is an application itself.
 
-Tables and colours are for terminals. In a pipe the same comes as plain lines; `NO_COLOR=1` turns
-colours off everywhere. `--json` answers with one JSON object on standard output: times are ISO
-8601 with their offset (UTC, unless they are those of a rule), lengths are seconds, and keys are
-added but never renamed or removed. With `--json` errors are JSON, too, on standard error:
-`{"error": {"code", "what", "why", "fix"}}`. Codes of errors are in [errors.md](errors.md).
+A terminal shows tables and colours; a pipe receives plain lines. `NO_COLOR=1` turns colours off.
 
-Runs are named by the beginning of their id, as long as only one begins like that. Times can be
-written with an offset (`2026-03-01T09:00+01:00`), without one (then they are in your own zone),
-or as a length (`2h`).
+`--json` prints one JSON object to standard output. Times are ISO 8601 with an offset (UTC, or the
+time zone of a rule), durations are seconds. A later version may add keys; it does not rename or
+remove them. With `--json`, errors are JSON on standard error:
+`{"error": {"code", "what", "why", "fix"}}`. [Errors](errors.md) lists the codes.
 
-Your shell completes commands, options and names of jobs:
+Name a run by the first characters of its id, as long as they match one run only. Write a time
+with an offset (`2026-03-01T09:00+01:00`), without one (local time), or as a duration (`2h`).
+
+Your shell can complete commands, options and names of jobs:
 
 ```console
 $ eval "$(_TICKWORK_COMPLETE=bash_source tickwork)"     # in ~/.bashrc
@@ -63,7 +63,7 @@ $ eval "$(_TICKWORK_COMPLETE=zsh_source tickwork)"      # in ~/.zshrc
 $ _TICKWORK_COMPLETE=fish_source tickwork | source      # in ~/.config/fish/config.fish
 ```
 
-A program with a click command of its own mounts all of them by `group.add_command(app.cli())`.
+A program with a click command of its own mounts all commands with `group.add_command(app.cli())`.
 """
 
 
@@ -90,7 +90,7 @@ def errors_page() -> Iterator[str]:
         yield from ("", f"## {kind.code}", "", f"{_ancestry(kind)}", "", _markdown(kind))
         facts = [name for name in _facts(kind) if name not in {"what", "why", "fix"}]
         if facts:
-            yield from ("", "Facts: " + ", ".join(f"`{fact}`" for fact in facts) + ".")
+            yield from ("", "FieldList: " + ", ".join(f"`{fact}`" for fact in facts) + ".")
     yield ""
 
 
@@ -126,21 +126,21 @@ def statuses_page() -> Iterator[str]:
 
 def commands_page() -> Iterator[str]:
     """A section for each command: what it takes, examples, exit codes, its JSON."""
-    yield from (NOTE, "", "# Commands", "")
+    yield from (NOTE, "", "# Command line", "")
     yield from COMMANDS_INTRO.strip().splitlines()
-    yield from ("", "## Before the command", "")
+    yield from ("", "## Global options", "")
     yield from _options_table(cli, click.Context(cli, info_name="tickwork", **CONTEXT))
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
-    yield from (f"| {code} | {text} |" for code, text in EXITS.items())
-    verbs = {name: _command(name) for name in HOMES}
-    yield from ("", "## All of them", "", "| command | what it does |", "|---|---|")
+    yield from (f"| {code} | {text} |" for code, text in EXIT_CODES.items())
+    verbs = {name: _command(name) for name in MODULES}
+    yield from ("", "## Commands", "", "| command | purpose |", "|---|---|")
     for name, command in verbs.items():
         yield f"| [`{name}`](#{name}) | {command.get_short_help_str(200)} |"
     values: dict[str, type] = {}
     for name, command in verbs.items():
         yield from _command_section(name, command, values)
     yield from ("", "## Values in JSON", "")
-    yield "What the answers above are made of."
+    yield "Types that the results above refer to."
     done: set[str] = set()
     while values.keys() - done:  # ends: there are so many types, and each is shown once
         name = min(values.keys() - done)
@@ -150,25 +150,25 @@ def commands_page() -> Iterator[str]:
     yield ""
 
 
-def _command(name: str) -> Verb:
+def _command(name: str) -> Command:
     found = cli.get_command(click.Context(cli), name)
-    assert isinstance(found, Verb), name
+    assert isinstance(found, Command), name
     return found
 
 
-def _command_section(name: str, command: Verb, values: dict[str, type]) -> Iterator[str]:
+def _command_section(name: str, command: Command, values: dict[str, type]) -> Iterator[str]:
     ctx = click.Context(command, info_name=f"tickwork {name}", **CONTEXT)
     yield from ("", f"## {name}", *_paragraphs(command.help or ""), "")
     yield from ("```console", f"$ {command.get_usage(ctx).removeprefix('Usage: ')}", "```", "")
     yield from _options_table(command, ctx)
     yield from ("", "```console", *_examples(command), "```")
-    if command.exits:
+    if command.exit_codes:
         yield ""
-        codes = [f"{code} is: {text}" for code, text in command.exits.items()]
-        yield f"Exit codes of its own: {'; '.join(codes)}."
-    if command.answer is not None:
-        yield from ("", f"With `--json`: {_markdown(command.answer)}", "")
-        yield from _fields_table(command.answer, values)
+        codes = [f"{code}, {text}" for code, text in command.exit_codes.items()]
+        yield f"Exit codes: {'; '.join(codes)}."
+    if command.result_type is not None:
+        yield from ("", f"With `--json`: {_markdown(command.result_type)}", "")
+        yield from _fields_table(command.result_type, values)
 
 
 def _options_table(command: click.Command, ctx: click.Context) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _options_table(command: click.Command, ctx: click.Context) -> Iterator[str]:
             yield f"| `{spelled}` | {text} |"
 
 
-def _examples(command: Verb) -> list[str]:
+def _examples(command: Command) -> list[str]:
     lines = [line for line in command.examples.strip().splitlines() if line]
     return [line if line.startswith("*") else f"$ {line}" for line in lines]
 

@@ -254,7 +254,7 @@ class Tickwork(Defining, Working):
             RunNotFound: It looks like an id, and no run has it.
             AmbiguousRun: Several runs begin like that.
         """
-        return self._services.explainer.explain(what, tenant=tenant)
+        return self._services.inspector.explain(what, tenant=tenant)
 
     def examine(self) -> "list[Check]":
         """Whether all is well: connection, tables, clock, workers, leases, backlog."""

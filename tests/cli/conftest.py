@@ -1,9 +1,9 @@
-"""The command line, on each database: in this process where that is enough.
+"""The command line, in this process, on each database.
 
-app        an application on a fresh database, moved by ``clock``; it defines SHOP
-cli        call a command of it: ``cli("status")``; ``cli.json("status")`` is its JSON
+app        an application on a fresh database; ``clock`` moves its time
+cli        runs a command of it: ``cli("status")``; ``cli.json("status")`` returns its JSON
 asker      another program on the same database, which defines nothing
-seeded     an application whose runs have met every fate
+seeded     an application with runs of every status
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from application.conftest import (  # noqa: F401  # fixtures: one word for every database
+from application.conftest import (  # noqa: F401  # fixtures
     application_mariadb,
     application_postgres,
     clock,
@@ -38,27 +38,31 @@ class Cli:
 
     app: Tickwork
 
-    def __call__(self, *words: str, code: int | None = 0, given: str | None = None) -> Result:
+    def __call__(self, *arguments: str, code: int | None = 0, given: str | None = None) -> Result:
         done = CliRunner().invoke(
-            command_for(self.app), words, input=given, prog_name="tickwork", catch_exceptions=False
+            command_for(self.app),
+            arguments,
+            input=given,
+            prog_name="tickwork",
+            catch_exceptions=False,
         )
         if code is not None:
             assert done.exit_code == code, done.output
         return done
 
-    def json(self, *words: str, code: int | None = 0) -> Any:
-        return json.loads(self(*words, "--json", code=code).stdout)
+    def json(self, *arguments: str, code: int | None = 0) -> Any:
+        return json.loads(self(*arguments, "--json", code=code).stdout)
 
-    def text(self, *words: str, code: int | None = 0) -> str:
-        return self(*words, code=code).stdout
+    def text(self, *arguments: str, code: int | None = 0) -> str:
+        return self(*arguments, code=code).stdout
 
 
 def define_shop(app: Tickwork) -> None:
-    """What the applications of these tests do."""
+    """Define the jobs and schedules of these tests."""
 
     @app.job(queue="emails", priority=10, concurrency=1, retries=3)
     def send_email(to: str, card: Secret[str] = "4711") -> str:
-        if to == "nobody":
+        if to == "unknown":
             raise ValueError("no such address")
         return f"sent to {to}"
 
@@ -83,7 +87,7 @@ def app(make_app: Callable[..., Tickwork]) -> Tickwork:  # noqa: F811  # the fix
 
 @pytest.fixture
 def asker(make_app: Callable[..., Tickwork]) -> Tickwork:  # noqa: F811  # the fixture
-    """A program that did not cause anything: it knows what rows say."""
+    """A program that knows only what rows say."""
     return make_app()
 
 
@@ -94,10 +98,10 @@ def cli(app: Tickwork) -> Cli:
 
 @pytest.fixture
 def seeded(app: Tickwork, clock: ManualClock) -> Tickwork:  # noqa: F811  # the fixture
-    """Runs that completed, failed, failed for good, were skipped, canceled, or wait."""
+    """Runs that completed, failed, failed permanently, were canceled, or wait."""
     for job, args in (
         ("send_email", {"to": "ann"}),
-        ("send_email", {"to": "nobody"}),
+        ("send_email", {"to": "unknown"}),
         ("breaks", {"n": 3}),
         ("report", {"kind": "weekly"}),
     ):
@@ -106,7 +110,7 @@ def seeded(app: Tickwork, clock: ManualClock) -> Tickwork:  # noqa: F811  # the 
     while app.run():
         pass
     app.draft.delay("1h").dispatch("report", kind="later")
-    app.get_run(app.draft.delay("2h").dispatch("report").id).cancel("nobody wants it")
+    app.get_run(app.draft.delay("2h").dispatch("report").id).cancel("not needed")
     clock.advance(minutes=5)
     return app
 
@@ -123,7 +127,7 @@ def a_worker(
     slots: int = 10,
     version: str = "0.1.0",
 ) -> WorkerId:
-    """A row of a worker that reports, or has not for so long."""
+    """Add the row of a worker that last reported ``silent_for`` ago."""
     now = app.clock.now()
     row = WorkerRow(
         id=WorkerId(new_id(now)),
@@ -144,7 +148,7 @@ def a_worker(
 
 
 def claimed(app: Tickwork, worker: WorkerId, **lease: float) -> list[Claim]:
-    """What a worker claims now."""
+    """Claim what is ready, for this worker."""
     return app._services.store.claim(
         Wanted(10, jobs=("send_email", "breaks", "report"), is_starting=True),
         worker=worker,
@@ -160,5 +164,5 @@ def newest(app: Tickwork, status: RunStatus) -> RunId:
 
 
 def as_time(text: str) -> datetime:
-    """An instant of JSON."""
+    """Parse a time of JSON."""
     return datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""What only a real process shows: signals, exit codes, pipes, terminals, broken programs."""
+"""Commands in real processes: signals, exit codes, pipes, terminals, broken programs."""
 
 import fcntl
 import json
@@ -40,7 +40,7 @@ app.schedule("tick", tick).every_second()
 
 
 class Folder:
-    """A user's folder, and commands in it."""
+    """A folder with an application, and commands that run in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,9 +53,9 @@ class Folder:
         return {**kept, "TERM": "xterm-256color", **more}
 
     def run(
-        self, *words: str, app: str = "shop:app", **env: str
+        self, *arguments: str, app: str = "shop:app", **env: str
     ) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tickwork", *(["-a", app] if app else []), *words]
+        command = [sys.executable, "-m", "tickwork", *(["-a", app] if app else []), *arguments]
         return subprocess.run(
             command,
             cwd=self.path,
@@ -66,8 +66,8 @@ class Folder:
             check=False,
         )
 
-    def start(self, *words: str, app: str = "shop:app") -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tickwork", *(["-a", app] if app else []), *words]
+    def start(self, *arguments: str, app: str = "shop:app") -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tickwork", *(["-a", app] if app else []), *arguments]
         return subprocess.Popen(
             command,
             cwd=self.path,
@@ -84,13 +84,13 @@ def read_line(process: subprocess.Popen[str]) -> str:
 
 
 class Terminal:
-    """A command on a terminal of its own: what it draws, and what is typed."""
+    """A command on a pseudo-terminal."""
 
-    def __init__(self, folder: Folder, *words: str, columns: int = 100, **env: str) -> None:
+    def __init__(self, folder: Folder, *arguments: str, columns: int = 100, **env: str) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tickwork", "-a", "shop:app", *words],
+            [sys.executable, "-m", "tickwork", "-a", "shop:app", *arguments],
             cwd=folder.path,
             env=folder.env(**env),
             stdin=slave,
@@ -103,7 +103,7 @@ class Terminal:
         self.drawn = ""
 
     def read(self, seconds: float, until: str = "") -> str:
-        """What is drawn within this time, or until this is."""
+        """Read for this many seconds, or until this text appears."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not (until and until in self.drawn):
             ready, _, _ = select.select([self.master], [], [], 0.05)
@@ -124,7 +124,7 @@ class Terminal:
         code = None
         deadline = time.monotonic() + 45
         while code is None and time.monotonic() < deadline:
-            self.read(0.1)  # whoever draws must not wait for a reader
+            self.read(0.1)  # otherwise the command blocks on a full buffer
             code = self.process.poll()
         if code is None:
             self.process.kill()
@@ -140,63 +140,63 @@ def folder(tmp_path):
     return made
 
 
-class TestAnApplicationThatCannotBeHad:
-    """A user's mistake is told in words, with the user's own line, and no traceback."""
+class TestAnApplicationThatCannotBeLoaded:
+    """The error shows the line of the user's code, and no traceback."""
 
     @staticmethod
-    def refused(done, *said):
+    def check_error(done, *messages):
         assert done.returncode == 2, done.stderr
         assert "Traceback" not in done.stderr
-        for text in said:
+        for text in messages:
             assert text in done.stderr
 
     def test_none_is_named(self, folder):
-        self.refused(folder.run("status", app=""), "Which application?", "tickwork init")
+        self.check_error(folder.run("status", app=""), "No application is named.", "tickwork init")
 
     def test_there_is_no_such_module(self, folder):
         done = folder.run("status", app="shpo:app")
 
-        self.refused(done, "There is no module 'shpo', which -a shpo:app names.")
+        self.check_error(done, "There is no module 'shpo' (from -a shpo:app).")
 
     def test_the_module_has_no_such_name(self, folder):
-        self.refused(folder.run("status", app="shop:ap"), "It has app: tickwork -a shop:app")
+        self.check_error(folder.run("status", app="shop:ap"), "It has app: tickwork -a shop:app")
 
     def test_the_module_raises(self, folder):
         folder.write("import os\n\n\ndef make():\n    return undefined_thing\n\n\nx = make()\n")
 
-        self.refused(
+        self.check_error(
             folder.run("status"),
             "shop cannot be imported: NameError: name 'undefined_thing' is not defined",
             "shop.py, line 5:",
             "return undefined_thing",
         )
 
-    def test_the_module_imports_what_is_not_there(self, folder):
+    def test_the_module_imports_a_missing_module(self, folder):
         folder.write("import tickwork\nimport reqests\n")
 
-        self.refused(folder.run("status"), "shop.py, line 2:", "import reqests")
+        self.check_error(folder.run("status"), "shop.py, line 2:", "import reqests")
 
-    def test_the_module_is_no_python(self, folder):
+    def test_the_module_has_a_syntax_error(self, folder):
         folder.write("from tickwork import Tickwork\napp = Tickwork(\n")
 
-        self.refused(folder.run("status"), "SyntaxError", "shop.py, line 2:", "app = Tickwork(")
+        self.check_error(folder.run("status"), "SyntaxError", "shop.py, line 2:", "app = Tickwork(")
 
-    def test_a_definition_that_cannot_be(self, folder):
+    def test_an_invalid_definition(self, folder):
         folder.write(SHOP + "\napp.schedule('bad', tick).cron('61 * * * *')\n")
 
-        self.refused(folder.run("status"), "'61' is not in 0-59", ".cron('61 * * * *')")
+        self.check_error(folder.run("status"), "'61' is not in 0-59", ".cron('61 * * * *')")
 
-    def test_a_configuration_with_faults(self, folder):
+    def test_an_invalid_configuration_file(self, folder):
         folder.write('[tickwork]\nap = "shop:app"\n', name="tickwork.toml")
 
-        self.refused(folder.run("status", app=""), "tickwork.toml", "ap")
+        self.check_error(folder.run("status", app=""), "tickwork.toml", "ap")
 
-    def test_the_configuration_names_it(self, folder):
+    def test_the_configuration_file_names_the_application(self, folder):
         folder.write('[tickwork]\napp = "shop:app"\n', name="tickwork.toml")
 
         assert folder.run("show", app="").returncode == 0
 
-    def test_the_configuration_is_it(self, folder):
+    def test_the_configuration_file_defines_the_application(self, folder):
         folder.write(
             '[tickwork]\nhandler_paths = ["shop"]\n\n'
             '[[jobs]]\nname = "by file"\nclass = "shop:tick"\nrun = "EVERY_DAY"\n',
@@ -209,11 +209,11 @@ class TestAnApplicationThatCannotBeHad:
 
 
 class TestADatabaseThatCannotBeReached:
-    """It is said in words, with its own exit code; ``doctor`` says it as a finding."""
+    """The exit code is 4; ``doctor`` reports it as a failed check."""
 
     BODY = "from tickwork import Tickwork\napp = Tickwork({url!r})\n"
 
-    def test_nobody_listens(self, folder):
+    def test_no_server_listens(self, folder):
         folder.write(self.BODY.format(url="postgresql://app:s3cret@127.0.0.1:1/jobs"))
 
         done = folder.run("status")
@@ -222,11 +222,11 @@ class TestADatabaseThatCannotBeReached:
         assert "cannot be reached" in done.stderr
         assert "s3cret" not in done.stderr
         assert "Traceback" not in done.stderr
-        looked = folder.run("doctor", "--json")
-        assert looked.returncode == 1
-        [check] = json.loads(looked.stdout)["checks"]
+        report = folder.run("doctor", "--json")
+        assert report.returncode == 1
+        [check] = json.loads(report.stdout)["checks"]
         assert (check["name"], check["level"]) == ("connection", "bad")
-        assert "s3cret" not in looked.stdout
+        assert "s3cret" not in report.stdout
 
     def test_there_is_no_such_folder(self, folder):
         folder.write(self.BODY.format(url="sqlite:////no/such/folder/jobs.db"))
@@ -246,16 +246,16 @@ class TestADatabaseThatCannotBeReached:
 
 
 class TestTheCommandLine:
-    """Words that are wrong, and help."""
+    """Mistyped commands, completion, pipes."""
 
-    def test_a_command_that_is_close(self, folder):
+    def test_a_mistyped_command(self, folder):
         done = folder.run("statsu")
 
         assert done.returncode == 2
         assert "Did you mean 'status'?" in done.stderr
 
     def test_completion_knows_commands_and_jobs(self, folder):
-        words = {
+        variables = {
             "_TICKWORK_COMPLETE": "bash_complete",
             "COMP_WORDS": "tickwork sta",
             "COMP_CWORD": "1",
@@ -266,22 +266,22 @@ class TestTheCommandLine:
             "from tickwork.cli.main import main; main(complete_var='_TICKWORK_COMPLETE')",
         ]
 
-        def completed(words):
+        def complete(variables):
             return subprocess.run(
                 program,
                 cwd=folder.path,
-                env=folder.env(**words, TICKWORK_APP="shop:app"),
+                env=folder.env(**variables, TICKWORK_APP="shop:app"),
                 capture_output=True,
                 text=True,
                 timeout=30,
                 check=False,
             ).stdout
 
-        assert "plain,status" in completed(words)
-        words |= {"COMP_WORDS": "tickwork dispatch ans", "COMP_CWORD": "2"}
-        assert "plain,answers" in completed(words)
+        assert "plain,status" in complete(variables)
+        variables |= {"COMP_WORDS": "tickwork dispatch ans", "COMP_CWORD": "2"}
+        assert "plain,answers" in complete(variables)
 
-    def test_a_reader_that_leaves_early(self, folder):
+    def test_a_reader_that_closes_the_pipe(self, folder):
         folder.run("dispatch", "answers")
         command = f"{sys.executable} -m tickwork -a shop:app next -n 5000 | head -n 1"
 
@@ -300,7 +300,7 @@ class TestTheCommandLine:
 
 
 class TestWorking:
-    """From an empty folder to a job that has run, and what signals do."""
+    """``init`` and ``work``, from an empty folder to a job that has run."""
 
     def test_init_and_work(self, tmp_path):
         folder = Folder(tmp_path)
@@ -344,7 +344,7 @@ def loaded() -> list[str]:
             worker.terminate()
             worker.communicate(timeout=20)
 
-    def test_too_many_late_firings_end_it_if_asked(self, folder):
+    def test_too_many_late_firings_stop_a_worker_with_max_missed(self, folder):
         folder.write(
             SHOP.replace('print("tick", flush=True)', "time.sleep(1.6)").replace(
                 'schedule("tick", tick).every_second()',
@@ -356,10 +356,10 @@ def loaded() -> list[str]:
         out, _ = worker.communicate(timeout=60)
 
         assert worker.returncode == 71, out
-        assert "firings in a row started more than a second late" in out
+        assert "started more than a second late" in out
         assert "--slots" in out
 
-    def test_several_processes_are_told_the_same(self, folder):
+    def test_several_processes_receive_the_same_options(self, folder):
         worker = folder.start("work", "--processes", "2", "--slots", "3", "-q", "default")
         try:
             deadline = time.monotonic() + 45
@@ -375,9 +375,9 @@ def loaded() -> list[str]:
 
 
 class TestOnATerminal:
-    """Colours, tables, live views: what a person sees."""
+    """Colours, tables and live views."""
 
-    def test_colours_only_where_somebody_sees_them(self, folder):
+    def test_colours_only_on_a_terminal(self, folder):
         folder.run("dispatch", "answers")
 
         piped = folder.run("runs").stdout
@@ -397,7 +397,7 @@ class TestOnATerminal:
             lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.drawn).splitlines()
             assert max(map(len, lines)) <= columns
 
-    def test_a_live_view_is_drawn_in_its_place_and_ends_with_ctrl_c(self, folder):
+    def test_a_live_view_is_redrawn_in_place_and_ends_with_ctrl_c(self, folder):
         folder.run("dispatch", "answers")
         seen = Terminal(folder, "status", "--watch", "--every", "0.2")
         seen.read(45, until="\x1b[1A")  # it went up, to draw it again
@@ -411,7 +411,7 @@ class TestOnATerminal:
         assert "Traceback" not in seen.drawn
         assert "Aborted" not in seen.drawn
 
-    def test_a_tail_shows_what_happens_and_ends_with_ctrl_c(self, folder):
+    def test_follow_prints_changes_and_ends_with_ctrl_c(self, folder):
         folder.run("dispatch", "answers")
         seen = Terminal(folder, "runs", "--follow", "--every", "0.1")
         assert "pending" in seen.read(45, until="pending")
@@ -426,7 +426,7 @@ class TestOnATerminal:
         assert "ValueError: no" in seen.drawn
         assert "Traceback" not in seen.drawn
 
-    def test_a_tail_in_a_pipe_is_lines_of_json(self, folder):
+    def test_follow_prints_json_lines_in_a_pipe(self, folder):
         folder.run("dispatch", "answers")
         tail = folder.start("runs", "--follow", "--json", "--every", "0.1")
         first = json.loads(read_line(tail))
@@ -442,17 +442,17 @@ class TestOnATerminal:
         tail.communicate(timeout=20)
         assert tail.returncode == 0
 
-    def test_a_worker_says_that_it_works_and_ends_with_ctrl_c(self, folder):
+    def test_a_worker_prints_that_it_started_and_ends_with_ctrl_c(self, folder):
         seen = Terminal(folder, "work")
         seen.read(45, until="tick\r\n")
         seen.type("\x03")
 
         assert seen.end() == 0
         assert "Working on sqlite:///shop.db" in seen.drawn
-        assert "3 jobs, 1 schedule, all queues. Ctrl-C ends it." in seen.drawn
+        assert "3 jobs, 1 schedule, all queues. Stop with Ctrl-C." in seen.drawn
         assert "Worked for" in seen.drawn
 
-    def test_many_are_asked_about(self, folder):
+    def test_retry_asks_for_confirmation(self, folder):
         folder.run("dispatch", "fails")
         folder.run("collect")
         seen = Terminal(folder, "retry", "--job", "fails")
@@ -460,10 +460,10 @@ class TestOnATerminal:
         seen.type("y\n")
 
         assert seen.end() == 0
-        assert "1 run run again." in seen.drawn
-        assert "Retrying" in seen.drawn  # a bar, while it lasts
+        assert "1 run retried." in seen.drawn
+        assert "Retrying" in seen.drawn  # the progress bar
 
-    def test_ctrl_c_while_something_is_waited_for(self, folder):
+    def test_ctrl_c_during_a_wait(self, folder):
         seen = Terminal(folder, "dispatch", "answers", "--delay", "1h", "--wait")
         time.sleep(0.2)
         deadline = time.monotonic() + 45

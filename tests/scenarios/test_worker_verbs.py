@@ -97,7 +97,7 @@ def test_collect_says_whether_a_run_failed(project):
 
     bad = project.run("collect")
     assert bad.wait(20) == 1
-    assert "1 attempts failed" in bad.log
+    assert "1 attempt failed." in bad.log
 
 
 def test_status_shows_the_workers(project):

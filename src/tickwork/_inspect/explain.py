@@ -81,9 +81,9 @@ class Explainer:
                 known = jobs | {row.spec.name for row in rows}
                 raise JobNotFound(what, known=known) from None
             raise
-        return self.run(run_id)
+        return self.explain_run(run_id)
 
-    def run(self, run_id: RunId) -> Explanation:
+    def explain_run(self, run_id: RunId) -> Explanation:
         run = self._store.get_run(run_id)
         if run is None:
             raise RunNotFound(run_id)

@@ -4,8 +4,10 @@ from datetime import datetime, timedelta
 
 from tickwork._client.catalog import Catalog
 from tickwork._define.registry import Registry
+from tickwork._domain.explain import Explanation
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
+from tickwork._inspect.explain import Explainer
 from tickwork._inspect.runs import RunDetails, RunView, find_run_id, view_run
 from tickwork._inspect.schedules import (
     ActiveSchedule,
@@ -39,6 +41,9 @@ class Inspector:
         self._catalog = catalog
         self._redact = frozenset(redact)
         self._retire_after = retire_after
+        self._explainer = Explainer(
+            store=store, clock=clock, registry=registry, retire_after=retire_after
+        )
 
     def status(self) -> Status:
         """Read jobs, unfinished runs, schedules, workers and pauses."""
@@ -88,7 +93,7 @@ class Inspector:
         return find_run_id(self._store, prefix)
 
     def details(self, run_id: RunId) -> RunDetails:
-        """Read a run with its attempts and its log.
+        """Read a run with its attempts and its log; if it is unfinished, explain why.
 
         Raises:
             RunNotFound: There is no such run.
@@ -96,10 +101,26 @@ class Inspector:
         found = self._store.story(run_id)
         if found is None:
             raise RunNotFound(run_id)
-        return RunDetails(run=self.view(found.run), attempts=found.attempts, log=found.log)
+        causes = () if found.run.is_finished else self._explainer.explain_run(run_id).causes
+        return RunDetails(
+            run=self.view(found.run),
+            attempts=found.attempts,
+            log=found.log,
+            causes=list(causes),
+        )
 
     def view(self, run: Run) -> RunView:
         """Decode a run for people: arguments by name, with secrets masked."""
         definition = self._registry.definitions().get(run.job)
         secrets = self._redact if definition is None else definition.secrets | self._redact
         return view_run(run, secrets=secrets)
+
+    def explain(self, what: str, *, tenant: str = "") -> Explanation:
+        """Explain why a job, a schedule or a run has not run.
+
+        Raises:
+            JobNotFound: Nothing has that name.
+            RunNotFound: ``what`` looks like an id, and no run has it.
+            AmbiguousRun: The ids of several runs begin with ``what``.
+        """
+        return self._explainer.explain(what, tenant=tenant)

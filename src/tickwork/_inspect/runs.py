@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tickwork._define.arguments import masked_args
+from tickwork._domain.explain import Cause
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
@@ -60,11 +61,12 @@ _COPIED: Final = [field.name for field in fields(RunView) if field.name not in _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """A run with its attempts and its captured log lines."""
+    """A run with its attempts, its log and, while it is unfinished, why it is."""
 
     run: RunView
     attempts: list[Attempt]
     log: list[LogLine]
+    causes: list[Cause]  # why it has not finished
 
 
 def view_run(run: Run, *, secrets: frozenset[str]) -> RunView:

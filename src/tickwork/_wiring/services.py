@@ -27,7 +27,6 @@ from tickwork.settings import Settings
 from tickwork.stores import Store
 
 if TYPE_CHECKING:
-    from tickwork._inspect.explain import Explainer
     from tickwork._inspect.inspector import Inspector
     from tickwork._wiring.worker_services import WorkerServices
 
@@ -112,18 +111,6 @@ class Services:
             registry=self._app.registry,
             catalog=self.catalog,
             redact=self._app.settings.redact,
-            retire_after=self._app.settings.retire_after,
-        )
-
-    @cached_property
-    def explainer(self) -> "Explainer":
-        """Why something has not run, for whoever asks."""
-        from tickwork._inspect.explain import Explainer  # noqa: PLC0415  # as above
-
-        return Explainer(
-            store=self.store,
-            clock=self.clock,
-            registry=self._app.registry,
             retire_after=self._app.settings.retire_after,
         )
 

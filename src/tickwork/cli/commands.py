@@ -1,17 +1,13 @@
-"""What all commands share: how they are declared, what they are given, how they refuse."""
+"""What every command shares: its declaration, its context, its errors and exit codes."""
 
-import os
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-from tickwork._kernel.clock import SystemClock
-from tickwork._kernel.durations import parse_duration
 from tickwork.app import Tickwork
-from tickwork.cli.loading import load_app
-from tickwork.cli.render import Output, json_text
+from tickwork.cli.app_loader import load_app
+from tickwork.cli.output import Output, json_text
 from tickwork.errors import (
     AmbiguousRun,
     JobNotFound,
@@ -22,224 +18,145 @@ from tickwork.errors import (
     WaitTimeout,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-EXIT_NO: Final = 1
+EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
-EXIT_UNKNOWN: Final = 3
+EXIT_NOT_FOUND: Final = 3
 EXIT_STORE: Final = 4
-EXIT_TIME: Final = 5
+EXIT_TIMEOUT: Final = 5
 EXIT_STUCK: Final = 70
 EXIT_BEHIND: Final = 71
 EXIT_INTERRUPTED: Final = 130
 
-EXITS: Final[Mapping[int, str]] = {
-    0: "done",
-    EXIT_NO: "it was refused, or the answer is no",
-    EXIT_USAGE: "the command line, or the application that it names, is wrong",
-    EXIT_UNKNOWN: "there is no such run, job or schedule, or an id begins like several",
-    EXIT_STORE: "the database cannot be reached, or its tables do not fit",
-    EXIT_TIME: "what was waited for took longer than allowed",
-    EXIT_INTERRUPTED: "somebody pressed Ctrl-C",
+EXIT_CODES: Final[Mapping[int, str]] = {
+    0: "success",
+    EXIT_FAILURE: "the command failed, or the answer is no",
+    EXIT_USAGE: "the command line is wrong, or the application cannot be loaded",
+    EXIT_NOT_FOUND: "no such run, job or schedule; or several runs match an id",
+    EXIT_STORE: "the database cannot be reached, or its tables have the wrong version",
+    EXIT_TIMEOUT: "a wait timed out",
+    EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }
-"""What every command ends with. Some have more of their own, or say 1 more exactly."""
+"""The codes of every command. A command can add codes of its own, or narrow the meaning of 1."""
 
 
-class Call:
-    """One call of a command: the application, loaded when it is asked for, and the output."""
+class CommandContext:
+    """One call of a command: its output, and the application, loaded on first use."""
 
     def __init__(self, *, path: str | None = None, app: Tickwork | None = None) -> None:
         self.path = path
-        self.is_mounted = app is not None  # in a program's own command
+        self.is_mounted = app is not None  # inside a program's own command
         self._app = app
         self.out = Output()
 
     @property
     def app(self) -> Tickwork:
-        """The application that the command line names."""
         if self._app is None:
             self._app = load_app(self.path)
             click.get_current_context().find_root().call_on_close(self._app.close)
         return self._app
 
 
-class Refusal(click.ClickException):
-    """An error of tickwork, told in words: what happened, why, and what to do."""
+class CommandError(click.ClickException):
+    """Prints an error of tickwork without a traceback; as JSON with ``--json``."""
 
-    def __init__(self, fault: TickworkError, *, is_json: bool) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
-        self.exit_code = exit_code_of(fault)  # type: ignore[misc]  # click reads it so
+    def __init__(self, error: TickworkError, *, is_json: bool) -> None:
+        super().__init__(str(error))
+        self._error = error
         self._is_json = is_json
+        self.exit_code = _exit_code(error)  # type: ignore[misc]  # click reads it so
 
     def show(self, file: Any = None) -> None:
-        """Print it where errors go; for programs, as JSON."""
         if not self._is_json:
             super().show(file)
             return
-        fault = self.fault
-        told = {"code": fault.code, "what": fault.what, "why": fault.why, "fix": fault.fix}
-        click.echo(json_text({"error": told}), err=True)
+        parts = {name: getattr(self._error, name) for name in ("code", "what", "why", "fix")}
+        click.echo(json_text({"error": parts}), err=True)
 
 
-def exit_code_of(fault: TickworkError) -> int:
-    """The exit code that an error means."""
-    match fault:
+def _exit_code(error: TickworkError) -> int:
+    match error:
         case RunNotFound() | AmbiguousRun() | JobNotFound() | ScheduleNotFound():
-            return EXIT_UNKNOWN
+            return EXIT_NOT_FOUND
         case WaitTimeout():
-            return EXIT_TIME
+            return EXIT_TIMEOUT
         case StoreError():
             return EXIT_STORE
         case _:
-            return EXIT_NO
+            return EXIT_FAILURE
 
 
-class Verb(click.Command):
-    """A command that knows its examples, its exit codes and what its JSON looks like."""
+class Command(click.Command):
+    """A command with examples, exit codes of its own, and the type of its JSON."""
 
     def __init__(
         self,
         *args: Any,
-        examples: str = "",
-        exits: Mapping[int, str] | None = None,
-        answer: Any = None,
+        examples: str,
+        exit_codes: Mapping[int, str],
+        result_type: Any,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
-        self.exits = exits or {}
-        self.answer = answer
+        self.exit_codes = exit_codes
+        self.result_type = result_type
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call it; errors of tickwork are told in words, without a traceback."""
         try:
             return super().invoke(ctx)
-        except TickworkError as fault:
-            raise Refusal(fault, is_json=ctx.find_object(Call).out.is_json) from fault  # type: ignore[union-attr]  # the group made it
+        except TickworkError as error:
+            raise CommandError(error, is_json=_context(ctx).out.is_json) from error
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples, and exit codes of its own, below the options."""
         super().format_epilog(ctx, formatter)
-        if self.examples:
-            with formatter.section("Examples"):
-                for line in self.examples.strip().splitlines():
-                    formatter.write(f"  {line}".rstrip() + "\n")
-        if self.exits:
-            with formatter.section("Exit codes of its own"):
-                formatter.write_dl([(str(code), text) for code, text in self.exits.items()])
+        with formatter.section("Examples"):
+            for line in self.examples.strip().splitlines():
+                formatter.write(f"  {line}".rstrip() + "\n")
+        if self.exit_codes:
+            with formatter.section("Exit codes"):
+                formatter.write_dl([(str(code), text) for code, text in self.exit_codes.items()])
 
 
-def verb(
-    *,
-    examples: str,
-    answer: Any = None,
-    exits: Mapping[int, str] | None = None,
-    name: str | None = None,
-) -> Callable[[Callable[..., Any]], Verb]:
-    """Declare a command. With an ``answer``, it has ``--json``, and answers with that."""
+def command(
+    *, examples: str, result_type: Any = None, exit_codes: Mapping[int, str] | None = None
+) -> Callable[[Callable[..., Any]], Command]:
+    """Declare a command; ``status_command`` becomes ``status``.
 
-    def declare(function: Callable[..., Any]) -> Verb:
-        made = click.command(name, cls=Verb, examples=examples, answer=answer, exits=exits)(
-            click.pass_obj(function)
-        )
-        assert isinstance(made, Verb), made
-        if answer is not None:
-            made.params.append(
+    A command with a ``result_type`` has the option ``--json``, and prints a value of that type.
+    """
+
+    def declare(function: Callable[..., Any]) -> Command:
+        declared = click.command(
+            function.__name__.removesuffix("_command"),
+            cls=Command,
+            examples=examples,
+            result_type=result_type,
+            exit_codes=exit_codes or {},
+        )(click.pass_obj(function))
+        assert isinstance(declared, Command), declared
+        if result_type is not None:
+            declared.params.append(
                 click.Option(
                     ["--json", "is_json"],
                     is_flag=True,
-                    is_eager=True,  # whatever is wrong with the others is told in JSON, too
+                    is_eager=True,  # so that errors in other options are JSON, too
                     expose_value=False,
                     callback=_set_json,
-                    help="Answer in JSON, for programs.",
+                    help="Print JSON.",
                 )
             )
-        return made
+        return declared
 
     return declare
 
 
 def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's
-    call = ctx.find_object(Call)
-    assert call is not None, ctx
-    call.out = Output(is_json=value)
+    _context(ctx).out = Output(is_json=value)
 
 
-# ---------------------------------------------------------------- kinds of parameters
-
-
-class Length(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
-    """A length of time: ``90s``, ``5m``, or a number of seconds."""
-
-    name = "length"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """Read it, or say what is wrong with it."""
-        if isinstance(value, timedelta):
-            return value
-        try:
-            return timedelta(seconds=float(value))
-        except (ValueError, OverflowError):
-            pass
-        try:
-            return parse_duration(value)
-        except TickworkError as fault:
-            self.fail(f"{fault.what} {fault.fix}", param, ctx)
-
-
-class Moment(click.ParamType):  # type: ignore[type-arg]  # as above
-    """An instant: ``2026-03-01T09:00+01:00``, the same without an offset, or ``2h``.
-
-    Without an offset it is in the reader's own zone. A length is that long ago, or that
-    long from now, as the option has it.
-    """
-
-    name = "time"
-
-    def __init__(self, *, is_past: bool = False) -> None:
-        self._is_past = is_past
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """Read it, or say what is wrong with it."""
-        if isinstance(value, datetime):
-            return value
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            found = None
-        if found is not None:
-            return found.astimezone()
-        try:
-            length = parse_duration(value)
-            now = SystemClock().now()
-            return now - length if self._is_past else now + length
-        except (TickworkError, OverflowError):
-            side = "ago" if self._is_past else "from now"
-            self.fail(
-                f"{value!r} is no time. Write 2026-03-01T09:00, 2026-03-01T09:00+01:00, "
-                f"or a length such as 2h for two hours {side}.",
-                param,
-                ctx,
-            )
-
-
-LENGTH: Final = Length()
-AGO: Final = Moment(is_past=True)
-AHEAD: Final = Moment()
-
-
-def complete_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of jobs, for the shell: nothing where the application cannot be loaded."""
-    try:
-        path = ctx.find_root().params.get("path") or os.environ.get("TICKWORK_APP")
-        names = load_app(path).registry.job_names()
-    except Exception:  # noqa: BLE001  # a shell that completes must not be shouted at
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+def _context(ctx: click.Context) -> CommandContext:
+    found = ctx.find_object(CommandContext)
+    assert found is not None, ctx
+    return found

@@ -1,4 +1,4 @@
-"""The command ``tickwork``: which commands there are, and where each of them is."""
+"""The command ``tickwork``: its groups of commands, and the module of each."""
 
 import logging
 from collections.abc import Mapping
@@ -9,91 +9,63 @@ from typing import Any, Final
 import click
 
 from tickwork.app import Tickwork
-from tickwork.cli.commands import Call
+from tickwork.cli.commands import CommandContext
 
-HOMES: Final[Mapping[str, str]] = {
-    "init": "beginning",
-    "install": "beginning",
-    "upgrade": "beginning",
-    "settings": "beginning",
-    "work": "working",
-    "collect": "working",
-    "unlock": "working",
-    "status": "looking",
-    "runs": "looking",
-    "inspect": "looking",
-    "next": "timing",
-    "preview": "timing",
-    "simulate": "timing",
-    "show": "timing",
-    "dispatch": "acting",
-    "retry": "acting",
-    "cancel": "acting",
-    "pause": "acting",
-    "resume": "acting",
-    "prune": "acting",
-    "explain": "asking",
-    "doctor": "asking",
+GROUPS: Final[Mapping[str, tuple[str, str]]] = {
+    "setup": ("Set up", "init install upgrade settings"),
+    "work": ("Work", "work collect unlock"),
+    "inspect": ("Inspect", "status runs inspect"),
+    "schedules": ("Schedules and definitions", "next preview simulate show"),
+    "control": ("Control", "dispatch retry cancel pause resume prune"),
+    "diagnose": ("Diagnose", "explain doctor"),
 }
-"""The module of each command, in the order in which they are listed."""
+"""Each module of commands with its title in the help, and its commands in their order."""
+
+MODULES: Final = {name: module for module, (_, names) in GROUPS.items() for name in names.split()}
+
+CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-SECTIONS: Final[Mapping[str, str]] = {
-    "beginning": "To begin",
-    "working": "To work",
-    "looking": "To look",
-    "timing": "To see what comes",
-    "acting": "To act",
-    "asking": "To ask why",
-}
-
-
-class Commands(click.Group):
-    """Commands that are loaded when they are called: a worker need not load the others."""
+class CommandGroup(click.Group):
+    """Loads a command when it is called: a worker does not load the others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's
-        """All of them, in the order of a day's work."""
-        return list(HOMES)
+        return list(MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
-        """The command of this name."""
-        home = HOMES.get(cmd_name)
-        if home is None:
+        if cmd_name not in MODULES:
             return None
-        module = import_module(f"tickwork.cli.{home}")
+        module = import_module(f"tickwork.cli.{MODULES[cmd_name]}")
         found = getattr(module, f"{cmd_name}_command")
         assert isinstance(found, click.Command), cmd_name
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, by what they are for."""
-        longest = max(map(len, HOMES))
+        longest = max(map(len, MODULES))
         room = formatter.width - 6 - longest
-        for home, title in SECTIONS.items():
+        for title, names in GROUPS.values():
             with formatter.section(title):
-                rows = [
-                    (name.ljust(longest), command.get_short_help_str(room))
-                    for name, found in HOMES.items()
-                    if found == home and (command := self.get_command(ctx, name)) is not None
-                ]
-                formatter.write_dl(rows)
+                commands = ((name, self.get_command(ctx, name)) for name in names.split())
+                formatter.write_dl(
+                    [
+                        (name.ljust(longest), command.get_short_help_str(room))
+                        for name, command in commands
+                        if command is not None
+                    ]
+                )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a suggestion for what was mistyped."""
-        if args and args[0] not in HOMES and not args[0].startswith("-"):
-            close = get_close_matches(args[0], HOMES, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else "`tickwork --help` lists them."
+        if args and args[0] not in MODULES and not args[0].startswith("-"):
+            close = get_close_matches(args[0], MODULES, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else "List them: tickwork --help"
             ctx.fail(f"There is no command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
 
-CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
 def command_for(app: Tickwork | None = None) -> click.Group:
-    """The command, for any application, or for this one: to mount in a program's own."""
+    """Build the command for one application, or for the one that the command line names."""
 
     @click.pass_context
     def cli(ctx: click.Context, verbose: bool, path: str | None = None) -> None:  # noqa: FBT001  # a flag
@@ -102,12 +74,10 @@ def command_for(app: Tickwork | None = None) -> click.Group:
                 level=logging.INFO if verbose else logging.WARNING,
                 format="%(asctime)s %(levelname)s %(name)s: %(message)s",
             )
-        ctx.obj = Call(path=path, app=app)
+        ctx.obj = CommandContext(path=path, app=app)
 
     params: list[click.Parameter] = [
-        click.Option(
-            ["-v", "--verbose"], is_flag=True, help="Log what happens, not only what goes wrong."
-        )
+        click.Option(["-v", "--verbose"], is_flag=True, help="Log at level INFO, not WARNING.")
     ]
     if app is None:
         params.insert(
@@ -115,17 +85,17 @@ def command_for(app: Tickwork | None = None) -> click.Group:
             click.Option(
                 ["-a", "--app", "path"],
                 metavar="MODULE:NAME",
-                help="The application; otherwise TICKWORK_APP, or what tickwork.toml says.",
+                help="The application. Default: $TICKWORK_APP, then tickwork.toml.",
             ),
         )
-    group = Commands(
+    group = CommandGroup(
         "tickwork",
         callback=cli,
         params=params,
         context_settings=CONTEXT,
-        help="Jobs, schedules and runs on the database you have.",
-        epilog="Begin with `tickwork init` in an empty folder, then `tickwork work`. "
-        "Each command has examples: `tickwork COMMAND --help`.",
+        help="Jobs, schedules and runs in your own database.",
+        epilog="Start with `tickwork init` in an empty folder, then `tickwork work`. "
+        "`tickwork COMMAND --help` shows examples.",
     )
     if app is None:
         group = click.version_option(package_name="tickwork")(group)
@@ -136,5 +106,4 @@ cli: Final = command_for()
 
 
 def main(**extra: Any) -> None:
-    """Run the command."""
     cli(prog_name="tickwork", **extra)

@@ -5,19 +5,19 @@ from typing import NamedTuple
 
 import pytest
 
-from tickwork.cli.looking import id_width
+from tickwork.cli.formats import plural, relative
+from tickwork.cli.inspect import id_width
+from tickwork.cli.output import json_text
 from tickwork.cli.render import (
     Cell,
     Column,
-    Facts,
-    Line,
+    FieldList,
     Part,
-    Table,
+    TextLine,
+    TextTable,
     column_widths,
-    json_text,
     plain_lines,
 )
-from tickwork.cli.times import relative
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ class Pair(NamedTuple):
     two: Colour
 
 
-def test_json_of_everything():
+def test_json_of_every_type():
     value = {
         "at": NOON,
         "length": timedelta(minutes=1.5),
@@ -50,16 +50,16 @@ def test_json_of_everything():
     assert "\n" not in json_text(value, is_line=True)
 
 
-def test_plain_lines_are_aligned_and_hold_no_colours():
+def test_plain_lines_are_aligned_and_have_no_colours():
     parts: list[Part] = [
-        Facts([("a", "1"), ("longer", Cell("two\nlines", "red"))]),
-        Table(
+        FieldList([("a", "1"), ("longer", Cell("two\nlines", "red"))]),
+        TextTable(
             [Column("name"), Column("n", is_right=True), Column("last")],
             [(Cell("x", "bold"), "1", "several\nlines"), ("yyyyyy", "100")],
             title="Things",
         ),
-        Table([Column("name")], [], empty="None."),
-        Line("done", "green"),
+        TextTable([Column("name")], [], empty="None."),
+        TextLine("done", "green"),
     ]
 
     assert list(plain_lines(parts)) == [
@@ -77,9 +77,9 @@ def test_plain_lines_are_aligned_and_hold_no_colours():
 
 
 class TestWidths:
-    """A table fits its terminal, for as long as it can."""
+    """A table fits its terminal."""
 
-    TABLE = Table(
+    TABLE = TextTable(
         [
             Column("id"),
             Column("rare", drop=2),
@@ -90,7 +90,7 @@ class TestWidths:
         [("x" * 10, "y" * 10, "z" * 10, "t" * 50, "m" * 20)],
     )
 
-    def test_there_is_room_for_all(self):
+    def test_enough_room(self):
         assert column_widths(self.TABLE, 200) == {0: 10, 1: 10, 2: 10, 3: 50, 4: 20}
 
     @pytest.mark.parametrize("room", range(42, 130))
@@ -99,7 +99,7 @@ class TestWidths:
 
         assert sum(widths.values()) + 2 * (len(widths) - 1) <= room
 
-    def test_what_can_be_done_without_goes_first(self):
+    def test_columns_are_dropped_before_flexible_ones_disappear(self):
         assert set(column_widths(self.TABLE, 60)) == {0, 2, 3, 4}
         assert set(column_widths(self.TABLE, 45)) == {0, 3, 4}
 
@@ -113,7 +113,7 @@ class TestWidths:
         (["01a1dfc0-f09a-7574-82aa-000000000000", "01a1dfc0-f09a-8574-82aa-000000000000"], 15),
     ],
 )
-def test_ids_are_as_long_as_it_takes_to_tell_them_apart(ids, width):
+def test_ids_are_shortened_to_what_distinguishes_them(ids, width):
     assert id_width(ids) == width
 
 
@@ -121,5 +121,18 @@ def test_ids_are_as_long_as_it_takes_to_tell_them_apart(ids, width):
     ("seconds", "text"),
     [(0, "now"), (0.4, "now"), (1.234, "in 1.23s"), (59.6, "in 1m"), (-3661, "1h 1m ago")],
 )
-def test_how_far_away(seconds, text):
+def test_relative_times(seconds, text):
     assert relative(NOON + timedelta(seconds=seconds), NOON) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, "run", "0 runs"),
+        (1, "run", "1 run"),
+        (1_000, "run", "1,000 runs"),
+        (2, "crash", "2 crashes"),
+    ],
+)
+def test_plurals(count, noun, text):
+    assert plural(count, noun) == text

@@ -1,4 +1,4 @@
-"""What ``status``, ``runs``, ``inspect``, ``next`` and ``doctor`` show, on each database."""
+"""``status``, ``runs``, ``inspect``, ``next`` and ``doctor``, on each database."""
 
 import json
 from datetime import timedelta
@@ -11,9 +11,9 @@ from tickwork.testing import ManualClock
 
 
 class TestStatus:
-    """Seed A's table and more: jobs, runs, workers, pauses."""
+    """``status`` shows jobs, runs, workers and pauses."""
 
-    def test_an_empty_database_says_what_to_do(self, cli):
+    def test_an_empty_database(self, cli):
         text = cli.text("status")
 
         assert "none unfinished" in text
@@ -35,7 +35,7 @@ class TestStatus:
         assert found["runs"]["waiting"] == 2
         assert (found["defined"], found["running"], found["idle"]) == (3, 0, 3)
 
-    def test_people_see_it_in_columns(self, seeded, cli):
+    def test_the_tables(self, seeded, cli):
         a_worker(seeded)
         seeded.pause(queue="emails", note="the provider is down")
         lines = cli.text("status").splitlines()
@@ -43,21 +43,21 @@ class TestStatus:
         head = next(line for line in lines if line.startswith("JOB"))
         row = next(line for line in lines if line.startswith("send_email"))
         assert head.split() == [
-            *("JOB", "QUEUE", "PRIO", "WHEN", "LAST", "RUN", "NEXT", "RUN", "RUNNING"),
-            *("LEASED", "FAILS", "SEEN", "ERROR"),
+            *("JOB", "QUEUE", "PRIORITY", "SCHEDULE", "LAST", "RUN", "NEXT", "RUN", "RUNNING"),
+            *("LEASE", "ENDS", "FAILURES", "SEEN", "ERROR"),
         ]
-        assert row.startswith("send_email  emails     10")
+        assert row.split()[:3] == ["send_email", "emails", "10"]
         assert row[head.index("LAST RUN") :].startswith("5m ago")
         assert any("web-1" in line and "4711" in line for line in lines)
         assert any(line.startswith("queue") and "provider" in line for line in lines)
 
-    def test_what_nobody_fires_is_overdue(self, app, cli, clock):
+    def test_a_schedule_that_did_not_fire_is_overdue(self, app, cli, clock):
         app.run()
         clock.advance(minutes=3)
 
         assert "overdue 2m" in cli.text("status")
 
-    def test_a_job_with_many_schedules_is_still_one_line(self, app, cli):
+    def test_a_job_with_many_schedules_shows_five_of_them(self, app, cli):
         for number in range(9):
             every = f"{number + 1}h"
             app.schedules.register("", f"one more {number}", app.clock.now(), every, "breaks")
@@ -66,7 +66,7 @@ class TestStatus:
         assert len(job["when"]) == 6
         assert job["when"][-1] == "and 4 more"
 
-    def test_what_runs_is_counted_and_leased(self, app, cli):
+    def test_running_runs_are_counted_with_their_earliest_lease(self, app, cli):
         worker = a_worker(app)
         app.dispatch("report")
         claimed(app, worker)
@@ -75,20 +75,20 @@ class TestStatus:
         assert job["running"] == 1
         assert as_time(job["lease_until"]) == app.clock.now() + timedelta(seconds=60)
 
-    def test_a_worker_that_does_not_report_is_silent(self, app, cli):
+    def test_a_worker_that_stopped_reporting_is_silent(self, app, cli):
         a_worker(app, silent_for=timedelta(minutes=2))
 
         assert cli.json("status")["workers"][0]["is_silent"]
         assert "2m ago (silent)" in cli.text("status")
 
-    def test_a_job_of_another_program_is_there_too(self, seeded, asker):
+    def test_jobs_of_other_programs_are_shown(self, seeded, asker):
         names = [job["name"] for job in Cli(asker).json("status")["jobs"]]
 
         assert names == ["breaks", "report", "send_email"]
 
 
 class TestRuns:
-    """Lists of runs, by what they have in common."""
+    """``runs`` lists runs."""
 
     def test_the_newest_come_first(self, seeded, cli):
         found = cli.json("runs")
@@ -103,16 +103,16 @@ class TestRuns:
         ]
         assert found["cursor"] is None
 
-    def test_people_see_one_line_each(self, seeded, cli):
+    def test_the_table(self, seeded, cli):
         head, *rows = cli.text("runs").splitlines()
 
-        assert head.split() == ["ID", "JOB", "STATUS", "DUE", "TOOK", "TRIES", "ABOUT"]
+        assert head.split() == ["ID", "JOB", "STATUS", "DUE", "DURATION", "ATTEMPTS", "DETAILS"]
         assert len(rows) == 6
         assert "RuntimeError: it broke 3 times" in rows[3]
         assert "and more" not in rows[3]
 
     @pytest.mark.parametrize(
-        ("words", "count"),
+        ("options", "count"),
         [
             (["--job", "report"], 3),
             (["--queue", "emails"], 2),
@@ -125,16 +125,16 @@ class TestRuns:
             (["-n", "2"], 2),
         ],
     )
-    def test_filters(self, seeded, cli, words, count, monkeypatch):
-        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: seeded.clock)
-        assert len(cli.json("runs", *words)["runs"]) == count
+    def test_filters(self, seeded, cli, options, count, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.parameters.SystemClock", lambda: seeded.clock)
+        assert len(cli.json("runs", *options)["runs"]) == count
 
-    def test_before_and_since_are_instants(self, seeded, cli, monkeypatch):
-        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: seeded.clock)
+    def test_since_and_before_take_durations(self, seeded, cli, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.parameters.SystemClock", lambda: seeded.clock)
         assert cli.json("runs", "--since", "1m")["runs"] == []
         assert len(cli.json("runs", "--before", "1m")["runs"]) == 6
 
-    def test_pages_follow_each_other(self, seeded, cli):
+    def test_pages(self, seeded, cli):
         first = cli.json("runs", "-n", "4")
         second = cli.json("runs", "-n", "4", "--after", first["cursor"])
 
@@ -142,7 +142,7 @@ class TestRuns:
         assert ids == [run["id"] for run in cli.json("runs")["runs"]]
         assert second["cursor"] is None
 
-    def test_a_cursor_that_is_none(self, cli):
+    def test_an_invalid_cursor(self, cli):
         done = cli("runs", "--after", "xyz", code=2)
 
         assert "cursor" in done.stderr
@@ -150,16 +150,16 @@ class TestRuns:
     def test_secrets_are_masked(self, seeded, cli):
         text = cli("runs", "--json").stdout
         run = newest(seeded, RunStatus.FAILED)
-        story = cli("inspect", run).stdout
+        details = cli("inspect", run).stdout
 
-        assert "4711" not in text + story
+        assert "4711" not in text + details
         seeded.dispatch("send_email", to="ann", card="5555")
         assert "5555" not in cli("runs", "--json").stdout + cli("runs").stdout
         assert '"card": "***"' in cli("runs", "--json").stdout
 
 
 class TestInspect:
-    """A run's whole story."""
+    """``inspect`` shows one run."""
 
     def test_a_run_that_waits_for_its_retry(self, seeded, cli):
         run = newest(seeded, RunStatus.FAILED)
@@ -167,12 +167,12 @@ class TestInspect:
         found = cli.json("inspect", run[:13])
 
         assert found["run"]["id"] == run
-        assert found["run"]["args"] == {"to": "nobody"}
+        assert found["run"]["args"] == {"to": "unknown"}
         assert [attempt["outcome"] for attempt in found["attempts"]] == ["failed"]
         assert "no such address" in found["attempts"][0]["traceback"]
         assert {"retrying", "no_worker"} & {cause["why"] for cause in found["causes"]}
 
-    def test_people_see_a_timeline(self, seeded, cli):
+    def test_the_timeline(self, seeded, cli):
         text = cli.text("inspect", newest(seeded, RunStatus.FAILED_PERMANENT))
 
         assert "Timeline" in text
@@ -181,13 +181,13 @@ class TestInspect:
         assert "Traceback of attempt 1" in text
         assert "RuntimeError: it broke 3 times" in text
 
-    def test_a_success_has_its_result(self, seeded, cli):
+    def test_the_result_of_a_completed_run(self, seeded, cli):
         run = newest(seeded, RunStatus.COMPLETED)
 
         assert cli.json("inspect", run)["run"]["result"] == {"kind": "weekly"}
         assert 'result:   {"kind": "weekly"}' in cli.text("inspect", run)
 
-    def test_what_it_logged(self, app, cli):
+    def test_captured_log_lines(self, app, cli):
         import logging
 
         @app.job
@@ -206,17 +206,17 @@ class TestInspect:
         assert done.stderr.startswith("Error: There is no run 0123abcd.")
         assert "Traceback" not in done.output
 
-    def test_an_id_that_begins_like_several(self, seeded, cli):
+    def test_an_ambiguous_id(self, seeded, cli):
         done = cli("inspect", newest(seeded, RunStatus.FAILED)[:6], code=3)
 
         assert "is ambiguous" in done.stderr
         assert newest(seeded, RunStatus.FAILED) in done.stderr
 
     @pytest.mark.parametrize("odd", ["nonsense!", "%", "' OR 1=1", "0" * 40, "-"])
-    def test_what_is_no_id_at_all(self, cli, odd):
+    def test_text_that_is_not_an_id(self, cli, odd):
         cli("inspect", "--", odd, code=3)
 
-    def test_errors_are_json_for_programs(self, cli):
+    def test_errors_as_json(self, cli):
         done = cli("inspect", "0123abcd", "--json", code=3)
 
         assert json.loads(done.stderr)["error"]["code"] == "run-not-found"
@@ -224,9 +224,9 @@ class TestInspect:
 
 
 class TestNext:
-    """The coming firings, in order, in two zones."""
+    """``next`` lists the next firings, in order, in two time zones."""
 
-    def test_they_come_in_order(self, seeded, cli):
+    def test_firings_are_in_order(self, seeded, cli):
         firings = cli.json("next", "-n", "100")["firings"]
 
         moments = [as_time(firing["at"]) for firing in firings]
@@ -234,31 +234,31 @@ class TestNext:
         assert len(moments) == 100
         assert {firing["schedule"] for firing in firings} == {"tick", "nightly"}
 
-    def test_of_one_schedule_or_job(self, seeded, cli):
+    def test_firings_of_one_schedule_or_job(self, seeded, cli):
         found = cli.json("next", "--schedule", "nightly", "-n", "3")["firings"]
 
         assert [firing["zone"] for firing in found] == ["Europe/Berlin"] * 3
         assert cli.json("next", "--job", "breaks")["firings"] == []
 
-    def test_what_is_only_in_code_is_marked(self, cli):
+    def test_a_schedule_that_is_not_in_the_database_is_marked(self, cli):
         assert not any(firing["is_written"] for firing in cli.json("next")["firings"])
         text = cli.text("next", "--schedule", "nightly", "-n", "1")
         assert "nightly *" in text
         assert "02:30:00 CE" in text
-        assert "only in code so far" in text
+        assert "Not in the database yet" in text
 
-    def test_not_after_a_time(self, seeded, cli, monkeypatch):
-        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: seeded.clock)
+    def test_firings_until_a_time(self, seeded, cli, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.parameters.SystemClock", lambda: seeded.clock)
         found = cli.json("next", "--until", "3m", "-n", "1000")["firings"]
 
         assert 3 <= len(found) <= 9
 
-    def test_what_is_paused_is_left_out_and_said(self, seeded, cli):
+    def test_paused_schedules_are_counted_and_not_listed(self, seeded, cli):
         seeded.schedules.pause("tick")
         seeded.schedules.pause("nightly")
 
         assert cli.json("next")["firings"] == []
-        assert "left out: 2 paused" in cli.text("next")
+        assert "Schedules not listed: 2 paused." in cli.text("next")
 
     def test_an_unknown_schedule(self, seeded, cli):
         done = cli("next", "--schedule", "nightyl", code=3)
@@ -266,10 +266,10 @@ class TestNext:
         assert "Did you mean 'nightly'?" in done.stderr
 
 
-class TestTablesThatAreNotThere:
-    """A server waits until somebody installs."""
+class TestMissingTables:
+    """On a server, the tables are created by ``tickwork install``."""
 
-    def test_each_command_says_what_to_do(self, postgres_url):
+    def test_the_error_names_the_command_that_creates_them(self, postgres_url):
         with Tickwork(postgres_url) as app:
             cli = Cli(app)
             assert "Run `tickwork install`" in cli("status", code=4).stderr
@@ -282,9 +282,9 @@ class TestTablesThatAreNotThere:
 
 
 class TestDoctor:
-    """Whether all is well, and what to do if not."""
+    """``doctor`` runs health checks."""
 
-    def test_all_is_well(self, app, cli):
+    def test_everything_is_healthy(self, app, cli):
         app.run()
         a_worker(app)
 
@@ -292,7 +292,7 @@ class TestDoctor:
 
         assert found["is_well"]
         assert {check["level"] for check in found["checks"]} == {"ok"}
-        assert "All is well." in cli.text("doctor")
+        assert "Healthy." in cli.text("doctor")
 
     @staticmethod
     def levels(cli: Cli, *, code: int = 1) -> dict[str, str]:
@@ -316,14 +316,14 @@ class TestDoctor:
 
         assert "0.0.9" in cli.text("doctor")
 
-    def test_machines_that_may_disagree_about_clock_changes(self, app, cli):
+    def test_workers_with_other_time_zone_data(self, app, cli):
         a_worker(app, version="0.1.0 tz/1999z")
 
         assert self.levels(cli, code=0)["time zones"] == "warn"
         [worker] = cli.json("status")["workers"]
         assert (worker["version"], worker["zones"]) == ("0.1.0", "1999z")
 
-    def test_a_lease_has_ended_and_nobody_cares(self, app: Tickwork, cli, clock: ManualClock):
+    def test_an_expired_lease_that_was_not_reaped(self, app: Tickwork, cli, clock: ManualClock):
         app.dispatch("report")
         claimed(app, a_worker(app))
         clock.advance(minutes=5)
@@ -346,14 +346,14 @@ class TestDoctor:
 
         assert self.levels(cli, code=0)["known jobs"] == "warn"
 
-    def test_a_schedule_that_nobody_fires(self, app, cli, clock):
+    def test_an_overdue_schedule(self, app, cli, clock):
         app.run()
         clock.advance(minutes=5)
         a_worker(app)
 
         assert self.levels(cli)["schedules"] == "bad"
 
-    def test_a_job_that_fails_again_and_again(self, app, cli):
+    def test_a_job_that_keeps_failing(self, app, cli):
         for _ in range(3):
             app.dispatch("breaks")
         app.run()

@@ -1,4 +1,4 @@
-"""Commands that change something: dispatch, retry, cancel, pause, resume, prune, locks."""
+"""Commands that change something: dispatch, retry, cancel, pause, resume, prune, unlock."""
 
 import json
 from datetime import timedelta
@@ -10,13 +10,13 @@ from cli.conftest import Cli, a_worker, as_time, claimed, newest
 from tickwork import RunStatus, Tickwork
 
 
-@pytest.fixture(params=DATABASES[:1])  # the verbs below them are tested on each database
+@pytest.fixture(params=DATABASES[:1])  # the methods that they call are tested on each database
 def database(request):
     return str(request.param)
 
 
 class TestDispatch:
-    """A run, from a terminal."""
+    """``dispatch`` creates a run."""
 
     def test_arguments_by_name(self, app, cli):
         found = cli.json("dispatch", "report", "kind=weekly")
@@ -27,7 +27,7 @@ class TestDispatch:
         assert cli.text("dispatch", "report").rstrip().endswith("UTC.")
 
     @pytest.mark.parametrize(
-        ("words", "args"),
+        ("arguments", "args"),
         [
             (["n=3"], {"n": 3}),
             (["n=3.5", "on=true", "nothing=null"], {"n": 3.5, "on": True, "nothing": None}),
@@ -39,24 +39,24 @@ class TestDispatch:
             (['{"n": 1}', "m=2"], {"n": 1, "m": 2}),
         ],
     )
-    def test_values_are_json_where_they_can_be(self, app, cli, words, args):
+    def test_a_value_that_is_valid_json_is_read_as_json(self, app, cli, arguments, args):
         app.schedule("takes_any", lambda **_: None)
 
-        found = cli.json("dispatch", "takes_any", *words)
+        found = cli.json("dispatch", "takes_any", *arguments)
 
         assert found["run"]["args"] == args
 
-    def test_a_parameter_that_takes_a_text_gets_one(self, app, cli):
+    def test_a_parameter_of_type_str_receives_text(self, app, cli):
         found = cli.json("dispatch", "send_email", "to=42")
 
         assert found["run"]["args"]["to"] == "42"
 
-    def test_when_and_how(self, app, cli, monkeypatch):
-        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: app.clock)
-        words = ["--queue", "slow", "--priority", "3", "--tag", "a", "--tag", "b"]
-        words += ["--tenant", "acme", "--target", "42", "--expires", "1h", "--delay", "10m"]
+    def test_options(self, app, cli, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.parameters.SystemClock", lambda: app.clock)
+        options = ["--queue", "slow", "--priority", "3", "--tag", "a", "--tag", "b"]
+        options += ["--tenant", "acme", "--target", "42", "--expires", "1h", "--delay", "10m"]
 
-        run = cli.json("dispatch", "report", *words)["run"]
+        run = cli.json("dispatch", "report", *options)["run"]
 
         assert (run["queue"], run["priority"], run["tags"]) == ("slow", 3, ["a", "b"])
         assert (run["tenant"], run["target"]) == ("acme", "42")
@@ -64,15 +64,15 @@ class TestDispatch:
         run = cli.json("dispatch", "report", "--at", "2030-03-01T09:00+01:00")["run"]
         assert run["due_at"] == "2030-03-01T08:00:00+00:00"
 
-    def test_a_unique_key_gives_the_earlier_run(self, cli):
+    def test_a_unique_key_returns_the_earlier_run(self, cli):
         first = cli.json("dispatch", "report", "--unique", "one", "--delay", "1h")
         second = cli.json("dispatch", "report", "--unique", "one")
 
         assert (first["is_new"], second["is_new"]) == (True, False)
         assert first["run"]["id"] == second["run"]["id"]
-        assert "There is one already" in cli.text("dispatch", "report", "--unique", "one")
+        assert "No new run" in cli.text("dispatch", "report", "--unique", "one")
 
-    def test_waiting_says_how_it_ended(self, tmp_path):
+    def test_wait_prints_the_result_or_the_error(self, tmp_path):
         app = Tickwork(f"sqlite:///{tmp_path}/waits.db")
 
         @app.job
@@ -89,44 +89,44 @@ class TestDispatch:
             failed = Cli(app)("dispatch", "fails", "--wait", code=1)
             assert "ValueError: no" in failed.stdout
 
-    def test_waiting_too_long_ends_with_5(self, cli):
+    def test_a_wait_that_times_out_exits_with_5(self, cli):
         done = cli("dispatch", "report", "--delay", "1h", "--wait", "--timeout", "0.05", code=5)
 
         assert "did not finish within" in done.stderr
 
-    def test_a_job_of_another_program(self, app, cli):
+    def test_a_remote_job(self, app, cli):
         found = cli.json("dispatch", "elsewhere", "--remote", "n=3", "--queue", "far")
 
         assert (found["run"]["job"], found["run"]["queue"]) == ("elsewhere", "far")
 
     @pytest.mark.parametrize(
-        ("words", "code", "said"),
+        ("arguments", "code", "message"),
         [
             (["send_emial", "to=ann"], 3, "Did you mean 'send_email'?"),
             (["send_email"], 1, "'to' is missing"),
             (["send_email", "to=a", "cc=b"], 1, "it takes no argument 'cc'"),
-            (["send_email", "ann"], 2, "is no argument. Write it as KEY=VALUE"),
-            (["send_email", "{to: ann}"], 2, "is no JSON"),
+            (["send_email", "ann"], 2, "is not an argument. Write KEY=VALUE"),
+            (["send_email", "{to: ann}"], 2, "is not valid JSON"),
             (["send_email", "to=a", "to=b"], 2, "'to' is given twice"),
             (["report", "--delay", "soon"], 2, "is not a length of time"),
-            (["report", "--delay", "1m", "--at", "2h"], 2, "both say when"),
-            (["report", "--at", "tomorrow"], 2, "is no time"),
+            (["report", "--delay", "1m", "--at", "2h"], 2, "Use --delay or --at, not both."),
+            (["report", "--at", "tomorrow"], 2, "is not a time"),
             (["report", "--priority", "99999"], 1, "priority must be between"),
             (["report", "--bogus"], 2, "No such option"),
             ([], 2, "Missing argument"),
         ],
     )
-    def test_wrong_words(self, cli, words, code, said):
-        done = cli("dispatch", *words, code=code)
+    def test_invalid_arguments(self, cli, arguments, code, message):
+        done = cli("dispatch", *arguments, code=code)
 
-        assert said in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.output
 
 
 class TestRetry:
-    """Finished runs again, each once."""
+    """``retry`` repeats finished runs, each once."""
 
-    def test_one_by_the_beginning_of_its_id(self, seeded, cli):
+    def test_one_run_by_the_first_characters_of_its_id(self, seeded, cli):
         old = newest(seeded, RunStatus.FAILED_PERMANENT)
 
         found = cli.json("retry", old[:13])
@@ -135,57 +135,57 @@ class TestRetry:
         assert again["run"] == old
         assert seeded.get_run(again["new"]).read().retry_of == old
 
-    def test_many_by_what_they_have_in_common(self, app, cli):
+    def test_runs_selected_by_options(self, app, cli):
         for number in range(5):
             app.dispatch("breaks", n=number)
         app.run()
 
         assert len(cli.json("retry", "--job", "breaks")["retried"]) == 5
         app.run()
-        # The five that failed again are run again; what was, is not.
+        # The five new failures are retried. The five retried before are left out.
         found = cli.json("retry", "--job", "breaks")
         assert len(found["retried"]) == 5
         assert found["left_out"] == 5
 
-    def test_whoever_asks_twice_gets_nothing_twice(self, seeded, cli):
+    def test_a_second_retry_repeats_nothing(self, seeded, cli):
         assert len(cli.json("retry", "--job", "breaks")["retried"]) == 1
         assert cli.json("retry", "--job", "breaks")["retried"] == []
-        assert "had been run again before" in cli.text("retry", "--job", "breaks", "--yes")
+        assert "1 retried before, left out." in cli.text("retry", "--job", "breaks", "--yes")
 
-    def test_many_are_asked_about(self, seeded, cli):
+    def test_runs_selected_by_options_need_a_confirmation(self, seeded, cli):
         done = cli("retry", "--job", "breaks", code=2)
 
-        assert "Run again 1 runs? Say --yes." in done.stderr
-        assert "1 run run again." in cli.text("retry", "--job", "breaks", "--yes")
+        assert "Retry 1 run? Confirm with --yes." in done.stderr
+        assert "1 run retried." in cli.text("retry", "--job", "breaks", "--yes")
 
     @pytest.mark.parametrize(
-        ("words", "code", "said"),
+        ("arguments", "code", "message"),
         [
-            ([], 2, "Which runs?"),
+            ([], 2, "No runs selected."),
             (["0123", "--job", "breaks"], 2, "not both"),
-            (["--status", "running"], 2, "cannot be here"),
+            (["--status", "running"], 2, "--status must be one of"),
             (["0123abcd"], 3, "There is no run"),
         ],
     )
-    def test_wrong_words(self, seeded, cli, words, code, said):
-        assert said in cli("retry", *words, code=code).stderr
+    def test_invalid_arguments(self, seeded, cli, arguments, code, message):
+        assert message in cli("retry", *arguments, code=code).stderr
 
-    def test_what_has_not_finished_cannot_be_run_again(self, seeded, cli):
+    def test_an_unfinished_run_is_rejected(self, seeded, cli):
         done = cli("retry", newest(seeded, RunStatus.PENDING), code=1)
 
         assert "cannot be run again: it is pending" in done.stdout
 
 
 class TestCancel:
-    """Runs that shall not run."""
+    """``cancel`` cancels unfinished runs."""
 
-    def test_one(self, seeded, cli):
+    def test_one_run(self, seeded, cli):
         run = newest(seeded, RunStatus.PENDING)
 
         assert cli.json("cancel", run, "--reason", "wrong")["canceled"] == [run]
         assert seeded.get_run(run).read().reason == "wrong"
 
-    def test_one_that_runs_is_asked_to_stop(self, app, cli):
+    def test_a_running_run_is_requested_to_stop(self, app, cli):
         run = app.dispatch("report")
         claimed(app, a_worker(app))
 
@@ -193,7 +193,7 @@ class TestCancel:
 
         assert run.read().cancel_requested_at is not None
 
-    def test_many(self, app, cli):
+    def test_runs_selected_by_options(self, app, cli):
         for _ in range(7):
             app.dispatch("report")
         app.dispatch("breaks")
@@ -201,17 +201,17 @@ class TestCancel:
         assert len(cli.json("cancel", "--job", "report")["canceled"]) == 7
         assert cli.json("cancel", "--job", "report")["canceled"] == []
 
-    def test_one_that_ended(self, seeded, cli):
+    def test_a_finished_run_is_rejected(self, seeded, cli):
         done = cli("cancel", newest(seeded, RunStatus.COMPLETED), code=1)
 
-        assert "has ended already" in done.stdout
+        assert "has already finished" in done.stdout
 
 
 class TestPauses:
-    """Queues, jobs and schedules, stopped and let go on."""
+    """``pause`` and ``resume`` of queues, jobs and schedules."""
 
     @pytest.mark.parametrize("kind", ["queue", "job", "schedule"])
-    def test_there_and_back(self, seeded, cli, kind):
+    def test_pause_and_resume(self, seeded, cli, kind):
         name = {"queue": "emails", "job": "report", "schedule": "nightly"}[kind]
 
         paused = cli.json("pause", f"--{kind}", name, "--note", "moving")
@@ -220,36 +220,36 @@ class TestPauses:
         assert not resumed["is_paused"]
         assert "was not paused" in cli("resume", f"--{kind}", name, code=1).stdout
 
-    def test_until(self, seeded, cli, monkeypatch):
-        monkeypatch.setattr("tickwork.cli.commands.SystemClock", lambda: seeded.clock)
+    def test_pause_until_a_time(self, seeded, cli, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.parameters.SystemClock", lambda: seeded.clock)
         found = cli.json("pause", "--schedule", "nightly", "--until", "2h")
 
         assert as_time(found["until"]) == seeded.clock.now() + timedelta(hours=2)
 
     @pytest.mark.parametrize(
-        ("words", "code", "said"),
+        ("arguments", "code", "message"),
         [
-            ([], 2, "Name one thing"),
-            (["--queue", "a", "--job", "b"], 2, "Name one thing"),
+            ([], 2, "exactly one of"),
+            (["--queue", "a", "--job", "b"], 2, "exactly one of"),
             (["--job", "send_emial"], 3, "Did you mean 'send_email'?"),
             (["--schedule", "nightyl"], 3, "Did you mean 'nightly'?"),
         ],
     )
-    def test_wrong_words(self, seeded, cli, words, code, said):
-        assert said in cli("pause", *words, code=code).stderr
+    def test_invalid_arguments(self, seeded, cli, arguments, code, message):
+        assert message in cli("pause", *arguments, code=code).stderr
 
 
 class TestPrune:
-    """Old rows, and what nobody has any more."""
+    """``prune`` deletes old rows."""
 
-    def test_what_is_old(self, seeded, cli, clock):
+    def test_old_runs_are_deleted(self, seeded, cli, clock):
         assert cli.json("prune")["runs"] == 0
         clock.advance(days=40)
 
         assert cli.json("prune", "--days", "30")["runs"] == 4
-        assert "finished runs  0" in cli.text("prune")
+        assert "finished runs     0" in cli.text("prune")
 
-    def test_orphans_only_when_asked(self, app, cli, clock):
+    def test_orphans_are_canceled_only_with_the_option(self, app, cli, clock):
         lost = app.remote("gone").dispatch()
         mine = app.dispatch("report")
         clock.advance(days=40)
@@ -261,7 +261,7 @@ class TestPrune:
         assert lost.read().reason.startswith("orphan")
         assert mine.status is RunStatus.PENDING
 
-    def test_an_orphan_must_be_old(self, app, cli):
+    def test_a_recent_orphan_is_kept(self, app, cli):
         lost = app.remote("gone").dispatch()
 
         assert cli.json("prune", "--orphans")["orphans"] == 0
@@ -269,22 +269,22 @@ class TestPrune:
 
 
 class TestCollectAndUnlock:
-    """What works here and now, and what it leaves behind."""
+    """``collect`` runs what is due; ``unlock`` releases locks."""
 
-    def test_collect_says_what_it_did(self, app, cli):
+    def test_collect_prints_its_attempts(self, app, cli):
         app.dispatch("report")
         assert cli.json("collect") == {"attempts": 1, "failures": 0}
 
         app.dispatch("breaks")
         done = cli("collect", code=1)
-        assert "1 attempts failed" in done.stderr
+        assert "1 attempt failed." in done.stderr
 
-    def test_a_lock_is_freed_once(self, app, cli):
+    def test_a_lock_is_released_once(self, app, cli):
         with app.lock("nightly"):
             assert cli.json("unlock", "nightly") == {"name": "nightly", "was_held": True}
             cli("unlock", "nightly", code=1)
 
-    def test_the_error_says_how_to_free_it(self, app, cli):
+    def test_the_error_names_the_command_that_releases_the_lock(self, app, cli):
         with app.lock("tickwork collect"):
             done = cli("collect", "--exclusive", code=1)
 

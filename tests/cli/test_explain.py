@@ -1,4 +1,4 @@
-"""``explain`` names the true reason, from rows alone, in a program that did not cause it."""
+"""``explain`` finds the reason from rows alone, in a program that did not cause it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -17,8 +17,8 @@ SECOND = timedelta(seconds=1)
 def why(asker):
     """The reasons that another program finds."""
 
-    def found(what, **said):
-        return list(asker.explain(str(what), **said).reasons)
+    def found(what, **options):
+        return list(asker.explain(str(what), **options).reasons)
 
     return found
 
@@ -28,8 +28,8 @@ def the(asker, what, reason):
     return next(cause for cause in asker.explain(str(what)).causes if cause.why is reason)
 
 
-class TestARunThatWaits:
-    """What stands between a run and its start."""
+class TestAWaitingRun:
+    """Why a run has not started."""
 
     def test_its_queue_is_paused(self, app, asker, why):
         a_worker(app)
@@ -49,10 +49,10 @@ class TestARunThatWaits:
 
         assert why(run.id) == [Why.PAUSED_JOB]
 
-    def test_another_run_has_the_place(self, app, asker, why):
+    def test_another_run_holds_the_slot(self, app, asker, why):
         worker = a_worker(app)
         first = app.dispatch("send_email", to="ann")
-        app._services.catalog.refresh()  # limits are written down
+        app._services.catalog.refresh()  # writes the limits
         claimed(app, worker)
         second = app.dispatch("send_email", to="bob")
 
@@ -60,11 +60,11 @@ class TestARunThatWaits:
         cause = the(asker, second.id, Why.LIMITED)
         assert cause.runs == (first.id,)
         assert "'job:send_email'" in cause.text
-        claimed(app, worker)  # it is blocked now, and the answer is the same
+        claimed(app, worker)  # now it is blocked, and the reason is the same
         assert asker.get_run(second.id).read().phase.value == "blocked"
         assert why(second.id) == [Why.LIMITED]
 
-    def test_so_many_have_started_in_that_time(self, app, asker, why):
+    def test_its_rate_limit_is_reached(self, app, asker, why):
         @app.job(rate="1/minute")
         def seldom() -> None: ...
 
@@ -84,7 +84,7 @@ class TestARunThatWaits:
 
     def test_it_waits_for_its_retry(self, app, asker, why):
         a_worker(app)
-        run = app.dispatch("send_email", to="nobody")
+        run = app.dispatch("send_email", to="unknown")
         app.run()
 
         assert why(run.id) == [Why.RETRYING]
@@ -99,7 +99,7 @@ class TestARunThatWaits:
         assert why(run.id) == [Why.DELAYED]
         assert the(asker, run.id, Why.DELAYED).until == app.clock.now() + timedelta(hours=1)
 
-    def test_its_schedule_has_spread_it(self, app, clock, why):
+    def test_its_schedule_has_jitter(self, app, clock, why):
         @app.job
         def spread() -> None: ...
 
@@ -112,7 +112,7 @@ class TestARunThatWaits:
 
         assert [why(run.id) for run in waiting] == [[Why.NOT_DUE]]
 
-    def test_a_filter_said_no_and_is_asked_again(self, app, asker, why):
+    def test_a_filter_postponed_it(self, app, asker, why):
         @app.job(when=lambda: False)
         def picky() -> None: ...
 
@@ -123,7 +123,7 @@ class TestARunThatWaits:
         assert why(run.id) == [Why.POSTPONED]
         assert "once" in the(asker, run.id, Why.POSTPONED).text
 
-    def test_its_handler_asked_to_be_called_later(self, app, asker, why):
+    def test_its_handler_snoozed_it(self, app, asker, why):
         @app.job
         def sleepy() -> None:
             raise Snooze(60, "the shop is closed")
@@ -135,7 +135,7 @@ class TestARunThatWaits:
         assert why(run.id) == [Why.SNOOZED]
         assert "the shop is closed" in the(asker, run.id, Why.SNOOZED).text
 
-    def test_its_handler_asked_for_a_retry(self, app, why):
+    def test_its_handler_requested_a_retry(self, app, why):
         @app.job
         def asks() -> None:
             raise RetryLater(30, "busy")
@@ -146,7 +146,7 @@ class TestARunThatWaits:
 
         assert why(run.id) == [Why.RETRYING]
 
-    def test_it_should_have_started_by_now(self, app, clock, why):
+    def test_it_expired_while_it_waited(self, app, clock, why):
         run = app.draft.expires("1m").dispatch("report")
         clock.advance(minutes=5)
         a_worker(app)
@@ -173,7 +173,7 @@ class TestARunThatWaits:
 
         assert why(run.id) == [Why.UNTAKEN_QUEUE]
 
-    def test_others_come_before_it(self, app, asker, why):
+    def test_other_runs_are_ahead_of_it(self, app, asker, why):
         a_worker(app)
         app.dispatch("report")
         run = app.dispatch("report")
@@ -187,15 +187,15 @@ class TestARunThatWaits:
 
         assert why(run.id) == [Why.BUSY]
 
-    def test_nothing_is_in_its_way(self, app, why):
+    def test_nothing_prevents_it(self, app, why):
         a_worker(app)
         run = app.dispatch("report")
 
         assert why(run.id) == [Why.ABOUT_TO_START]
 
 
-class TestARunThatIsClaimed:
-    """Who has it, and whether they live."""
+class TestAClaimedRun:
+    """Which worker has it, and whether that worker is alive."""
 
     def test_it_runs(self, app, asker, why):
         worker = a_worker(app)
@@ -205,7 +205,7 @@ class TestARunThatIsClaimed:
         assert why(run.id) == [Why.RUNNING]
         assert "web-1, process 4711" in the(asker, run.id, Why.RUNNING).text
 
-    def test_it_was_asked_to_stop(self, app, why):
+    def test_a_stop_was_requested(self, app, why):
         worker = a_worker(app)
         run = app.dispatch("report")
         claimed(app, worker)
@@ -232,7 +232,7 @@ class TestARunThatIsClaimed:
 
         assert why(run.id) == [Why.WORKER_DOWN]
 
-    def test_its_lease_has_ended_and_nobody_took_it_back(self, app, asker, clock, why):
+    def test_its_lease_expired_and_it_was_not_reaped(self, app, asker, clock, why):
         worker = a_worker(app)
         run = app.dispatch("report")
         claimed(app, worker)
@@ -242,8 +242,8 @@ class TestARunThatIsClaimed:
         assert "tickwork work" in the(asker, run.id, Why.LEASE_ENDED).fix
 
 
-class TestARunThatEnded:
-    """What became of it."""
+class TestAFinishedRun:
+    """How it ended."""
 
     def test_it_completed(self, app, why):
         run = app.dispatch("report")
@@ -251,7 +251,7 @@ class TestARunThatEnded:
 
         assert why(run.id) == [Why.COMPLETED]
 
-    def test_it_failed_for_the_last_time(self, app, asker, why):
+    def test_it_failed_permanently(self, app, asker, why):
         run = app.dispatch("breaks")
         app.run()
 
@@ -272,12 +272,12 @@ class TestARunThatEnded:
 
     def test_it_was_canceled(self, app, asker, why):
         run = app.dispatch("report")
-        run.cancel("nobody wants it")
+        run.cancel("not needed")
 
         assert why(run.id) == [Why.CANCELED]
-        assert "nobody wants it" in the(asker, run.id, Why.CANCELED).text
+        assert "not needed" in the(asker, run.id, Why.CANCELED).text
 
-    def test_a_filter_said_no(self, app, asker, why):
+    def test_a_filter_skipped_it(self, app, asker, why):
         @app.job(skip=lambda: True)
         def skips() -> None: ...
 
@@ -296,7 +296,7 @@ class TestARunThatEnded:
 
 
 class TestASchedule:
-    """Why it has given no run."""
+    """Why a schedule has created no run."""
 
     @pytest.fixture(autouse=True)
     def written(self, app):
@@ -309,7 +309,7 @@ class TestASchedule:
         row = app._services.store.get_schedule("", "nightly")
         assert the(asker, "nightly", Why.NOT_DUE).until == row.next_due_at
 
-    def test_it_is_not_due_and_nobody_would_fire_it(self, app, why):
+    def test_it_is_not_due_and_no_worker_is_up(self, app, why):
         assert why("nightly") == [Why.NO_WORKER, Why.NOT_DUE]
 
     def test_it_is_paused(self, app, asker, why):
@@ -321,7 +321,7 @@ class TestASchedule:
             "tickwork resume --schedule nightly"
         )
 
-    def test_no_program_has_it_any_more(self, app, clock, why):
+    def test_no_program_defines_it_any_more(self, app, clock, why):
         clock.advance(days=8)
         a_worker(app)
 
@@ -365,7 +365,7 @@ class TestASchedule:
 
         assert why("tick") == [Why.ABOUT_TO_START]
 
-    def test_the_run_before_has_not_finished(self, app, asker, clock, why):
+    def test_the_previous_run_has_not_finished(self, app, asker, clock, why):
         clock.advance(minutes=1)
         fired = app.due()
         clock.advance(minutes=1)
@@ -376,7 +376,7 @@ class TestASchedule:
         assert the(asker, "tick", Why.IN_THE_WAY).runs == (fired[0].id,)
         assert [part.name for part in asker.explain("tick").parts] == [fired[0].id]
 
-    def test_another_run_waits_already(self, app, asker, clock, why):
+    def test_another_run_is_already_waiting(self, app, asker, clock, why):
         @app.job(overlap="queue_one")
         def queues() -> None: ...
 
@@ -391,7 +391,7 @@ class TestASchedule:
         assert why("queueing") == [Why.NOT_DUE, Why.OVERLAPPED, Why.IN_THE_WAY]
         assert "the next ones wait" in the(asker, "queueing", Why.IN_THE_WAY).text
 
-    def test_a_run_with_the_same_key_was_there(self, app, clock, why):
+    def test_a_run_with_the_same_key_exists(self, app, clock, why):
         @app.job(unique=True, overlap="allow")
         def alone() -> None: ...
 
@@ -404,7 +404,7 @@ class TestASchedule:
 
         assert why("alone again") == [Why.NOT_DUE, Why.NOT_UNIQUE]
 
-    def test_nobody_was_there_to_fire_it(self, app, clock, why):
+    def test_it_was_missed_while_no_worker_was_up(self, app, clock, why):
         @app.job(misfire="skip")
         def strict() -> None: ...
 
@@ -416,7 +416,7 @@ class TestASchedule:
 
         assert why("strictly") == [Why.NOT_DUE, Why.MISSED]
 
-    def test_a_filter_said_no_to_its_last_firing(self, app, clock, why):
+    def test_a_filter_skipped_its_last_firing(self, app, clock, why):
         @app.job(when=lambda: False)
         def picky() -> None: ...
 
@@ -430,18 +430,18 @@ class TestASchedule:
 
 
 class TestAJob:
-    """What can be said about a job, besides its schedules and runs."""
+    """Why a job has not run."""
 
-    def test_nothing_was_asked_of_it(self, app, why):
+    def test_it_has_no_schedule_and_no_run(self, app, why):
         app._services.catalog.refresh()
         a_worker(app)
 
         assert why("send_email") == [Why.NOTHING]
 
-    def test_it_is_only_in_code_so_far(self, app):
+    def test_it_is_not_in_the_database_yet(self, app):
         assert app.explain("send_email").reasons[0] is Why.NOT_WRITTEN
 
-    def test_it_fails_again_and_again(self, app, asker, why):
+    def test_it_keeps_failing(self, app, asker, why):
         for _ in range(2):
             app.dispatch("breaks")
         app.run()
@@ -450,7 +450,7 @@ class TestAJob:
         assert why("breaks") == [Why.FAILING, Why.NOTHING]
         assert "2 times in a row" in the(asker, "breaks", Why.FAILING).text
 
-    def test_it_is_told_with_its_schedules_and_its_runs(self, app, asker):
+    def test_its_schedules_and_runs_are_explained_too(self, app, asker):
         app._services.catalog.refresh()
         a_worker(app)
         run = app.draft.delay("1h").dispatch("report")
@@ -465,7 +465,7 @@ class TestAJob:
             ("run", run.id),
         ]
 
-    def test_of_many_a_few_are_told_about(self, app, asker):
+    def test_only_a_few_of_many_are_explained(self, app, asker):
         for number in range(8):
             app.schedules.register("", f"one more {number}", app.clock.now(), "1h", "breaks")
         app.run()
@@ -476,13 +476,13 @@ class TestAJob:
 
         assert len(found.parts) == 5 + 3
         assert found.left_out == 3 + 6
-        assert "and 9 more schedules and runs" in Cli(asker).text("explain", "breaks")
+        assert "and 9 more (schedules and runs)" in Cli(asker).text("explain", "breaks")
 
 
 class TestNames:
-    """What is explained: names before ids, and what is close to what was typed."""
+    """Names take precedence over ids."""
 
-    def test_an_unknown_name_is_told_with_the_close_one(self, app):
+    def test_an_unknown_name_suggests_a_similar_one(self, app):
         with pytest.raises(JobNotFound, match="Did you mean 'send_email'"):
             app.explain("send_emial")
 
@@ -490,12 +490,12 @@ class TestNames:
         with pytest.raises(RunNotFound):
             app.explain("0123abcd-ffff")
 
-    def test_the_beginning_of_an_id(self, app, asker):
+    def test_the_first_characters_of_an_id(self, app, asker):
         run = app.dispatch("report")
 
         assert asker.explain(run.id[:30]).name == run.id
 
-    def test_an_id_that_begins_like_several(self, app, asker):
+    def test_an_ambiguous_id(self, app, asker):
         runs = [app.dispatch("report") for _ in range(2)]
 
         with pytest.raises(AmbiguousRun) as caught:
@@ -504,9 +504,9 @@ class TestNames:
 
 
 class TestTheCommand:
-    """What a person reads, and a program."""
+    """``tickwork explain``, for people and for programs."""
 
-    def test_each_reason_comes_with_when_and_what_to_do(self, app, asker):
+    def test_each_reason_has_its_cure(self, app, asker):
         a_worker(app)
         run = app.dispatch("send_email", to="ann")
         app.pause(queue="emails", note="the provider is down")
@@ -519,7 +519,7 @@ class TestTheCommand:
             "    → tickwork resume --queue emails",
         ]
 
-    def test_a_program_gets_the_word(self, app, asker):
+    def test_json(self, app, asker):
         run = app.dispatch("report")
 
         found = Cli(asker).json("explain", run.id)
@@ -527,7 +527,7 @@ class TestTheCommand:
         assert (found["kind"], found["name"]) == ("run", run.id)
         assert [cause["why"] for cause in found["causes"]] == ["no_worker"]
 
-    def test_what_is_unknown_ends_with_3(self, app):
+    def test_an_unknown_name_exits_with_3(self, app):
         done = Cli(app)("explain", "send_emial", code=3)
 
         assert "Did you mean 'send_email'?" in done.stderr

@@ -1,4 +1,4 @@
-"""Rules, definitions and what they would do: preview, simulate, show; and settings, init."""
+"""Rules and definitions: preview, simulate, show; and settings, install, init."""
 
 import json
 from pathlib import Path
@@ -22,20 +22,20 @@ GAP = "1 of its times is in the gap: fires once, at 03:00:00 CEST."
 FOLD = "1 of its times is in the hour that comes twice: fires once, in the first pass."
 
 
-def called(*words, code=0, env=None):
+def invoke(*arguments, code=0, env=None):
     done = CliRunner().invoke(
-        command, words, prog_name="tickwork", catch_exceptions=False, env=env or {}
+        command, arguments, prog_name="tickwork", catch_exceptions=False, env=env or {}
     )
     assert done.exit_code == code, done.output
     return done
 
 
-def preview(*words):
-    return json.loads(called("preview", *words, "--json").stdout)
+def preview(*arguments):
+    return json.loads(invoke("preview", *arguments, "--json").stdout)
 
 
 class TestPreview:
-    """Any rule, without an application."""
+    """``preview`` explains a rule, without an application."""
 
     @pytest.mark.parametrize(
         ("rule", "description"),
@@ -53,32 +53,32 @@ class TestPreview:
             ("daily().hours([9, 12])", "at 09:00 and 12:00"),
         ],
     )
-    def test_what_it_means(self, rule, description):
+    def test_descriptions(self, rule, description):
         found = preview(rule)
 
         assert found["description"].startswith(description)
         assert len(found["instants"]) == 10
         assert found["instants"] == sorted(found["instants"])
 
-    def test_a_gap_and_a_fold(self):
-        words = ["--timezone", "Europe/Berlin", "--after", "2026-01-01T00:00+01:00"]
+    def test_clock_changes(self):
+        options = ["--timezone", "Europe/Berlin", "--after", "2026-01-01T00:00+01:00"]
 
-        fixed = preview("30 2 * * *", *words)["notes"]
+        fixed = preview("30 2 * * *", *options)["notes"]
         berlin = "clocks in Europe/Berlin go"
         assert fixed == [
             f"2026-03-29: {berlin} forward from 02:00 to 03:00; {GAP}",
             f"2026-10-25: {berlin} back from 03:00 to 02:00; {FOLD}",
         ]
-        wild = preview("*/20 * * * *", *words)["notes"]
+        wild = preview("*/20 * * * *", *options)["notes"]
         assert wild[0].endswith(
             "3 of its times are in the gap: skipped, because they do not exist."
         )
         assert wild[1].endswith("in the hour that comes twice: fires in both passes.")
-        assert preview("0 12 * * *", *words)["notes"] == []
+        assert preview("0 12 * * *", *options)["notes"] == []
         assert preview("0 2 * * *")["notes"] == []
 
-    def test_people_see_both_zones(self):
-        text = called(
+    def test_the_table_shows_both_time_zones(self):
+        text = invoke(
             "preview", "0 9 * * *", "--tz", "America/New_York", "-n", "2", "--after",
             "2026-07-01T00:00+00:00", env={"TZ": "Asia/Tokyo"},
         ).stdout  # fmt: skip
@@ -87,7 +87,7 @@ class TestPreview:
         assert "Wed 2026-07-01 09:00:00 EDT" in text
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("arguments", "message"),
         [
             (["61 * * * *"], "minute (field 1) '61' is not in 0-59"),
             (["evry_day"], "is not a symbol, a frequency or a cron expression"),
@@ -104,18 +104,18 @@ class TestPreview:
             (["x" * 2000], "at most 1,000 characters"),
         ],
     )
-    def test_wrong_rules(self, words, said):
-        done = called("preview", *words, code=1)
+    def test_invalid_rules(self, arguments, message):
+        done = invoke("preview", *arguments, code=1)
 
-        assert said in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.output
 
     def test_a_rule_that_never_fires(self):
-        assert "It never fires." in called("preview", "0 0 30 2 *").stdout
+        assert "It never fires." in invoke("preview", "0 0 30 2 *").stdout
 
 
 class TestSimulate:
-    """What the schedules would do, on paper."""
+    """``simulate`` counts the firings of all schedules."""
 
     def test_counts_by_hour_and_schedule(self, app, cli):
         found = cli.json("simulate", "--days", "1", "--zone", "UTC")
@@ -128,9 +128,9 @@ class TestSimulate:
     def test_collisions(self, cli):
         found = cli.json("simulate", "--days", "1", "--zone", "UTC")
 
-        [meeting] = found["collisions"]
-        assert (meeting["at"], meeting["count"]) == ("2026-01-01T01:30:00+00:00", 2)
-        assert set(meeting["schedules"]) == {"tick", "nightly"}
+        [collision] = found["collisions"]
+        assert (collision["at"], collision["count"]) == ("2026-01-01T01:30:00+00:00", 2)
+        assert set(collision["schedules"]) == {"tick", "nightly"}
 
     def test_clock_changes(self, cli):
         found = cli.json("simulate", "--days", "120")
@@ -138,12 +138,12 @@ class TestSimulate:
         [nightly] = [line for line in found["schedules"] if line["name"] == "nightly"]
         assert "2026-03-29" in nightly["notes"][0]
 
-    def test_people_see_bars(self, cli):
+    def test_the_chart(self, cli):
         text = cli.text("simulate", "--days", "2")
 
         assert text.count("█") > 100
         assert "Clock changes" not in text
-        assert "Several at the same instant" in text
+        assert "Collisions" in text
 
     def test_nothing_is_written(self, app, cli):
         cli("simulate")
@@ -153,7 +153,7 @@ class TestSimulate:
 
 
 class TestShow:
-    """Definitions, from code alone."""
+    """``show`` describes definitions, from code alone."""
 
     def test_all_jobs(self, cli):
         jobs = {job["name"]: job for job in cli.json("show")["jobs"]}
@@ -182,9 +182,9 @@ class TestShow:
 
 
 class TestSettings:
-    """Each value, and where it came from."""
+    """``settings`` shows each value and its source."""
 
-    def test_where_each_came_from(self, tmp_path, monkeypatch):
+    def test_sources(self, tmp_path, monkeypatch):
         (tmp_path / "settings.toml").write_text('[tickwork]\nredact = ["password"]\n')
         monkeypatch.setenv("TICKWORK_TIMEZONE", "Europe/Berlin")
         app = Tickwork(
@@ -206,45 +206,45 @@ class TestSettings:
 
 
 class TestInstall:
-    """Tables, once."""
+    """``install`` and ``upgrade`` create and upgrade the tables."""
 
-    @pytest.mark.parametrize("verb", ["install", "upgrade"])
-    def test_from_nothing_and_again(self, tmp_path, verb):
+    @pytest.mark.parametrize("name", ["install", "upgrade"])
+    def test_the_first_and_the_second_call(self, tmp_path, name):
         with Tickwork(f"sqlite:///{tmp_path}/jobs.db") as app:
             cli = Cli(app)
-            first = cli.json(verb)
+            first = cli.json(name)
             assert (first["before"], first["version"] > 0) == (0, True)
-            assert "already" in cli.text(verb)
+            assert "already" in cli.text(name)
 
 
 class TestInit:
-    """The first minute."""
+    """``init`` creates a small application."""
 
-    def test_it_writes_a_small_application(self, tmp_path, monkeypatch):
+    def test_files_and_next_steps(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
 
-        found = json.loads(called("init", "shop", "--json").stdout)
+        found = json.loads(invoke("init", "shop", "--json").stdout)
 
         assert found["files"] == ["shop/jobs.py", "shop/tickwork.toml"]
         assert found["next"][0] == "cd shop"
         compile(Path("shop/jobs.py").read_text(), "jobs.py", "exec")
 
-    def test_it_writes_over_nothing(self, tmp_path, monkeypatch):
+    def test_existing_files_are_kept(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         Path("jobs.py").write_text("mine = True\n")
 
-        done = called("init", code=1)
+        done = invoke("init", code=1)
 
-        assert "jobs.py is there already" in done.stderr
+        assert "jobs.py already exists" in done.stderr
         assert Path("jobs.py").read_text() == "mine = True\n"
-        called("init", "--force")
+        invoke("init", "--force")
         assert "Tickwork" in Path("jobs.py").read_text()
 
 
-def test_a_program_mounts_them_in_its_own_command(app):
+def test_a_program_mounts_the_commands_in_its_own(app):
     @click.group()
     def shop():
-        """The program's own."""
+        """The program's own command."""
 
     shop.add_command(app.cli())
 
@@ -252,6 +252,6 @@ def test_a_program_mounts_them_in_its_own_command(app):
 
     assert done.exit_code == 0
     assert json.loads(done.stdout)["run"]["job"] == "report"
-    refused = CliRunner().invoke(shop, ["tickwork", "inspect", "0123"])
-    assert refused.exit_code == 3
+    rejected = CliRunner().invoke(shop, ["tickwork", "inspect", "0123"])
+    assert rejected.exit_code == 3
     assert "-a, --app" not in CliRunner().invoke(shop, ["tickwork", "--help"]).stdout

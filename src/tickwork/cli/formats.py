@@ -1,4 +1,4 @@
-"""Instants and lengths for people: how far away, and in whose zone."""
+"""How times, durations and counts are written for people."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
@@ -8,8 +8,18 @@ from tickwork._kernel.durations import human_duration
 _NOW_WITHIN = timedelta(milliseconds=500)
 
 
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "run"), plural(2_000, "run"), plural(2, "crash")
+    ('1 run', '2,000 runs', '2 crashes')
+    """
+    ending = "" if count == 1 else "es" if noun.endswith(("sh", "ch", "s")) else "s"
+    return f"{count:,} {noun}{ending}"
+
+
 def relative(moment: datetime | None, now: datetime, *, nothing: str = "-") -> str:
-    """How far away: ``in 4m 12s``, ``2h 3m ago``, ``now``.
+    """The distance from now: ``in 4m 12s``, ``2h 3m ago``, ``now``.
 
     >>> noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     >>> relative(noon + timedelta(minutes=4), noon), relative(noon - timedelta(days=2), noon)
@@ -26,24 +36,22 @@ def relative(moment: datetime | None, now: datetime, *, nothing: str = "-") -> s
 
 
 def _rough(length: timedelta) -> str:
-    # Fractions of seconds are noise from three seconds on.
+    # From three seconds on, fractions of a second are noise.
     if length >= timedelta(seconds=3):
         length = timedelta(seconds=round(length.total_seconds()))
     return human_duration(length)
 
 
 def local(moment: datetime) -> datetime:
-    """The same instant in the reader's own zone."""
     return moment.astimezone()
 
 
 def local_zone(now: datetime) -> str:
-    """What the reader's zone is called at this moment."""
     return local(now).tzname() or "local"
 
 
 def shown(moment: datetime | None, *, nothing: str = "-", zone: str | None = None) -> str:
-    """An instant with its zone: the reader's, or this one.
+    """A time with its zone: ``zone``, or the local one.
 
     >>> shown(datetime(2026, 3, 1, 12, tzinfo=UTC), zone="Europe/Berlin")
     '2026-03-01 13:00:00 CET'
@@ -55,7 +63,7 @@ def shown(moment: datetime | None, *, nothing: str = "-", zone: str | None = Non
 
 
 def clock_time(moment: datetime, now: datetime) -> str:
-    """The time of day in the reader's zone; with its date when that is another day."""
+    """The local time of day; with the date on another day than today."""
     there, today = local(moment), local(now)
     if there.date() == today.date():
         return f"{there:%H:%M:%S}"
@@ -63,16 +71,15 @@ def clock_time(moment: datetime, now: datetime) -> str:
 
 
 def weekday_time(moment: datetime, *, zone: str | None = None) -> str:
-    """An instant with its day of the week and its zone."""
+    """A time with its day of the week and its zone: ``zone``, or the local one."""
     there = local(moment) if zone is None else moment.astimezone(_zone(zone))
     return f"{there:%a %Y-%m-%d %H:%M:%S} {there.tzname()}"
 
 
-def took(begun: datetime | None, ended: datetime | None) -> str:
-    """How long something took."""
-    if begun is None or ended is None:
-        return "-"
-    return human_duration(max(ended - begun, timedelta(0)))
+def elapsed(started: datetime | None, ended: datetime | None, *, nothing: str = "-") -> str:
+    if started is None or ended is None:
+        return nothing
+    return human_duration(max(ended - started, timedelta(0)))
 
 
 def _zone(name: str) -> tzinfo:

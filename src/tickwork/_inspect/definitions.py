@@ -1,0 +1,136 @@
+"""The jobs and schedules that a program defines. Reads code alone, no database."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tickwork._define.definition import Declaration, Definition, schedule_spec
+from tickwork._define.registry import Registry
+from tickwork._domain.retry import Fixed, Jitter, NoRetry, RetryPolicy
+from tickwork._kernel.durations import human_duration
+from tickwork.errors import JobNotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleDescription:
+    """A schedule as it is defined in code."""
+
+    name: str
+    rule: str
+    zone: str
+    overlap: str
+    misfire: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDescription:
+    """A job as it is defined in code."""
+
+    name: str
+    handler: str
+    signature: str
+    place: str  # file and line of the definition
+    queue: str
+    priority: int
+    limits: dict[str, int]
+    attempts_max: int
+    retry: str
+    timeout: timedelta | None
+    lease: timedelta
+    crashes_max: int
+    unique: str | None
+    expires: timedelta | None
+    engine: str
+    tags: tuple[str, ...]
+    aliases: tuple[str, ...]
+    args: dict[str, Any]
+    filters: int
+    hooks: int
+    schedules: list[ScheduleDescription]
+
+
+def describe_jobs(
+    registry: Registry, *, job: str | None, timezone: str, now: datetime
+) -> list[JobDescription]:
+    """Describe one job, or all jobs by name.
+
+    Raises:
+        JobNotFound: The program defines no such job.
+    """
+    known = registry.definitions()
+    if job is None:
+        chosen = [each for name, each in known.items() if name == each.name and not each.is_remote]
+    elif job in known:
+        chosen = [known[job]]
+    else:
+        raise JobNotFound(job, known=known)
+    return [
+        _describe_job(
+            each,
+            [
+                _describe_schedule(declaration, each, timezone=timezone, now=now)
+                for declaration in registry.schedules()
+                if declaration.job_name == each.name
+            ],
+        )
+        for each in sorted(chosen, key=lambda each: each.name)
+    ]
+
+
+def _describe_job(each: Definition, schedules: list[ScheduleDescription]) -> JobDescription:
+    spec, options = each.spec, each.options
+    hooks = (options.before, options.success, options.error, options.after)
+    return JobDescription(
+        name=each.name,
+        handler=each.handler.path,
+        signature=each.parameters.shown,
+        place=each.place,
+        queue=spec.queue,
+        priority=spec.priority,
+        limits=spec.slots_by_limit(),
+        attempts_max=spec.attempts_max,
+        retry=_describe_retry(spec.retry),
+        timeout=spec.timeout,
+        lease=spec.lease.length,
+        crashes_max=spec.crashes_max,
+        unique=None if spec.unique is None else _describe_unique(spec.unique),
+        expires=spec.expires,
+        engine=options.engine.value,
+        tags=spec.tags,
+        aliases=spec.aliases,
+        args=each.shown_args(spec.args),
+        filters=len(options.when) + len(options.skip),
+        hooks=sum(map(len, hooks)),
+        schedules=schedules,
+    )
+
+
+def _describe_schedule(
+    declaration: Declaration, job: Definition, *, timezone: str, now: datetime
+) -> ScheduleDescription:
+    spec = schedule_spec(declaration, job, tz=timezone, anchor=now)
+    rule = declaration.timing.rule(key=declaration.name, tz=timezone, anchor=now)
+    return ScheduleDescription(
+        name=spec.name,
+        rule=rule.describe(),
+        zone=spec.zone,
+        overlap=spec.overlap.value,
+        misfire=spec.misfire.value,
+    )
+
+
+def _describe_retry(policy: RetryPolicy) -> str:
+    match policy:
+        case NoRetry():
+            return "none"
+        case Fixed():
+            return f"every {human_duration(policy.delay)}"
+        case _:
+            jitter = "" if policy.jitter is Jitter.NONE else ", with full jitter"
+            span = f"{human_duration(policy.base)} to {human_duration(policy.cap)}"
+            return f"doubling from {span}{jitter}"
+
+
+def _describe_unique(unique: Any) -> str:
+    what = unique.key or (f"by {', '.join(unique.by)}" if unique.by else "by all arguments")
+    return what if unique.within is None else f"{what}, within {human_duration(unique.within)}"

@@ -1,0 +1,139 @@
+"""Loads the application that the command line, the environment or a file names."""
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import click
+
+from tickwork._wiring.defining import CONFIG, read_document
+from tickwork.app import Tickwork
+from tickwork.errors import TickworkError
+from tickwork.settings import app_in
+
+APP_VARIABLE: Final = "TICKWORK_APP"
+ATTRIBUTE: Final = "app"
+FRAMES_MAX: Final = 3
+
+_OWN_FOLDER: Final = str(Path(__file__).resolve().parents[1])
+
+
+class AppNotLoaded(click.UsageError):
+    """The application does not exist, or its module cannot be imported."""
+
+
+def load_app(path: str | None) -> Tickwork:
+    """Load the application at ``path``; without one, of ``TICKWORK_APP`` or ``tickwork.toml``.
+
+    Raises:
+        AppNotLoaded: There is none. The message says what to do.
+    """
+    path = path or os.environ.get(APP_VARIABLE)
+    if path:
+        return _load_path(path)
+    if Path(CONFIG).is_file():
+        return _load_config()
+    raise AppNotLoaded(
+        "No application is named.\n"
+        f"Use tickwork -a shop.jobs:app status, set {APP_VARIABLE}=shop.jobs:app, or write\n"
+        f"a {CONFIG}. `tickwork init` creates a small application."
+    )
+
+
+def _load_config() -> Tickwork:
+    """Load the application that ``tickwork.toml`` names; without one, the file defines it."""
+    try:
+        document = read_document(CONFIG)
+        path = app_in(document)
+        if path is None:
+            app = Tickwork.from_config(CONFIG)
+            app.path = ""
+            return app
+        app = _load_path(path)
+        if "jobs" in document.content or "schedules" in document.content:
+            app.load_config(CONFIG)
+    except TickworkError as error:
+        raise AppNotLoaded(str(error)) from error
+    return app
+
+
+def _load_path(path: str) -> Tickwork:
+    module_name, _, attribute = path.partition(":")
+    attribute = attribute or ATTRIBUTE
+    module = _import(module_name, path)
+    found: object = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Tickwork):
+        known = sorted(name for name, value in vars(module).items() if isinstance(value, Tickwork))
+        hint = (
+            f"It has {', '.join(known)}: tickwork -a {module_name}:{known[0]}"
+            if known
+            else "It has no Tickwork application."
+        )
+        raise AppNotLoaded(f"{module_name} has no application {attribute!r}.\n{hint}")
+    found.path = f"{module_name}:{attribute}"
+    return found
+
+
+def _import(name: str, path: str) -> ModuleType:
+    folder = os.getcwd()  # noqa: PTH109  # as sys.path has it
+    if "" not in sys.path and folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and (name + ".").startswith(missing.name + "."):
+            raise AppNotLoaded(
+                f"There is no module {missing.name!r} (from -a {path}).\n"
+                "Run tickwork in the folder that contains it, or install the package."
+            ) from None
+        raise _import_failure(name, missing) from missing
+    except ValueError as error:
+        if name and not name.startswith("."):
+            raise _import_failure(name, error) from error
+        raise AppNotLoaded(f"{path!r} names no module.\nWrite package.module:app.") from None
+    except (Exception, SystemExit) as error:  # the module runs the user's own code
+        raise _import_failure(name, error) from error
+
+
+def _import_failure(name: str, error: BaseException) -> AppNotLoaded:
+    """Describe the error with the last lines of the user's own code."""
+    lines = [f"{name} cannot be imported: {_describe(error)}"]
+    if isinstance(error, SyntaxError) and error.filename:
+        lines += [f"  {_relative_path(error.filename)}, line {error.lineno}:"]
+        lines += [f"      {(error.text or '').strip()}"] if error.text else []
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if _is_user_code(frame.filename)]
+        for frame in own[-FRAMES_MAX:]:
+            lines += [f"  {_relative_path(frame.filename)}, line {frame.lineno}:"]
+            lines += [f"      {frame.line}"]
+    return AppNotLoaded("\n".join(lines))
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, TickworkError):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return f"it exits (SystemExit: {error.code})"
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _is_user_code(filename: str) -> bool:
+    if filename.startswith("<") or os.path.realpath(filename).startswith(_OWN_FOLDER + os.sep):
+        return False
+    return not filename.startswith((sys.base_prefix + "/lib/python", "importlib"))
+
+
+def _relative_path(filename: str) -> str:
+    try:
+        return str(Path(filename).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return filename

@@ -1,0 +1,496 @@
+"""Commands that change something: dispatch, retry, cancel, pause, resume, prune."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.status import FINAL, RunStatus
+from tickwork._inspect.runs import RunView
+from tickwork.app import Tickwork
+from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
+from tickwork.cli.formats import plural, relative, shown
+from tickwork.cli.parameters import (
+    DURATION,
+    FUTURE_TIME,
+    apply_options,
+    complete_jobs,
+    run_filter,
+    run_filters,
+)
+from tickwork.cli.render import BAD, DIM, GOOD, WARN, Column, Part, TextLine, TextTable, styled
+from tickwork.errors import RunError
+from tickwork.stores.contract import RunFilter
+
+LINES_MAX: Final = 20
+UNFINISHED: Final = frozenset(RunStatus) - FINAL
+
+# ---------------------------------------------------------------- dispatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchResult:
+    """The dispatched run."""
+
+    is_new: bool  # false: an unfinished run with the same unique key, or one like it
+    run: RunView
+
+
+@command(
+    result_type=DispatchResult,
+    examples="""
+tickwork dispatch greet name=Ann
+tickwork dispatch report '{"kind": "daily", "pages": [1, 2]}' --delay 10m
+tickwork dispatch send_email to=ann@example.org --at 2026-03-01T09:00 --queue slow
+tickwork dispatch import --wait --timeout 5m && echo done
+tickwork dispatch billing.close_month --remote year=2026
+""",
+    exit_codes={EXIT_FAILURE: "the dispatch failed; with --wait, the run did not complete"},
+)
+@click.argument("job", shell_complete=complete_jobs)
+@click.argument("args", nargs=-1, metavar="[KEY=VALUE | JSON]...")
+@click.option("--delay", type=DURATION, help="Run after this time: 10m.")
+@click.option("--at", type=FUTURE_TIME, help="Run at this time; local time without an offset.")
+@click.option("-q", "--queue", help="Queue, instead of the job's.")
+@click.option("--priority", type=int, help="Priority: lower numbers run first.")
+@click.option("--unique", metavar="KEY", help="Create no run if an unfinished one has this key.")
+@click.option("--expires", type=DURATION, help="Skip the run if it starts later than this.")
+@click.option("--tag", "tags", multiple=True, help="Tag. Repeatable.")
+@click.option("--tenant", help="Tenant of the run.")
+@click.option("--target", help="The object in your application that the run is about.")
+@click.option("--remote", is_flag=True, help="Another program defines the job: check nothing.")
+@click.option("--wait", is_flag=True, help="Wait until the run has finished, and print its result.")
+@click.option("--timeout", type=DURATION, help="Limit of --wait (exit code 5).")
+def dispatch_command(
+    ctx: CommandContext,
+    *,
+    job: str,
+    args: tuple[str, ...],
+    remote: bool,
+    wait: bool,
+    timeout: timedelta | None,
+    **options: Any,
+) -> None:
+    """Create a run of a job.
+
+    A VALUE that is valid JSON is read as JSON (n=3, on=true, list=[1,2]); any other is text.
+    For a parameter of type str it is always text. An argument that begins with { is a JSON
+    object of several arguments.
+    """
+    app = ctx.app
+    if options["delay"] is not None and options["at"] is not None:
+        raise click.UsageError("Use --delay or --at, not both.")
+    draft: Any = app.remote(job) if remote else app.draft
+    for name in ("delay", "at", "queue", "priority", "unique", "expires", "tenant", "target"):
+        if options[name] is not None:
+            draft = getattr(draft, name)(options[name])
+    if options["tags"]:
+        draft = draft.tags(*options["tags"])
+    arguments = _parse_arguments(args, texts=frozenset() if remote else _text_parameters(app, job))
+    handle = draft.dispatch(**arguments) if remote else draft.args(**arguments).dispatch(job)
+    if wait:
+        handle.wait(timeout)
+    found = DispatchResult(is_new=handle.is_new, run=app.inspect.view(handle.read()))
+    now = app.clock.now()
+    ctx.out.show(found, lambda: _dispatch_parts(found, now, is_waited=wait))
+    if wait and found.run.status is not RunStatus.COMPLETED:
+        sys.exit(EXIT_FAILURE)
+
+
+def _text_parameters(app: Tickwork, job: str) -> frozenset[str]:
+    definition = app.registry.find(job)
+    if definition is None:
+        return frozenset()
+    parameters = definition.parameters.signature.parameters
+    return frozenset(name for name, each in parameters.items() if each.annotation in {str, "str"})
+
+
+def _parse_arguments(args: Sequence[str], *, texts: frozenset[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for arg in args:
+        if arg.lstrip().startswith("{"):
+            try:
+                found.update(json.loads(arg))
+            except ValueError as error:
+                raise click.BadParameter(f"{arg} is not valid JSON: {error}.") from None
+            continue
+        name, equals, value = arg.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.BadParameter(
+                f"{arg!r} is not an argument. Write KEY=VALUE, or a JSON object: "
+                '\'{"name": "Ann"}\'.'
+            )
+        if name in found:
+            raise click.BadParameter(f"{name!r} is given twice.")
+        found[name] = value if name in texts else _json_or_text(value)
+    return found
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _dispatch_parts(found: DispatchResult, now: datetime, *, is_waited: bool) -> Iterator[Part]:
+    run = found.run
+    if not found.is_new:
+        yield TextLine(f"No new run: {run.id} has the same key and is {run.status}.", WARN)
+    elif is_waited:
+        yield TextLine(f"{run.id} {run.status}", styled(run.status).style)
+    else:
+        yield TextLine(f"{run.id} is due {relative(run.due_at, now)}, {shown(run.due_at)}.", GOOD)
+    if is_waited and run.status is RunStatus.COMPLETED and run.result is not None:
+        yield TextLine(json.dumps(run.result, ensure_ascii=False, default=str))
+    elif is_waited and run.reason:
+        yield TextLine(run.reason, BAD)
+
+
+# ---------------------------------------------------------------- retry and cancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetriedRun:
+    """A finished run, and the new run that repeats it."""
+
+    run: RunId
+    new: RunId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRun:
+    """A run that was not retried or canceled, and why."""
+
+    run: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryResult:
+    """The runs that were retried."""
+
+    retried: list[RetriedRun]
+    refused: list[RejectedRun]
+    left_out: int  # runs that match and had been retried before
+
+
+@command(
+    result_type=RetryResult,
+    examples="""
+tickwork retry 019b78c9-0a80
+tickwork retry --job send_email --status failed_permanent --since 2h --yes
+""",
+    exit_codes={EXIT_FAILURE: "some runs were not retried, or the confirmation was declined"},
+)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@run_filters
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **filters: Any) -> None:
+    """Run finished runs again.
+
+    Each one becomes a new run that refers to the old one. Select runs by id or by options; by
+    default, options select runs with status failed_permanent that were not retried before.
+    """
+    app = ctx.app
+    where = _read_filters(
+        ids, filters, default=frozenset({RunStatus.FAILED_PERMANENT}), allowed=FINAL
+    )
+    left_out = 0
+    if where is None:
+        selected = [app.inspect.find(each) for each in ids]
+    else:
+        matching = app.runs.matching(where)
+        retried_before = app.runs.retried(where) if matching else set()
+        selected = [run_id for run_id in matching if run_id not in retried_before]
+        left_out = len(matching) - len(selected)
+        _confirm(selected, "Retry", is_confirmed=yes or ctx.out.is_json)
+    retried: list[RetriedRun] = []
+
+    def retry(run_id: RunId) -> None:
+        retried.append(RetriedRun(run=run_id, new=app.runs.retry(run_id).id))
+
+    refused = _apply(ctx, selected, retry, "Retrying")
+    done = RetryResult(retried=retried, refused=refused, left_out=left_out)
+    ctx.out.show(
+        done,
+        lambda: [
+            *_count_parts(f"{plural(len(retried), 'run')} retried.", len(retried), refused),
+            *([TextLine(f"{left_out:,} retried before, left out.", DIM)] if left_out else []),
+            *(TextLine(f"{each.run} → {each.new}") for each in retried[:LINES_MAX]),
+        ],
+    )
+    if refused:
+        sys.exit(EXIT_FAILURE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelResult:
+    """The runs that were canceled; a running run was asked to stop."""
+
+    canceled: list[RunId]
+    refused: list[RejectedRun]
+
+
+@command(
+    result_type=CancelResult,
+    examples="""
+tickwork cancel 019b78c9-0a80 --reason "wrong customer"
+tickwork cancel --queue emails --status pending --yes
+""",
+    exit_codes={EXIT_FAILURE: "some runs had finished, or the confirmation was declined"},
+)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@run_filters
+@click.option("--reason", default="", help="Reason, stored with the run.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+def cancel_command(
+    ctx: CommandContext, *, ids: tuple[str, ...], reason: str, yes: bool, **filters: Any
+) -> None:
+    """Cancel waiting runs, and request running ones to stop.
+
+    Select runs by id or by options; options select unfinished runs only.
+    """
+    app = ctx.app
+    where = _read_filters(ids, filters, default=UNFINISHED, allowed=UNFINISHED)
+    if where is None:
+        selected = [app.inspect.find(each) for each in ids]
+    else:
+        selected = app.runs.matching(where)
+        _confirm(selected, "Cancel", is_confirmed=yes or ctx.out.is_json)
+    canceled: list[RunId] = []
+
+    def cancel(run_id: RunId) -> None:
+        if not app.runs.cancel(run_id, reason=reason):
+            raise RunError(run_id, f"The run {run_id} has already finished.")
+        canceled.append(run_id)
+
+    refused = _apply(ctx, selected, cancel, "Canceling")
+    text = f"{plural(len(canceled), 'run')} canceled, or requested to stop."
+    ctx.out.show(
+        CancelResult(canceled=canceled, refused=refused),
+        lambda: _count_parts(text, len(canceled), refused),
+    )
+    if refused:
+        sys.exit(EXIT_FAILURE)
+
+
+def _read_filters(
+    ids: Sequence[str],
+    filters: dict[str, Any],
+    *,
+    default: frozenset[RunStatus],
+    allowed: frozenset[RunStatus],
+) -> RunFilter | None:
+    """The filter that selects runs; None if they are named by id."""
+    is_filtered = any(value not in {None, ()} for value in filters.values())
+    if ids and is_filtered:
+        raise click.UsageError("Select runs by id or by options, not both.")
+    if ids:
+        return None
+    if not is_filtered:
+        raise click.UsageError("No runs selected. Pass their ids, or options: --job send_email.")
+    wrong = sorted(set(filters["statuses"]) - {status.value for status in allowed})
+    if wrong:
+        names = ", ".join(sorted(status.value for status in allowed))
+        raise click.UsageError(f"--status must be one of {names}, got {wrong[0]}.")
+    filters["statuses"] = filters["statuses"] or tuple(default)
+    return run_filter(filters)
+
+
+def _confirm(selected: Sequence[RunId], verb: str, *, is_confirmed: bool) -> None:
+    if not selected or is_confirmed:
+        return
+    question = f"{verb} {plural(len(selected), 'run')}?"
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Confirm with --yes.")
+    click.confirm(question, abort=True)
+
+
+def _apply(
+    ctx: CommandContext, selected: Sequence[RunId], act: Callable[[RunId], None], label: str
+) -> list[RejectedRun]:
+    refused = []
+    with ctx.out.progress(label) as progress:
+        for number, run_id in enumerate(selected, 1):
+            try:
+                act(run_id)
+            except RunError as error:
+                refused.append(RejectedRun(run=run_id, why=error.what))
+            progress(number, len(selected))
+    return refused
+
+
+def _count_parts(text: str, count: int, refused: Sequence[RejectedRun]) -> list[Part]:
+    parts: list[Part] = [TextLine(text, GOOD if count else DIM)]
+    return parts + [TextLine(each.why, BAD) for each in refused[:LINES_MAX]]
+
+
+# ---------------------------------------------------------------- pause and resume
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseResult:
+    """A queue, a job or a schedule that was paused or resumed."""
+
+    kind: str  # queue, job or schedule
+    name: str
+    is_paused: bool
+    until: datetime | None = None  # null: until it is resumed
+    note: str = ""
+
+
+_subject_options: Final = apply_options(
+    click.option("-q", "--queue", help="The queue."),
+    click.option("-j", "--job", shell_complete=complete_jobs, help="The job."),
+    click.option("--schedule", help="The schedule."),
+    click.option("--tenant", default="", help="Tenant of the schedule."),
+)
+
+
+def _read_subject(**names: str | None) -> tuple[str, str]:
+    found = [(kind, name) for kind, name in names.items() if name is not None]
+    if len(found) != 1:
+        raise click.UsageError("Pass exactly one of --queue, --job and --schedule.")
+    return found[0]
+
+
+@command(
+    result_type=PauseResult,
+    examples="""
+tickwork pause --queue emails --note "the provider is down"
+tickwork pause --job import --until 2h
+tickwork pause --schedule nightly
+""",
+)
+@_subject_options
+@click.option("--until", type=FUTURE_TIME, help="Resume at this time: 2026-03-01T09:00, or 2h.")
+@click.option("--note", default="", help="Note for others, such as the reason.")
+def pause_command(
+    ctx: CommandContext,
+    *,
+    queue: str | None,
+    job: str | None,
+    schedule: str | None,
+    tenant: str,
+    until: datetime | None,
+    note: str,
+) -> None:
+    """Pause a queue, a job or a schedule.
+
+    Runs of a paused queue or job wait; runs that have started go on. A paused schedule does
+    not fire.
+    """
+    app = ctx.app
+    kind, name = _read_subject(queue=queue, job=job, schedule=schedule)
+    if kind == "schedule":
+        until = app.schedules.pause(name, tenant=tenant, note=note, until=until).paused_until
+    else:
+        until = app.pause(queue=queue, job=job, note=note, until=until).until
+    end = "it is resumed" if until is None else shown(until)
+    ctx.out.show(
+        PauseResult(kind=kind, name=name, is_paused=True, until=until, note=note),
+        lambda: [TextLine(f"Paused {kind} {name!r} until {end}.", WARN)],
+    )
+
+
+@command(
+    result_type=PauseResult,
+    examples="""
+tickwork resume --queue emails
+tickwork resume --schedule nightly
+""",
+    exit_codes={EXIT_FAILURE: "it was not paused"},
+)
+@_subject_options
+def resume_command(
+    ctx: CommandContext, *, queue: str | None, job: str | None, schedule: str | None, tenant: str
+) -> None:
+    """Resume a queue, a job or a schedule.
+
+    A schedule does not catch up on the instants that passed during its pause.
+    """
+    app = ctx.app
+    kind, name = _read_subject(queue=queue, job=job, schedule=schedule)
+    if kind == "schedule":
+        was_paused = app.schedules.get(name, tenant=tenant).is_paused
+        app.schedules.resume(name, tenant=tenant)
+    else:
+        was_paused = app.resume(queue=queue, job=job)
+    text = f"Resumed {kind} {name!r}." if was_paused else f"{kind.title()} {name!r} was not paused."
+    ctx.out.show(
+        PauseResult(kind=kind, name=name, is_paused=False),
+        lambda: [TextLine(text, GOOD if was_paused else DIM)],
+    )
+    if not was_paused:
+        sys.exit(EXIT_FAILURE)
+
+
+# ---------------------------------------------------------------- prune
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneResult:
+    """How many rows were deleted."""
+
+    runs: int
+    jobs: int
+    schedules: int
+    orphans: int  # unfinished runs that were canceled
+
+
+@command(
+    result_type=PruneResult,
+    examples="""
+tickwork prune --days 30
+tickwork prune --days 7 --orphans --json
+""",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="Delete what ended, or was last seen, longer ago than this.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    default=1_000,
+    show_default=True,
+    help="Rows per transaction.",
+)
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Also cancel runs that waited this long for a job that no program defines.",
+)
+def prune_command(ctx: CommandContext, days: float, batch: int, orphans: bool) -> None:  # noqa: FBT001
+    """Delete old runs, and jobs and schedules that no program defines any more.
+
+    Unfinished runs, schedules created through the API and paused schedules are kept.
+    """
+    app = ctx.app
+    canceled = app.cancel_orphans(days=days) if orphans else 0
+    with ctx.out.progress("Pruning") as progress:
+        pruned = app.prune(days, batch=batch, on_batch=lambda total: progress(sum(total)))
+    done = PruneResult(
+        runs=pruned.runs, jobs=pruned.jobs, schedules=pruned.schedules, orphans=canceled
+    )
+    rows = [("finished runs", done.runs), ("jobs", done.jobs), ("schedules", done.schedules)]
+    if orphans:
+        rows.append(("orphaned runs (canceled)", done.orphans))
+    ctx.out.show(
+        done,
+        lambda: [
+            TextTable(
+                [Column("deleted"), Column("rows", is_right=True)],
+                [(name, f"{count:,}") for name, count in rows],
+            )
+        ],
+    )

@@ -1,0 +1,89 @@
+"""Commands that find problems: ``explain``, ``doctor``."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from tickwork._domain.explain import Explanation
+from tickwork._domain.health import Check, Level
+from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
+from tickwork.cli.parameters import complete_jobs
+from tickwork.cli.reasons import explanation_parts
+from tickwork.cli.render import BAD, BOLD, DIM, GOOD, WARN, Cell, Column, Part, TextLine, TextTable
+from tickwork.errors import mask_url
+
+LEVELS: Final = {Level.OK: GOOD, Level.WARN: WARN, Level.BAD: BAD}
+
+
+@command(
+    result_type=Explanation,
+    examples="""
+tickwork explain send_email
+tickwork explain nightly
+tickwork explain 019b78c9-0a80 --json | jq -r '.causes[0].why'
+""",
+)
+@click.argument("what", metavar="JOB|SCHEDULE|RUN", shell_complete=complete_jobs)
+@click.option("--tenant", default="", help="Tenant of the schedule.")
+def explain_command(ctx: CommandContext, what: str, tenant: str) -> None:
+    """Explain why a job, a schedule or a run has not run, and what to do.
+
+    Examples of reasons: it is paused, a limit is full, it waits for its retry, no worker knows
+    the job, its worker is down, a filter rejected it, it is not due yet. The decisive reason
+    comes first.
+    """
+    app = ctx.app
+    found = app.explain(what, tenant=tenant)
+    now = app.clock.now()
+    ctx.out.show(found, lambda: explanation_parts(found, now))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """The results of all checks."""
+
+    url: str
+    is_well: bool  # no check is bad; with --strict, all are ok
+    checks: list[Check]
+
+
+@command(
+    result_type=HealthReport,
+    examples="""
+tickwork doctor
+tickwork doctor --strict || systemctl restart shop-worker
+""",
+    exit_codes={EXIT_FAILURE: "a check is bad; with --strict, also if one is a warning"},
+)
+@click.option("--strict", is_flag=True, help="Fail on warnings, too.")
+def doctor_command(ctx: CommandContext, strict: bool) -> None:  # noqa: FBT001  # a flag
+    """Run health checks.
+
+    They cover connection, tables, clock, workers, leases, backlog, schedules and failing jobs.
+    """
+    app = ctx.app
+    checks = app.examine()
+    failing = {Level.BAD, Level.WARN} if strict else {Level.BAD}
+    is_well = not any(check.level in failing for check in checks)
+    found = HealthReport(url=mask_url(app.settings.url), is_well=is_well, checks=checks)
+    ctx.out.show(found, lambda: _health_parts(found))
+    if not is_well:
+        sys.exit(EXIT_FAILURE)
+
+
+def _health_parts(found: HealthReport) -> Iterator[Part]:
+    yield TextLine(found.url, DIM)
+    yield TextTable(
+        [Column(""), Column("check"), Column("result", is_flexible=True)],
+        [
+            (Cell(check.level.value, LEVELS[check.level]), Cell(check.name, BOLD), check.text)
+            for check in found.checks
+        ],
+    )
+    for check in found.checks:
+        if check.level is not Level.OK and check.fix:
+            yield TextLine(f"{check.name}: {check.fix}", LEVELS[check.level])
+    yield TextLine("Healthy." if found.is_well else "Unhealthy.", BOLD)

@@ -1,0 +1,134 @@
+"""Types of parameters, and the options that several commands have."""
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from tickwork._domain.status import RunStatus
+from tickwork._kernel.clock import SystemClock
+from tickwork._kernel.durations import parse_duration
+from tickwork.cli.app_loader import APP_VARIABLE, load_app
+from tickwork.errors import TickworkError
+from tickwork.stores.contract import RunFilter
+
+LIMIT_MAX: Final = 10_000
+
+
+class DurationParam(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
+    """A duration: ``90s``, ``5m``, or a number of seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return timedelta(seconds=float(value))
+        except (ValueError, OverflowError):
+            pass
+        try:
+            return parse_duration(value)
+        except TickworkError as error:
+            self.fail(f"{error.what} {error.fix}", param, ctx)
+
+
+class TimeParam(click.ParamType):  # type: ignore[type-arg]  # as above
+    """A time: ``2026-03-01T09:00+01:00``, the same without an offset, or ``2h``.
+
+    Without an offset it is in the local time zone. A duration counts from now: back for
+    options about the past, forward for the others.
+    """
+
+    name = "time"
+
+    def __init__(self, *, is_past: bool = False) -> None:
+        self._is_past = is_past
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.fromisoformat(value).astimezone()
+        except ValueError:
+            pass
+        try:
+            duration = parse_duration(value)
+            now = SystemClock().now()
+            return now - duration if self._is_past else now + duration
+        except (TickworkError, OverflowError):
+            direction = "ago" if self._is_past else "from now"
+            self.fail(
+                f"{value!r} is not a time. Use 2026-03-01T09:00, 2026-03-01T09:00+01:00, "
+                f"or a duration: 2h means two hours {direction}.",
+                param,
+                ctx,
+            )
+
+
+DURATION: Final = DurationParam()
+PAST_TIME: Final = TimeParam(is_past=True)
+FUTURE_TIME: Final = TimeParam()
+
+
+def complete_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of jobs in the shell; without an application, complete nothing."""
+    try:
+        path = ctx.find_root().params.get("path") or os.environ.get(APP_VARIABLE)
+        names = load_app(path).registry.job_names()
+    except Exception:  # noqa: BLE001  # an error would appear in the middle of the user's prompt
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def limit_option(*spellings: str, default: int, help: str) -> Callable[[Any], Any]:  # noqa: A002  # click's
+    return click.option(
+        "-n",
+        *spellings,
+        type=click.IntRange(1, LIMIT_MAX),
+        default=default,
+        show_default=True,
+        help=help,
+    )
+
+
+def apply_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Join options into one decorator."""
+
+    def apply(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return apply
+
+
+run_filters: Final = apply_options(
+    click.option("-j", "--job", shell_complete=complete_jobs, help="Only runs of this job."),
+    click.option("-q", "--queue", help="Only runs in this queue."),
+    click.option(
+        "-s",
+        "--status",
+        "statuses",
+        type=click.Choice([status.value for status in RunStatus]),
+        multiple=True,
+        help="Only runs with this status. Repeatable.",
+    ),
+    click.option("--schedule", help="Only runs of this schedule."),
+    click.option("--tag", help="Only runs with this tag."),
+    click.option("--tenant", help="Only runs of this tenant."),
+    click.option("--since", type=PAST_TIME, help="Only runs created since: a time, or 2h ago."),
+    click.option("--before", type=PAST_TIME, help="Only runs created before: a time, or 2h ago."),
+)
+"""The options that select runs. ``run_filter`` reads their values."""
+
+
+def run_filter(options: dict[str, Any]) -> RunFilter:
+    statuses = frozenset(RunStatus(status) for status in options.pop("statuses"))
+    return RunFilter(statuses=statuses, **options)

@@ -1,0 +1,425 @@
+"""Commands about schedules and definitions: ``next``, ``preview``, ``simulate``, ``show``."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final
+
+import click
+
+from tickwork._define.rule_text import parse_rule_text
+from tickwork._domain.schedules.changes import effects
+from tickwork._domain.schedules.contract import walk
+from tickwork._domain.schedules.pattern import SYMBOLS
+from tickwork._domain.schedules.zones import Zone
+from tickwork._inspect.definitions import JobDescription, describe_jobs
+from tickwork._inspect.schedules import Firing, UpcomingFirings
+from tickwork._inspect.simulation import Simulation, simulate
+from tickwork._kernel.clock import SystemClock
+from tickwork._kernel.durations import human_duration
+from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
+from tickwork.cli.formats import local_zone, plural, relative, weekday_time
+from tickwork.cli.parameters import FUTURE_TIME, complete_jobs, limit_option
+from tickwork.cli.render import (
+    BOLD,
+    BUSY,
+    DIM,
+    WARN,
+    Cell,
+    Column,
+    FieldList,
+    Part,
+    TextLine,
+    TextTable,
+    terminal_width,
+)
+
+NOTES_DAYS: Final = 400
+"""How far ahead ``preview`` searches for clock changes: each zone has one within a year."""
+
+BARS: Final = " ▏▎▍▌▋▊▉█"
+
+# ---------------------------------------------------------------- next
+
+
+@command(
+    result_type=UpcomingFirings,
+    examples="""
+tickwork next
+tickwork next -n 50 --until 24h
+tickwork next --schedule nightly --json
+""",
+)
+@limit_option("--limit", default=20, help="Number of firings.")
+@click.option("--until", type=FUTURE_TIME, help="Last time: 2026-03-01T09:00, or 24h from now.")
+@click.option("--schedule", help="Only firings of this schedule.")
+@click.option("-j", "--job", shell_complete=complete_jobs, help="Only firings of this job.")
+def next_command(
+    ctx: CommandContext, limit: int, until: datetime | None, schedule: str | None, job: str | None
+) -> None:
+    """List the next firings, in local time and in the schedule's time zone."""
+    app = ctx.app
+    if schedule is not None and all(
+        each.name != schedule for each in app.inspect.active_schedules()
+    ):
+        app.schedules.get(schedule)  # raises if there is none
+    found = app.inspect.upcoming(limit=limit, until=until, schedule=schedule, job=job)
+    ctx.out.show(found, lambda: _upcoming_parts(found))
+
+
+def _upcoming_parts(found: UpcomingFirings) -> Iterator[Part]:
+    now = found.now
+    yield TextTable(
+        [
+            Column("in"),
+            Column(f"local time ({local_zone(now)})"),
+            Column("schedule's time"),
+            Column("schedule"),
+            Column("job", drop=1),
+            Column("rule", is_flexible=True, drop=2),
+        ],
+        [_firing_row(firing, now) for firing in found.firings],
+        empty="No schedule will fire.",
+    )
+    if any(not firing.is_written for firing in found.firings):
+        yield TextLine("* Not in the database yet: the first worker to start adds it.", DIM)
+    inactive = [
+        f"{count} {state}"
+        for count, state in (
+            (found.paused, "paused"),
+            (found.retired, "retired"),
+            (found.finished, "finished"),
+        )
+        if count
+    ]
+    if inactive:
+        yield TextLine(f"Schedules not listed: {', '.join(inactive)}.", DIM)
+
+
+def _firing_row(firing: Firing, now: datetime) -> Sequence[Cell | str]:
+    mark = "" if firing.is_written else " *"
+    name = f"{firing.tenant}/{firing.schedule}" if firing.tenant else firing.schedule
+    return (
+        Cell(relative(firing.at, now).removeprefix("in "), BUSY),
+        weekday_time(firing.at)[:23],
+        weekday_time(firing.at, zone=firing.zone)[4:],
+        Cell(name + mark, BOLD),
+        firing.job,
+        Cell(firing.rule, DIM),
+    )
+
+
+# ---------------------------------------------------------------- preview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulePreview:
+    """A rule in plain English, its next instants, and the effects of clock changes."""
+
+    rule: str
+    description: str
+    zone: str
+    instants: list[datetime]
+    notes: list[str]
+    text: str  # as the database stores it
+
+
+@command(
+    result_type=RulePreview,
+    examples="""
+tickwork preview "*/5 9-17 * * MON-FRI" --timezone Europe/Berlin
+tickwork preview "30 2 * * *" --timezone Europe/Berlin -n 3
+tickwork preview EVERY_DAY
+tickwork preview "minutes=*/15 hours=9-17 wday=1-5"
+tickwork preview "every_five_minutes().hours(range(9, 18)).weekdays()"
+""",
+    exit_codes={EXIT_FAILURE: "the rule is not valid"},
+)
+@click.argument("rule")
+@limit_option("--count", default=10, help="Number of instants.")
+@click.option(
+    "-z",
+    "--timezone",
+    "--tz",
+    "zone",
+    default="UTC",
+    show_default=True,
+    help="Time zone of the rule.",
+)
+@click.option("--after", type=FUTURE_TIME, help="Start after this time. Default: now.")
+def preview_command(
+    ctx: CommandContext, rule: str, count: int, zone: str, after: datetime | None
+) -> None:
+    """Explain a rule and list its next instants.
+
+    RULE is cron, a symbol, a pattern, or a chain of methods. This needs no database, and an
+    application (-a) only for its own symbols.
+    """
+    start = SystemClock().now() if after is None else after.astimezone(UTC)
+    symbols = ctx.app.symbols if ctx.path or ctx.is_mounted else SYMBOLS
+    timing = parse_rule_text(rule, symbols=symbols)
+    schedule = timing.rule(tz=Zone.named(zone).name, anchor=start, key="preview")
+    instants = list(islice(walk(schedule, start), count))
+    horizon = max([start + timedelta(days=NOTES_DAYS), *instants[-1:]])
+    found = RulePreview(
+        rule=rule,
+        description=schedule.describe(),
+        zone=schedule.tz,
+        instants=instants,
+        notes=[effect.text for effect in effects(schedule, after=start, until=horizon)],
+        text=schedule.to_text(),
+    )
+    ctx.out.show(found, lambda: _preview_parts(found, start))
+
+
+def _preview_parts(found: RulePreview, now: datetime) -> Iterator[Part]:
+    yield TextLine(found.description, BOLD)
+    yield TextTable(
+        [
+            Column("#", is_right=True),
+            Column(f"rule's time ({found.zone})"),
+            Column(f"local time ({local_zone(now)})"),
+            Column("in"),
+            Column("gap", drop=1),
+        ],
+        [
+            (
+                str(number),
+                Cell(weekday_time(at, zone=found.zone), BUSY),
+                weekday_time(at),
+                relative(at, now).removeprefix("in "),
+                Cell(_gap(found.instants, number - 1), DIM),
+            )
+            for number, at in enumerate(found.instants, 1)
+        ],
+        empty="It never fires.",
+    )
+    if found.notes:
+        yield TextLine("\nClock changes", BOLD)
+        yield from (TextLine(f"- {note}", WARN) for note in found.notes)
+
+
+def _gap(instants: Sequence[datetime], index: int) -> str:
+    if not index:
+        return ""
+    between = instants[index].astimezone(UTC) - instants[index - 1].astimezone(UTC)
+    return f"+{human_duration(between)}"
+
+
+# ---------------------------------------------------------------- simulate
+
+
+@command(
+    result_type=Simulation,
+    examples="""
+tickwork simulate --days 30
+tickwork simulate --days 365 --zone Europe/Berlin --json
+""",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(0, 3_660, min_open=True),
+    default=30,
+    show_default=True,
+    help="Number of days.",
+)
+@click.option("--zone", help="Time zone of the chart. Default: the local one.")
+@click.option(
+    "--collisions",
+    "collisions_max",
+    type=click.IntRange(0, 1_000),
+    default=5,
+    show_default=True,
+    help="Number of instants to list at which several schedules fire.",
+)
+def simulate_command(
+    ctx: CommandContext, days: float, zone: str | None, collisions_max: int
+) -> None:
+    """Count the firings of all schedules over the next days.
+
+    Shows firings by hour of the day, collisions, and the effects of clock changes. Nothing is
+    written, and nothing runs. Jitter, overlap policies and filters are ignored.
+    """
+    app = ctx.app
+    if zone is not None:
+        Zone.named(zone)
+    with ctx.out.progress("Simulating") as progress:
+        found = simulate(
+            app.inspect.active_schedules(),
+            begin=app.clock.now(),
+            days=days,
+            zone=zone,
+            collisions_max=collisions_max,
+            progress=progress,
+        )
+    ctx.out.show(found, lambda: _simulation_parts(found))
+
+
+def _simulation_parts(found: Simulation) -> Iterator[Part]:
+    yield TextLine(
+        f"{plural(found.firings, 'firing')} of {plural(len(found.schedules), 'schedule')}, "
+        f"{weekday_time(found.begin)} to {weekday_time(found.end)}",
+        BOLD,
+    )
+    highest, width = max(found.by_hour, default=0), max(min(terminal_width() - 30, 60), 10)
+    if highest:
+        yield TextTable(
+            [Column(f"hour ({found.zone})"), Column("firings", is_right=True), Column("")],
+            [
+                (f"{hour:02}:00", f"{count:,}", Cell(bar(count / highest, width), BUSY))
+                for hour, count in enumerate(found.by_hour)
+            ],
+            title="By hour of the day",
+        )
+    yield TextTable(
+        [
+            Column("schedule"),
+            Column("firings", is_right=True),
+            Column("per day", is_right=True),
+            Column("first"),
+            Column("rule", is_flexible=True),
+        ],
+        [
+            (
+                Cell(each.name, BOLD),
+                f"{each.firings:,}",
+                f"{each.firings / ((found.end - found.begin) / timedelta(days=1)):,.1f}",
+                relative(each.first_at, found.begin),
+                Cell(each.rule, DIM),
+            )
+            for each in found.schedules
+        ],
+        title="By schedule",
+        empty="No schedule will fire.",
+    )
+    if found.busiest_minute is not None and found.busiest_minute_firings > 1:
+        yield TextLine(
+            f"\nBusiest minute: {weekday_time(found.busiest_minute)}, "
+            f"{plural(found.busiest_minute_firings, 'firing')}."
+        )
+    if found.collisions:
+        yield TextTable(
+            [
+                Column("time"),
+                Column("firings", is_right=True),
+                Column("schedules", is_flexible=True),
+            ],
+            [
+                (weekday_time(each.at), str(each.count), ", ".join(each.schedules))
+                for each in found.collisions
+            ],
+            title="Collisions (jitter, or H in cron, spreads them)",
+        )
+    notes = [(each.name, note) for each in found.schedules for note in each.notes]
+    if notes:
+        yield TextLine("\nClock changes", BOLD)
+        yield from (TextLine(f"- {name}: {note}", WARN) for name, note in notes)
+
+
+def bar(share: float, width: int) -> str:
+    """A bar that fills ``share`` of ``width`` characters, to an eighth of a character.
+
+    >>> bar(0.5, 4), bar(0.33, 4)
+    ('██', '█▍')
+    """
+    eighths = round(share * width * 8)
+    return "█" * (eighths // 8) + (BARS[eighths % 8] if eighths % 8 else "")
+
+
+# ---------------------------------------------------------------- show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinedJobs:
+    """The jobs that the application defines."""
+
+    jobs: list[JobDescription]
+
+
+@command(
+    result_type=DefinedJobs,
+    examples="""
+tickwork show
+tickwork show send_email
+tickwork -a shop.jobs:app show --json | jq '.jobs[].name'
+""",
+)
+@click.argument("job", required=False, shell_complete=complete_jobs)
+def show_command(ctx: CommandContext, job: str | None) -> None:
+    """Show the jobs and schedules that the application defines.
+
+    This reads code alone, and needs no database.
+    """
+    app, now = ctx.app, SystemClock().now()
+    jobs = describe_jobs(app.registry, job=job, timezone=app.settings.timezone, now=now)
+    parts = _jobs_parts if job is None else _one_job_parts
+    ctx.out.show(DefinedJobs(jobs=jobs), lambda: parts(jobs))
+
+
+def _jobs_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
+    yield TextTable(
+        [
+            Column("job"),
+            Column("queue"),
+            Column("priority", is_right=True),
+            Column("attempts", is_right=True),
+            Column("limits", is_flexible=True, drop=1),
+            Column("schedule", is_flexible=True),
+            Column("handler", is_flexible=True, drop=2),
+        ],
+        [
+            (
+                Cell(job.name, BOLD),
+                job.queue,
+                str(job.priority),
+                str(job.attempts_max),
+                _limits(job) or "-",
+                "; ".join(each.rule for each in job.schedules) or "-",
+                Cell(job.handler, DIM),
+            )
+            for job in jobs
+        ],
+        empty="The application defines no jobs.",
+    )
+
+
+def _one_job_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
+    [job] = jobs
+    yield FieldList(
+        [
+            ("job", Cell(job.name, BOLD)),
+            ("handler", f"{job.handler}{job.signature}"),
+            ("defined at", job.place),
+            ("queue", f"{job.queue}, priority {job.priority}"),
+            ("attempts", f"{job.attempts_max}, retry: {job.retry}"),
+            ("timeout", "none" if job.timeout is None else human_duration(job.timeout)),
+            ("lease", human_duration(job.lease)),
+            ("crashes", f"at most {job.crashes_max}"),
+            ("limits", _limits(job) or "none"),
+            ("unique", job.unique or "no"),
+            ("expires", "never" if job.expires is None else human_duration(job.expires)),
+            ("engine", job.engine),
+            ("tags", ", ".join(job.tags) or "-"),
+            ("aliases", ", ".join(job.aliases) or "-"),
+            ("filters", str(job.filters)),
+            ("hooks", str(job.hooks)),
+        ]
+    )
+    if job.args:
+        yield FieldList([(name, str(value)) for name, value in job.args.items()], "Arguments")
+    yield TextTable(
+        [
+            Column("schedule"),
+            Column("rule", is_flexible=True),
+            Column("overlap"),
+            Column("misfire"),
+        ],
+        [(Cell(each.name, BOLD), each.rule, each.overlap, each.misfire) for each in job.schedules],
+        title="Schedules",
+        empty="None: it runs when it is dispatched.",
+    )
+
+
+def _limits(job: JobDescription) -> str:
+    return ", ".join(f"{name}: {slots}" for name, slots in job.limits.items())
