@@ -75,7 +75,7 @@ chaos: $(READY) ## beat workers and a database, and judge: DB=sqlite|postgres|ma
 	@PYTHONPATH=.:tests $(BIN)/python -m chaos --db $(DB) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 docs: $(READY) ## write the generated pages of docs/ anew, and build the site: build/site/index.html
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.build_site build
 
 clean: ## remove what the other targets made

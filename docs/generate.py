@@ -1,6 +1,6 @@
-"""Writes the pages of docs/ that say what the code says: run it by `make docs`.
+"""Writes the pages of docs/ that are generated from code: `make docs`.
 
-A test compares the pages with what this would write, so that they cannot go stale.
+A test compares the pages with the output of this module.
 """
 
 import inspect
@@ -14,6 +14,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import click
 
+from docs.error_examples import ERRORS, SIGNALS
 from tickwork import errors
 from tickwork._domain.status import NEXT, PHASES, Phase, RunStatus
 from tickwork.cli.commands import EXIT_CODES, Command
@@ -24,20 +25,20 @@ FOLDER: Final = Path(__file__).parent
 NOTE: Final = "<!-- Written by docs/generate.py. Change the code, then run `make docs`. -->"
 
 MEANINGS: Final[Mapping[RunStatus, str]] = {
-    RunStatus.PENDING: "waits for its due time, then for a worker",
-    RunStatus.RUNNING: "claimed: a lease says by whom, and until when",
-    RunStatus.FAILED: "failed, and will be tried again when due",
-    RunStatus.COMPLETED: "done",
-    RunStatus.SKIPPED: "a filter or a policy held it back; the reason is recorded",
-    RunStatus.CANCELED: "somebody asked that it be stopped",
-    RunStatus.FAILED_PERMANENT: "failed for the last time; `tickwork retry` makes a new run",
+    RunStatus.PENDING: "it waits for its due time, then for a worker",
+    RunStatus.RUNNING: "a worker has claimed it and holds its lease",
+    RunStatus.FAILED: "an attempt failed; the run is retried when it is due",
+    RunStatus.COMPLETED: "it succeeded",
+    RunStatus.SKIPPED: "a filter or a policy skipped it; `reason` says why",
+    RunStatus.CANCELED: "it was canceled",
+    RunStatus.FAILED_PERMANENT: "it failed for the last time; `tickwork retry` adds a new run",
 }
 
 PHASE_MEANINGS: Final[Mapping[Phase, str]] = {
     Phase.WAITING: "it is not due yet",
-    Phase.READY: "it is due, and nothing is in its way",
-    Phase.BLOCKED: "it is due, but a limit that it needs is full, or its turn has not come",
-    Phase.RUNNING: "it is claimed",
+    Phase.READY: "it is due, and a worker can claim it",
+    Phase.BLOCKED: "it is due, but a concurrency limit or a rate limit is reached",
+    Phase.RUNNING: "a worker has claimed it",
 }
 
 COMMANDS_INTRO: Final = """
@@ -81,8 +82,8 @@ def errors_page() -> Iterator[str]:
     """A section for each error, under its code, in the order of the tree."""
     drawing = inspect.cleandoc(errors.__doc__ or "").split("\n\n")
     yield from (NOTE, "", "# Errors", "")
-    yield "Every error has a stable code. `error.what`, `error.why` and `error.fix` are the lines"
-    yield "of its message; the facts in it are attributes too."
+    yield "Every error has a stable code, and up to three lines: what happened (`error.what`), why"
+    yield "(`error.why`) and what to do (`error.fix`). The values in a message are attributes, too."
     yield from ("", "```text")
     yield "\n\n".join(inspect.cleandoc(part) for part in drawing if "──" in part)
     yield "```"
@@ -90,7 +91,8 @@ def errors_page() -> Iterator[str]:
         yield from ("", f"## {kind.code}", "", f"{_ancestry(kind)}", "", _markdown(kind))
         facts = [name for name in _facts(kind) if name not in {"what", "why", "fix"}]
         if facts:
-            yield from ("", "FieldList: " + ", ".join(f"`{fact}`" for fact in facts) + ".")
+            yield from ("", "Attributes: " + ", ".join(f"`{fact}`" for fact in facts) + ".")
+        yield from _example(kind)
     yield ""
 
 
@@ -113,7 +115,7 @@ def statuses_page() -> Iterator[str]:
         if status.is_final:
             yield f"    {status} --> [*]"
     yield from ("```", "", "## Phases", "")
-    yield "An unfinished run also has a phase: where it waits."
+    yield "An unfinished run also has a phase. It says what the run waits for."
     yield from ("", "| phase | meaning | statuses |", "|---|---|---|")
     for phase in Phase:
         statuses = ", ".join(f"`{status}`" for status in RunStatus if phase in PHASES[status])
@@ -246,15 +248,25 @@ def _ancestry(kind: type[Exception]) -> str:
 
 
 def _facts(kind: type[Exception]) -> list[str]:
-    """The attributes that the constructors set, from the base down."""
-    return [
+    """The attributes that the constructors set, from the base down, each once."""
+    found = (
         fact
         for each in reversed(kind.__mro__)
         if "__init__" in vars(each) and each.__module__ == errors.__name__
         for fact in re.findall(
             r"self\.(\w+)(?:: [^=]+)? =", inspect.getsource(vars(each)["__init__"])
         )
-    ]
+    )
+    return list(dict.fromkeys(found))
+
+
+def _example(kind: type[Exception]) -> Iterator[str]:
+    for error in ERRORS:
+        if type(error) is kind:
+            yield from ("", "```text", str(error), "```")
+    for signal, raised in SIGNALS:
+        if type(signal) is kind and raised:
+            yield from ("", f"`raise {raised}`")
 
 
 def _markdown(kind: type[Exception]) -> str:

@@ -1,67 +1,16 @@
 import inspect
 import pickle
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from docs.error_examples import ERRORS, SIGNALS
 from tickwork import errors
 from tickwork.errors import Signal, TickworkError, mask_url
 
-RUN = "019cb0d2-0000-7000-8000-000000000001"
-URL = "postgresql://app:s3cret@db/jobs"
-
-EXAMPLES = [
-    TickworkError("What.", why="Why.", fix="Fix."),
-    errors.DefinitionError("What.", why="Why."),
-    errors.InvalidSchedule("What.", fix="Fix."),
-    errors.CronError("61 * * * *", "'61' is not in 0-59", field="minute", token="61", hint="0-59"),
-    errors.InvalidOption("lease", timedelta(0), "must be at least 1s"),
-    errors.UnknownOption("A job", "retrys", known=["queue", "retries"]),
-    errors.InvalidDuration("5 parsecs", "'parsecs' is not a unit."),
-    errors.NaiveDatetime(datetime(2026, 1, 1)),
-    errors.DuplicateDefinition("job", "sweep", first="a.py:1", second="b.py:2"),
-    errors.JobNotFound("send_emial", known=["sweep", "send_email"]),
-    errors.HandlerNotFound("a.b:c", "There is no module a.b."),
-    errors.HandlerNotAllowed("os:system", allowed=["shop"]),
-    errors.ConfigError("tickwork.toml", ["jobs[0]: no class", "jobs[1]: no rule"]),
-    errors.ArgumentError("sweep", "missing 'to'", signature="(to: str)"),
-    errors.PayloadError("What."),
-    errors.NotSerializable("payload['x']", "it is a socket.", fix="Pass its address."),
-    errors.PayloadTooLarge(70_000, size_max=65_536),
-    errors.PayloadUnreadable("it is empty."),
-    errors.StoreError("What."),
-    errors.InvalidStoreUrl("oracle://app:s3cret@db", "there is no such store."),
-    errors.StoreUnavailable(URL, "connection refused"),
-    errors.OutcomeUnknown(URL, "connection refused"),
-    errors.StoreBusy("sqlite:///jobs.db", waited=timedelta(seconds=5)),
-    errors.DriverMissing("psycopg", extra="postgres"),
-    errors.ServerTooOld("PostgreSQL", found="9.4", needed="13"),
-    errors.NetworkFileSystem("/mnt/jobs.db", file_system="nfs4"),
-    errors.WrongConnection(URL, "It is a text.", takes="a psycopg.Connection"),
-    errors.SchemaMissing(URL),
-    errors.SchemaOutdated(found=3, needed=4),
-    errors.SchemaTooNew(known=3, compatible_from=5),
-    errors.RunError(RUN, "What."),
-    errors.RunNotFound(RUN),
-    errors.AmbiguousRun("019c", candidates=[RUN]),
-    errors.NotCommitted(RUN),
-    errors.AlreadyClaimed(RUN, status="running"),
-    errors.InvalidTransition(RUN, source="completed", target="canceled"),
-    errors.LeaseLost(RUN, token=3),
-    errors.AttemptTimeout(RUN, timeout=timedelta(seconds=30)),
-    errors.WaitTimeout(RUN, status="running", waited=timedelta(seconds=2.5)),
-    errors.RunUnsuccessful(RUN, status="failed_permanent", reason="ValueError: no"),
-    errors.ScheduleNotFound("nightyl", tenant="acme", known=["nightly"]),
-    errors.LockHeld("worker", host="web-1", pid=4711, until=datetime(2026, 1, 1, tzinfo=UTC)),
-    errors.StillDue(limit=10_000, jobs=["ping", "pong", "ping"]),
-    errors.AlreadyStarted(),
-    Signal("Reason."),
-    errors.RetryLater(30, "busy"),
-    errors.Discard("no such user"),
-    errors.Snooze(timedelta(minutes=5)),
-]
+EXAMPLES: list[Any] = [*ERRORS, *(signal for signal, _ in SIGNALS)]
 KINDS: list[Any] = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
@@ -147,7 +96,9 @@ class TestWording:
     """Errors name what would have worked."""
 
     def test_what_why_and_fix_stand_below_each_other(self):
-        assert str(EXAMPLES[0]) == "What.\nWhy.\nFix."
+        error = TickworkError("What.", why="Why.", fix="Fix.")
+
+        assert str(error) == "What.\nWhy.\nFix."
 
     def test_a_close_name_is_offered(self):
         error = errors.JobNotFound("send_emial", known=["sweep", "send_email"])
