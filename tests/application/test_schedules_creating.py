@@ -350,7 +350,7 @@ class TestTheValue:
     @pytest.mark.parametrize(
         ("said", "error", "words"),
         [
-            ({}, InvalidSchedule, "neither a rule nor an instant"),
+            ({}, InvalidSchedule, "needs a rule or an instant"),
             ({"at": datetime(2026, 1, 1)}, NaiveDatetime, "no time zone"),
             ({"at": date(2026, 1, 1)}, InvalidOption, "at must be"),
             ({"at": NINE, "max_firings": 3}, InvalidOption, "without a rule"),

@@ -400,7 +400,7 @@ class TestUnregistering:
 
         assert app.schedules.unregister("acme", "files") == 3
         assert {run.status for run in app.runs.recent()} == {RunStatus.CANCELED}
-        assert app.runs.recent()[0].reason == "Its schedule was removed."
+        assert app.runs.recent()[0].reason == "The schedule was removed."
 
     def test_runs_of_others_stay(self, app, sync, clock):
         app.pause(queue="default")

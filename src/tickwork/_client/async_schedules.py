@@ -1,4 +1,4 @@
-"""The async door to schedules and limits: the same verbs, one hop each."""
+"""``app.aio.schedules`` and ``app.aio.limits``: the same methods for coroutines."""
 
 from collections.abc import Callable
 from typing import TypeVar, Unpack
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AsyncSchedules:
-    """Schedules at run time, to be awaited: ``await app.aio.schedules.list()``."""
+    """The methods of :class:`Schedules` for coroutines: ``await app.aio.schedules.list()``."""
 
     def __init__(self, schedules: Callable[[], Schedules], bridge: ThreadBridge) -> None:
         self._schedules = schedules
@@ -31,73 +31,75 @@ class AsyncSchedules:
 
     async def create(self, definition: ScheduleDefinition) -> ScheduleView:
         """As :meth:`Schedules.create`."""
-        return await self._hop(lambda face: face.create(definition))
+        return await self._call(lambda each: each.create(definition))
 
     async def register(
         self,
         tenant: str,
-        id: str,  # noqa: A002  # what the mission calls it
+        id: str,  # noqa: A002  # the public name
         start_at: When,
         every: Length | None,
         handler: JobRef,
         **options: Unpack[ScheduleOptions],
     ) -> ScheduleView:
         """As :meth:`Schedules.register`."""
-        return await self._hop(
-            lambda face: face.register(tenant, id, start_at, every, handler, **options)
+        return await self._call(
+            lambda each: each.register(tenant, id, start_at, every, handler, **options)
         )
 
     async def unregister(self, tenant: str, id: str) -> int:  # noqa: A002  # as register
         """As :meth:`Schedules.unregister`."""
-        return await self._hop(lambda face: face.unregister(tenant, id))
+        return await self._call(lambda each: each.unregister(tenant, id))
 
     async def update(
         self, name: str, *, tenant: str = "", **changes: Unpack[ScheduleChanges]
     ) -> ScheduleView:
         """As :meth:`Schedules.update`."""
-        return await self._hop(lambda face: face.update(name, tenant=tenant, **changes))
+        return await self._call(lambda each: each.update(name, tenant=tenant, **changes))
 
     async def pause(
         self, name: str, *, tenant: str = "", note: str = "", until: When | None = None
     ) -> ScheduleView:
         """As :meth:`Schedules.pause`."""
-        return await self._hop(lambda face: face.pause(name, tenant=tenant, note=note, until=until))
+        return await self._call(
+            lambda each: each.pause(name, tenant=tenant, note=note, until=until)
+        )
 
     async def resume(self, name: str, *, tenant: str = "") -> ScheduleView:
         """As :meth:`Schedules.resume`."""
-        return await self._hop(lambda face: face.resume(name, tenant=tenant))
+        return await self._call(lambda each: each.resume(name, tenant=tenant))
 
     async def run_now(self, name: str, *, tenant: str = "") -> RunHandle:
         """As :meth:`Schedules.run_now`."""
-        return await self._hop(lambda face: face.run_now(name, tenant=tenant))
+        return await self._call(lambda each: each.run_now(name, tenant=tenant))
 
     async def backfill(
         self, name: str, *, since: When, until: When, limit: int = 1_000, tenant: str = ""
     ) -> Handles:
         """As :meth:`Schedules.backfill`."""
-        return await self._hop(
-            lambda face: face.backfill(name, since=since, until=until, limit=limit, tenant=tenant)
+        return await self._call(
+            lambda each: each.backfill(name, since=since, until=until, limit=limit, tenant=tenant)
         )
 
     async def get(self, name: str, *, tenant: str = "") -> ScheduleView:
         """As :meth:`Schedules.get`."""
-        return await self._hop(lambda face: face.get(name, tenant=tenant))
+        return await self._call(lambda each: each.get(name, tenant=tenant))
 
     async def preview(self, name: str, count: int = 10, *, tenant: str = "") -> Instants:
         """As :meth:`Schedules.preview`."""
-        return await self._hop(lambda face: face.preview(name, count, tenant=tenant))
+        return await self._call(lambda each: each.preview(name, count, tenant=tenant))
 
     async def list(self, *, tenant: str | None = None) -> Views:
         """As :meth:`Schedules.list`."""
-        return await self._hop(lambda face: face.list(tenant=tenant))
+        return await self._call(lambda each: each.list(tenant=tenant))
 
-    async def _hop(self, ask: Callable[[Schedules], T]) -> T:
-        # The face is asked for over there: to make it may mean to open the database.
-        return await call_in_thread(self._bridge, lambda: ask(self._schedules()))
+    async def _call(self, method: Callable[[Schedules], T]) -> T:
+        # Created in the thread: the first use may open the database.
+        return await call_in_thread(self._bridge, lambda: method(self._schedules()))
 
 
 class AsyncLimits:
-    """Limits, to be awaited: ``await app.aio.limits.change("job:send_email", 5)``."""
+    """The methods of :class:`Limits` for coroutines: ``await app.aio.limits.list()``."""
 
     def __init__(self, limits: Callable[[], Limits], bridge: ThreadBridge) -> None:
         self._limits = limits

@@ -1,4 +1,4 @@
-"""Runs of a schedule that somebody asks for: now, or for instants that have passed."""
+"""Adds runs of a schedule on request: now, or for instants that have passed."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,17 +20,17 @@ from tickwork.errors import InvalidOption
 from tickwork.stores.contract import RunFilter, Store
 
 BACKFILL_MAX: Final = 10_000
-"""The most instants for which runs can be asked at a time: they are one transaction."""
+"""The most runs that one backfill adds. They are added in one transaction."""
 
 TRIES_MAX: Final = 5
-"""How often an instant that was skipped can be asked for again: each time under its own id."""
+"""How often a skipped instant can be backfilled: each time under another id."""
 
 _SECOND: Final = timedelta(seconds=1)
 _INSTANT: Final = timedelta(microseconds=1)
 
 
 class ManualRuns:
-    """Makes runs of schedules beside their firings. No schedule moves."""
+    """Adds runs beside the firings of a schedule. The next firing stays the same."""
 
     def __init__(
         self, *, store: Store, registry: Registry, inserter: RunInserter, runs: Runs
@@ -41,9 +41,9 @@ class ManualRuns:
         self._runs = runs
 
     def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle:
-        """A run as a firing of this moment would give it."""
+        """Add the run that a firing at this moment would add."""
         run = asked_run(row, self._job(row), RunId(new_id(now)), nominal_at=now, now=now)
-        [handle] = self._added([run])
+        [handle] = self._add([run])
         if row.spec.overlap is Overlap.CANCEL_RUNNING and handle.is_new:
             self._stop_others(row, handle.id, now=now)
         return handle
@@ -58,7 +58,7 @@ class ManualRuns:
         limit: int,
         now: datetime,
     ) -> list[RunHandle]:
-        """A run for each instant from ``since`` to ``until`` that has none; those added."""
+        """Add a run for each instant from ``since`` to ``until`` without one; return those."""
         job = self._job(row)
         if until < since:
             return []
@@ -72,27 +72,26 @@ class ManualRuns:
             )
         runs = [
             asked_run(row, job, run_id, nominal_at=instant, now=now, is_queued=True)
-            for instant, run_id in sorted(self._missing(row.id, _instants(rule, since, until)))
+            for instant, run_id in sorted(self._find_missing(row.id, _instants(rule, since, until)))
         ]
-        # Somebody else may have asked for the same since we looked.
-        return [handle for handle in self._added(runs, is_repeat=True) if handle.is_new]
+        # Another process may have added the same runs meanwhile.
+        return [handle for handle in self._add(runs, is_repeat=True) if handle.is_new]
 
-    def _added(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle]:
+    def _add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle]:
         answers = self._inserter.add(runs, is_repeat=is_repeat) if runs else []
         return [self._runs.handle(answer.run_id, is_new=answer.is_new) for answer in answers]
 
     def _job(self, row: ScheduleRow) -> JobSpec:
-        # Not by name alone: its queue, its limits and its retries are part of a run, and
-        # only its definition says them.
+        # The queue, limits and retries of a run come from the definition of its job.
         return self._registry.get(row.spec.job).spec
 
-    def _missing(
+    def _find_missing(
         self, schedule: ScheduleId, instants: Sequence[datetime]
     ) -> Iterator[tuple[datetime, RunId]]:
-        """The instants that have no run, each with the id that its run would have.
+        """Yield the instants without a run, each with the id of the run to add.
 
-        A row that says why an instant was skipped has the id of that instant's run. So the
-        run gets another one, derived as well: who asks twice finds it.
+        The row of a skipped instant already has the id of its run. So the new run gets
+        another derived id, and a repeated backfill finds it.
         """
         left = list(instants)
         for attempt in range(TRIES_MAX):
@@ -112,11 +111,11 @@ class ManualRuns:
         )
         for run in self._store.list_runs(running).runs:
             if run.id != but:
-                self._store.cancel(run.id, now=now, reason="another run was asked for")
+                self._store.cancel(run.id, now=now, reason="Another run was requested.")
 
 
 def last_decided(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> datetime:
-    """The last moment for which no firing will come by itself any more."""
+    """Return the last instant that the scheduler will not fire any more."""
     fires = not row.is_paused_at(now) and not row.is_retired(seen_after=seen_after)
     ends = [now]
     if fires and row.next_due_at is not None:
@@ -127,6 +126,7 @@ def last_decided(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> da
 
 
 def _instants(rule: Schedule, since: datetime, until: datetime) -> list[datetime]:
-    # In UTC: two datetimes of one zone compare as if no clock ever went back.
+    # In UTC: Python compares two datetimes of one zone by their wall clocks, which is wrong
+    # in the hour that clocks go back.
     found = (instant.astimezone(UTC) for instant in walk(rule, whole_second(since) - _SECOND))
     return list(takewhile(lambda instant: instant <= until, found))

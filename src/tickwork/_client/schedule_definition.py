@@ -1,6 +1,6 @@
-"""A schedule that is made at run time, as a value: which job, when, and how."""
+"""The definition of a schedule that is created at run time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypedDict
@@ -21,7 +21,7 @@ Rule: TypeAlias = Schedule | str
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What can be said about a schedule besides its job and when. None: as the job says."""
+    """The options of a schedule besides its job and rule. None: the option of the job."""
 
     args: Mapping[str, Any]
     queue: str | None
@@ -38,7 +38,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleChanges(ScheduleOptions, total=False):
-    """What can be said anew about a schedule that is there."""
+    """The options that ``update`` can change."""
 
     job: JobRef
     rule: Rule
@@ -48,11 +48,11 @@ class ScheduleChanges(ScheduleOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDefinition:
-    """What ``app.schedules.create`` makes a schedule of.
+    """A schedule for ``app.schedules.create``.
 
-    ``rule`` says how often. ``at`` alone is once; with a rule it is where that begins, and
-    ``daily()`` from nine o'clock on is daily at nine. Without a name, one is derived from
-    everything else, so that the same definition given twice is one schedule.
+    ``at`` without a ``rule`` fires once. With a rule it is the start: ``daily()`` from nine
+    o'clock on fires daily at nine. A schedule without a name gets one that is derived from
+    its options, so that creating it twice makes one schedule.
 
     >>> from tickwork import schedules
     >>> ScheduleDefinition(
@@ -65,8 +65,8 @@ class ScheduleDefinition:
     '2026-03-01T08:00:00+00:00'
 
     Raises:
-        InvalidOption: An option is outside its limits.
-        InvalidSchedule: It says nothing about when.
+        InvalidOption: An option is invalid.
+        InvalidSchedule: There is neither a rule nor an instant.
         NaiveDatetime: An instant has no time zone.
     """
 
@@ -91,37 +91,35 @@ class ScheduleDefinition:
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name, value in checked(given).items():
+        for name, value in convert_options(given).items():
             object.__setattr__(self, name, value)
         if self.rule is None and self.at is None:
             raise InvalidSchedule(
-                "A schedule says when: this one has neither a rule nor an instant.",
-                fix="Give it rule='0 9 * * *', or at=... for once.",
+                "A schedule needs a rule or an instant.",
+                fix="Pass rule='0 9 * * *', or at=... to run it once.",
             )
         if self.rule is None and self.max_firings is not None:
             raise InvalidOption("max_firings", self.max_firings, "must not be given without a rule")
 
     @property
     def starts_at(self) -> datetime | None:
-        """The instant that was named, in UTC."""
+        """``at`` in UTC."""
         return None if self.at is None else as_instant(self.at)
 
     @property
     def ends_at(self) -> datetime | None:
-        """The last instant at which it may fire, in UTC."""
+        """``until`` in UTC."""
         return None if self.until is None else as_instant(self.until)
 
 
 OPTIONS: Final = frozenset(ScheduleChanges.__annotations__)
-_WORDS: Final = ("queue", "priority", "expires", "overlap", "jitter")
-_INSTANTS: Final = ("at", "until")
 
 
 def check_options(given: Iterable[str], *, known: Iterable[str] = OPTIONS) -> None:
-    """See that there are such options.
+    """Check that these options exist.
 
     Raises:
-        InvalidOption: There is no option of that name; the close one is suggested.
+        UnknownOption: One does not; the error suggests a close name.
     """
     names = sorted(known)
     for name in given:
@@ -129,38 +127,47 @@ def check_options(given: Iterable[str], *, known: Iterable[str] = OPTIONS) -> No
             raise UnknownOption("A schedule", name, known=names)
 
 
-def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same options, each checked and in the form in which it is kept.
+def convert_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check options and convert them to the types that are stored.
 
     Raises:
-        InvalidOption: One is outside its limits.
+        InvalidOption: An option is invalid.
         NaiveDatetime: An instant has no time zone.
     """
-    kept = dict(given)
-    said = {name: value for name, value in given.items() if value is not None}
-    for name in _WORDS:
-        if name in said:
-            # The words of the builder check what they are given.
-            kept[name] = getattr(getattr(OptionCollector(), name)(said[name]).options, name)
-    for name in _INSTANTS:
-        if name in said:
-            kept[name] = as_instant(said[name], option=name)
-    if "misfire" in said:
-        kept["misfire"] = OptionCollector().misfire(said["misfire"]).options.misfire
-    if "grace" in said:
-        kept["grace"] = as_duration(said["grace"])
-    if "max_firings" in said:
-        check_firings(said["max_firings"])
-    if "timezone" in said:
-        kept["timezone"] = Zone.named(said["timezone"]).name
-    for name, empty in (("name", ""), ("tenant", ""), ("target", None)):
-        if given.get(name, empty) != empty:
+    converted = dict(given)
+    for name, value in given.items():
+        if name in _CONVERTERS and value is not None:
+            converted[name] = _CONVERTERS[name](name, value)
+    for name, unset in (("name", ""), ("tenant", ""), ("target", None)):
+        if given.get(name, unset) != unset:
             check_name(name, given[name])
     if "tags" in given:
-        kept["tags"] = _tags(given["tags"])
+        converted["tags"] = _tags(given["tags"])
     if "args" in given:
-        kept["args"] = _args(given["args"])
-    return kept
+        converted["args"] = _args(given["args"])
+    return converted
+
+
+def _by_builder(name: str, value: Any) -> Any:
+    return getattr(getattr(OptionCollector(), name)(value).options, name)
+
+
+def _instant(name: str, value: Any) -> datetime:
+    return as_instant(value, option=name)
+
+
+def _count(_: str, value: Any) -> int:
+    check_firings(value)
+    return int(value)
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    **dict.fromkeys(("queue", "priority", "expires", "overlap", "misfire", "jitter"), _by_builder),
+    **dict.fromkeys(("at", "until"), _instant),
+    "grace": lambda _, value: as_duration(value),
+    "max_firings": _count,
+    "timezone": lambda _, value: Zone.named(value).name,
+}
 
 
 def _tags(given: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from tickwork._client.rule_from_definition import (
     set_max_firings,
     timing_of,
 )
-from tickwork._client.schedule_definition import ScheduleDefinition, checked
+from tickwork._client.schedule_definition import ScheduleDefinition, convert_options
 from tickwork._define.arguments import encoded
 from tickwork._define.registry import Registry
 from tickwork._domain.job import ScheduleOrigin, ScheduleSpec
@@ -96,7 +96,7 @@ class ScheduleFactory:
             ArgumentError: The job's handler does not take the arguments.
             PayloadError: The arguments cannot be stored.
         """
-        given = checked(changes)
+        given = convert_options(changes)
         job = find_job(given["job"], self._registry) if "job" in given else self._find_job_of(spec)
         changed: dict[str, Any] = {
             name: given[name] for name in ("until", "target", "tags") if name in given

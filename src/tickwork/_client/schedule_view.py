@@ -1,4 +1,4 @@
-"""A schedule as people and programs see it."""
+"""A schedule as ``app.schedules`` returns it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +10,11 @@ from tickwork.errors import InvalidSchedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleView:
-    """A schedule at one moment: what was said, and how far it has come. Times are UTC.
+    """A schedule and its state at one moment. Times are in UTC.
 
-    ``rule`` is in plain English. ``next_due_at`` is None when nothing is left to fire; while
-    it is paused, it says nothing. ``origin`` is ``code`` or ``api``, and one of code that no
-    live program defines any more ``is_retired``: it does not fire.
+    ``rule`` is in plain English. ``next_due_at`` is None when there are no firings left; while
+    the schedule is paused, ignore it. ``origin`` is ``code`` or ``api``. A schedule from code
+    that no running program defines any more ``is_retired``: it does not fire.
     """
 
     name: str
@@ -36,23 +36,22 @@ class ScheduleView:
     is_retired: bool = False
     is_paused: bool = False
     paused_at: datetime | None = None
-    paused_until: datetime | None = None  # None: until somebody resumes it
+    paused_until: datetime | None = None  # None: until it is resumed
     paused_note: str = ""
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has no instant left."""
+        """Whether there are no firings left."""
         return self.next_due_at is None and not self.is_paused
 
 
 def view_of(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> ScheduleView:
-    """A row as it looks at this moment."""
     spec, is_paused = row.spec, row.is_paused_at(now)
     return ScheduleView(
         name=spec.name,
         tenant=spec.tenant,
         job=spec.job,
-        rule=described(row),
+        rule=describe_rule(row),
         zone=spec.zone,
         next_due_at=row.next_due_at,
         last_fired_at=row.last_fired_at,
@@ -73,8 +72,8 @@ def view_of(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> Schedul
     )
 
 
-def described(row: ScheduleRow) -> str:
-    """A schedule's rule in plain English; as it is, when this version cannot read it."""
+def describe_rule(row: ScheduleRow) -> str:
+    """Describe the rule in plain English; as stored, if this version cannot read it."""
     try:
         return from_text(row.spec.rule).describe()
     except InvalidSchedule:

@@ -1,4 +1,4 @@
-"""Schedules at run time: made, changed, stopped, asked to run, looked at."""
+"""``app.schedules``: create, change, pause, run and inspect schedules at run time."""
 
 from datetime import datetime, timedelta
 from itertools import islice
@@ -33,15 +33,15 @@ from tickwork.stores.contract import Store
 
 CANCEL_ROUNDS_MAX: Final = 100
 CANCEL_ROUND: Final = 10_000
-"""Runs of a schedule that a store cancels at a time."""
+"""How many runs of a schedule a store cancels at a time."""
 
 PAGE: Final = 1_000
 PREVIEW_MAX: Final = 10_000
 
 _INSTANT: Final = timedelta(microseconds=1)
-_SAID_BY_REGISTER: Final = frozenset({"job", "rule", "at", "timezone"})
+_SET_BY_REGISTER: Final = frozenset({"job", "rule", "at", "timezone"})
 
-# Inside of the class, ``list`` is a verb.
+# Inside the class, ``list`` is a method.
 Handles: TypeAlias = list[RunHandle]
 Instants: TypeAlias = list[datetime]
 Views: TypeAlias = list[ScheduleView]
@@ -50,7 +50,7 @@ Views: TypeAlias = list[ScheduleView]
 class Schedules:
     """``app.schedules``: every schedule in the database, of every tenant.
 
-    Those that code defines can be paused, resumed and asked to run; what they say is changed
+    Schedules that code defines can be paused, resumed and run here. Their options are changed
     in code.
     """
 
@@ -71,14 +71,14 @@ class Schedules:
         self._timezone = timezone
         self._retire_after = retire_after
 
-    # ------------------------------------------------------------ making
+    # ------------------------------------------------------------ creating and changing
 
     def create(self, definition: ScheduleDefinition) -> ScheduleView:
-        """Make a schedule. One that is there already, and says the same, is the answer.
+        """Create a schedule. If an equal one exists, return that one.
 
         Raises:
-            DuplicateDefinition: There is another one of that name.
-            DefinitionError: Something that was said cannot be, or the job is not known.
+            DuplicateDefinition: A different schedule has that name.
+            DefinitionError: An option is invalid, or the job is not known.
             ArgumentError: The job's handler does not take the arguments.
         """
         row = self._rows.put(definition, is_change=False, starts_at=definition.starts_at)
@@ -87,25 +87,25 @@ class Schedules:
     def register(
         self,
         tenant: str,
-        id: str,  # noqa: A002  # what the mission calls it
+        id: str,  # noqa: A002  # the public name
         start_at: When,
         every: Length | None,
         handler: JobRef,
         **options: Unpack[ScheduleOptions],
     ) -> ScheduleView:
-        """Run a job for a tenant from an instant on, again and again, or once.
+        """Run a job for a tenant at ``start_at``, and then at a fixed interval.
 
-        ``every`` None is once. It fires on the grid ``start_at + k * every``, always. To say
-        the same again changes nothing; another start or length lays out another grid. A job
-        that another program defines is ``app.remote(name)``; a program that defines none at
-        all may just name it.
+        The schedule fires at ``start_at + k * every``; with ``every=None`` it fires once.
+        Registering the same again changes nothing. Registering the id with other options
+        changes the schedule. For a job that another program defines, pass
+        ``app.remote(name)``; a program that defines no jobs may pass the name alone.
 
         Raises:
-            JobNotFound: There is no such job; the close name is suggested.
-            DefinitionError: Something that was said cannot be. Nothing was stored.
+            JobNotFound: The job does not exist; the error suggests a close name.
+            DefinitionError: An option is invalid. Nothing was stored.
             ArgumentError: The job's handler does not take the arguments.
         """
-        check_options(options, known=OPTIONS - _SAID_BY_REGISTER)
+        check_options(options, known=OPTIONS - _SET_BY_REGISTER)
         check_name("id", id)
         start = as_instant(start_at, option="start_at")
         rule: Schedule
@@ -117,25 +117,25 @@ class Schedules:
         return self._view(self._rows.put(wanted, is_change=True, starts_at=start))
 
     def unregister(self, tenant: str, id: str) -> int:  # noqa: A002  # as register
-        """Remove a schedule; cancel its pending runs, ask running ones to stop.
+        """Remove a schedule, cancel its pending runs, and request running ones to stop.
 
-        Returns how many runs that were.
+        Returns the number of these runs.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
             DefinitionError: This program defines it in code.
         """
         row = self._rows.find(tenant, id)
         if self._rows.is_defined_here(id):
             check_not_code(row.spec, doing="removed")
         now = self._clock.now()
-        # In this order: after a crash it is still there to be removed, and nothing fires
-        # behind our back between the last cancel and the end.
-        self._store.pause_schedule(row.id, now=now, note="It is being removed.")
+        # Paused first, removed last: after a crash the schedule can still be removed, and it
+        # does not fire between the last cancel and its removal.
+        self._store.pause_schedule(row.id, now=now, note="The schedule is being removed.")
         canceled = 0
         for _ in range(CANCEL_ROUNDS_MAX):
             found = self._store.cancel_schedule(
-                tenant, id, now=now, reason="Its schedule was removed."
+                tenant, id, now=now, reason="The schedule was removed."
             )
             canceled += found
             if found < CANCEL_ROUND:
@@ -146,30 +146,30 @@ class Schedules:
     def update(
         self, name: str, *, tenant: str = "", **changes: Unpack[ScheduleChanges]
     ) -> ScheduleView:
-        """Say some things anew; what is not named stays. None takes an option back.
+        """Change some options. Others stay as they are; None resets an option.
 
-        Its next firing moves only when ``rule``, ``at``, ``until`` or ``max_firings`` do.
+        The next firing moves only if ``rule``, ``at``, ``until`` or ``max_firings`` change.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
-            DefinitionError: Something that was said cannot be, or code defines the schedule.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
+            DefinitionError: An option is invalid, or code defines the schedule.
             ArgumentError: The job's handler does not take the arguments.
         """
         check_options(changes)
         return self._view(self._rows.update(tenant, name, changes))
 
-    # ------------------------------------------------------------ stopping and going on
+    # ------------------------------------------------------------ pausing
 
     def pause(
         self, name: str, *, tenant: str = "", note: str = "", until: When | None = None
     ) -> ScheduleView:
-        """Stop firing, until it is resumed or until an instant. Code never lifts a pause.
+        """Pause a schedule until an instant, or until it is resumed. Deploys keep the pause.
 
-        Runs that are there already go on: cancel those that shall not.
+        Runs that exist already continue. Cancel them if they should not.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
-            InvalidOption: ``until`` has passed.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
+            InvalidOption: ``until`` is in the past.
         """
         for _ in range(TRIES_MAX):
             row, now = self._rows.find(tenant, name), self._clock.now()
@@ -180,16 +180,16 @@ class Schedules:
                 row.id, now=now, note=check_note(note), until=end, next_due_at=next_due_at
             )
             after = self._rows.find(tenant, name)
-            # Where it goes on was read off its rule: that must be the rule that it has.
+            # The next firing was computed from the rule: that must still be the current one.
             if end is None or after.revision == row.revision:
                 return self._view(after)
         raise too_many_conflicts(name)
 
     def resume(self, name: str, *, tenant: str = "") -> ScheduleView:
-        """Go on at the next instant after now: what passed meanwhile is not made up for.
+        """Resume a schedule at its next instant. Firings that it missed are not caught up.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
         """
         row, now = self._rows.find(tenant, name), self._clock.now()
         if not row.is_paused_at(now):
@@ -204,33 +204,33 @@ class Schedules:
                 return self._view(row)
         raise too_many_conflicts(name)
 
-    # ------------------------------------------------------------ asking to run
+    # ------------------------------------------------------------ running
 
     def run_now(self, name: str, *, tenant: str = "") -> RunHandle:
-        """A run as a firing of this moment would give it. The schedule does not move.
+        """Add a run now. The next firing stays the same.
 
-        It keeps to the overlap policy: when another run is in its way, that one is the
-        answer, and ``is_new`` is False. A paused schedule runs, too: somebody asked.
+        The overlap policy applies: if it does not allow a second run, the existing one is
+        returned, and ``is_new`` is False. It works on a paused schedule, too.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
-            JobNotFound: Its job is not defined here, so that nobody knows how to run it.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
+            JobNotFound: This program does not define its job.
         """
         return self._manual.now(self._rows.find(tenant, name), now=self._clock.now())
 
     def backfill(
         self, name: str, *, since: When, until: When, limit: int = 1_000, tenant: str = ""
     ) -> Handles:
-        """A run for each instant from ``since`` to ``until`` that has none; the new ones.
+        """Add a run for each instant from ``since`` to ``until`` without one; return those.
 
-        To ask again adds nothing. What was skipped has none; what failed has one. Instants
-        that will still fire by themselves are left to that. The runs wait for each other,
-        unless the overlap policy is ``allow``, and are due at once.
+        A second backfill of the same span adds nothing. A skipped instant has no run, a failed
+        one has. Instants that the scheduler will still fire are left out. The runs are due at
+        once and run one after another, unless the overlap policy is ``allow``.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
-            InvalidOption: There are more than ``limit`` instants, or ``until`` lies ahead.
-            JobNotFound: Its job is not defined here.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
+            InvalidOption: There are more than ``limit`` instants, or ``until`` is in the future.
+            JobNotFound: This program does not define its job.
         """
         row, now = self._rows.find(tenant, name), self._clock.now()
         first, last = as_instant(since, option="since"), as_instant(until, option="until")
@@ -243,21 +243,21 @@ class Schedules:
         last = min(last, last_decided(row, now=now, seen_after=now - self._retire_after))
         return self._manual.past(row, _rule(row), since=first, until=last, limit=limit, now=now)
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     def get(self, name: str, *, tenant: str = "") -> ScheduleView:
-        """One schedule, as it is now.
+        """Return one schedule.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
         """
         return self._view(self._rows.find(tenant, name))
 
     def preview(self, name: str, count: int = 10, *, tenant: str = "") -> Instants:
-        """The next instants at which it fires, in its own zone; if paused, once it goes on.
+        """Return its next firings, in its time zone; if it is paused, those after a resume.
 
         Raises:
-            ScheduleNotFound: There is none; the close name is suggested.
+            ScheduleNotFound: It does not exist; the error suggests a close name.
             InvalidSchedule: This version cannot read its rule.
         """
         if not 1 <= count <= PREVIEW_MAX:
@@ -272,11 +272,10 @@ class Schedules:
         return [instant for instant in found if until is None or instant <= until]
 
     def list(self, *, tenant: str | None = None) -> Views:
-        """All schedules, by tenant and name: of every tenant, or of one."""
+        """Return all schedules, or those of one tenant, ordered by tenant and name."""
         now, found = self._clock.now(), list[ScheduleView]()
         seen_after, after = now - self._retire_after, None
-        # It ends at the first page that is not full.
-        while True:
+        while True:  # ends at the first page that is not full
             rows = self._store.list_schedules(tenant=tenant, after=after, limit=PAGE)
             found.extend(view_of(row, now=now, seen_after=seen_after) for row in rows)
             if len(rows) < PAGE:

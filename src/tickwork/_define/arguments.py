@@ -1,4 +1,4 @@
-"""What a handler takes, and whether a call fits: checked where the call is made."""
+"""The parameters of a handler, and the check of a dispatch against them."""
 
 import inspect
 import re
@@ -24,25 +24,23 @@ from tickwork.errors import ArgumentError, DefinitionError
 T = TypeVar("T")
 
 
-class _Mark:
-    """Marks a parameter whose value nobody shall see."""
-
+class _SecretMark:
     def __repr__(self) -> str:
         return "Secret"
 
 
-SECRET: Final = _Mark()
+SECRET: Final = _SecretMark()
 
 # For type checkers ``Secret[str]`` is ``str``: it is passed as any other argument.
 Secret: TypeAlias = Annotated[T, SECRET]
-"""An argument that is masked wherever people look: ``def charge(card: Secret[str])``."""
+"""An argument that is masked wherever it is shown: ``def charge(card: Secret[str])``."""
 
 MASK: Final = "***"
 
 _NAMES: Final = re.compile(r"\w+")
 _OUTER: Final = frozenset({Union, UnionType, Annotated})
 
-_REFUSED: Final = {
+_NOT_BY_NAME: Final = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of positional arguments",
 }
@@ -61,45 +59,47 @@ class Parameters:
     takes_any: bool = False
     context: str | None = None
     secrets: frozenset[str] = frozenset()
-    by_position: int = 0  # how many of the names can be passed without them
+    by_position: int = 0  # how many of the names can be passed by position
     known: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "known", frozenset(self.names))
 
     def bind(self, job: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by name; what is missing may still come from the definition."""
+        """Return the arguments by name. Missing ones may still come from the definition."""
         if len(args) > self.by_position:
-            raise self._wrong(job, f"{len(args)} positional arguments are too many.")
+            raise self._argument_error(job, f"{len(args)} positional arguments are too many.")
         given = dict(zip(self.names, args, strict=False))
         twice = given.keys() & kwargs.keys()
         if twice:
-            raise self._wrong(job, f"{min(twice)!r} is given twice.")
+            raise self._argument_error(job, f"{min(twice)!r} is given twice.")
         given.update(kwargs)
         return given
 
     def check(self, job: str, given: Mapping[str, Any]) -> None:
-        """See that these are exactly the arguments of a call.
+        """Check that the handler can be called with these arguments.
 
         Raises:
-            ArgumentError: One is missing, or there is one that the handler does not take.
+            ArgumentError: An argument is missing, or the handler does not take one.
         """
         if given.keys() == self.required:
             return
         if not (self.takes_any or self.known.issuperset(given)):
             unknown = given.keys() - self.known
-            raise self._wrong(job, f"it takes no argument {min(unknown)!r}.")
+            raise self._argument_error(job, f"it takes no argument {min(unknown)!r}.")
         if not self.required <= given.keys():
             missing = self.required - given.keys()
             names = ", ".join(repr(name) for name in self.names if name in missing)
-            raise self._wrong(job, f"{names} {'is' if len(missing) == 1 else 'are'} missing.")
+            raise self._argument_error(
+                job, f"{names} {'is' if len(missing) == 1 else 'are'} missing."
+            )
 
-    def _wrong(self, job: str, reason: str) -> ArgumentError:
+    def _argument_error(self, job: str, reason: str) -> ArgumentError:
         return ArgumentError(job, reason, signature=self.shown)
 
     @property
     def shown(self) -> str:
-        """The signature for people, without what is injected."""
+        """The signature without the injected context."""
         shown = [
             parameter.replace(annotation=_bare(parameter.annotation))
             for name, parameter in self.signature.parameters.items()
@@ -109,16 +109,16 @@ class Parameters:
 
 
 def parameters_of(function: Callable[..., Any], *, context_type: type | None = None) -> Parameters:
-    """Read what a function takes.
+    """Read the parameters of a function.
 
     Raises:
         DefinitionError: Its arguments cannot be stored by name.
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError) as fault:
+    except (TypeError, ValueError) as error:
         raise DefinitionError(
-            f"The signature of {function!r} cannot be read: {fault}.",
+            f"The signature of {function!r} cannot be read: {error}.",
             fix="Wrap it in a function of your own.",
         ) from None
     hints = _hints(function)
@@ -131,11 +131,12 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             takes_any = True
             continue
-        if parameter.kind in _REFUSED:
+        if parameter.kind in _NOT_BY_NAME:
             raise DefinitionError(
-                f"{_named(function)} cannot be a handler: {name!r} {_REFUSED[parameter.kind]}.",
+                f"{_name_of(function)} cannot be a handler: "
+                f"{name!r} {_NOT_BY_NAME[parameter.kind]}.",
                 why="Arguments are stored by name, and passed as keywords.",
-                fix="Give the parameter a name that can be passed, or take a list.",
+                fix="Make it a keyword parameter, or take a list.",
             )
         if context_type is not None and context is None and _is_of(hint, context_type):
             context = name
@@ -158,50 +159,48 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
 
 
 def encoded(given: Mapping[str, Any], *, size_max: int) -> str:
-    """Arguments as they are stored."""
     if not given:
         return "{}"
     return encode(given if type(given) is dict else dict(given), size_max=size_max)
 
 
 def masked_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
-    """Arguments as people may see them."""
     return {name: MASK if name in secrets else value for name, value in given.items()}
 
 
 def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
-    """The names of what a filter takes; None when it takes anything by name."""
-    parameters = _taken(function)
+    """Return the parameter names of a filter; None if it takes any keyword argument."""
+    parameters = _parameters(function)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
     return frozenset(parameter.name for parameter in parameters)
 
 
 def positionals_taken(function: Callable[..., Any]) -> int | None:
-    """How many positional arguments a hook takes; None when it takes any number.
+    """Return how many positional arguments a hook takes; None if it takes any number.
 
-    It may take less than it is given: ``on_after()`` is as good as ``on_after(ctx, outcome)``.
+    A hook may take fewer than it could get: ``on_after()`` instead of ``on_after(ctx, outcome)``.
     """
-    parameters = _taken(function)
+    parameters = _parameters(function)
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None
     kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
     return sum(parameter.kind in kinds for parameter in parameters)
 
 
-def _taken(function: Any) -> tuple[inspect.Parameter, ...]:
-    # Something callable may be no key of a cache: a dataclass, for one.
-    look = _taken_before if isinstance(function, Hashable) else _taken_before.__wrapped__
-    return look(function)
+def _parameters(function: Any) -> tuple[inspect.Parameter, ...]:
+    # Some callables, such as instances of a dataclass, cannot be hashed, so they are not cached.
+    read = _cached_parameters
+    return read(function) if isinstance(function, Hashable) else read.__wrapped__(function)
 
 
 @lru_cache(maxsize=2048)
-def _taken_before(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+def _cached_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     return tuple(inspect.signature(function).parameters.values())
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations as types. One that cannot be evaluated is left out, and stays a text."""
+    """Evaluate annotations. One that cannot be evaluated is left out."""
     bare: Any = function
     while isinstance(bare, partial):
         bare = bare.func
@@ -220,13 +219,13 @@ def _hint(function: Any, name: str) -> object:
     only = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     try:
         return get_type_hints(only, globalns=function.__globals__, include_extras=True)[name]
-    except Exception:  # noqa: BLE001  # it is this one
+    except Exception:  # noqa: BLE001  # this is the one
         return None
 
 
 def _is_of(hint: object, wanted: type) -> bool:
     if isinstance(hint, str):
-        # It could not be evaluated, and is still a name: ``"RunContext | None"``.
+        # It could not be evaluated, but may still be recognised: ``"RunContext | None"``.
         return wanted.__name__ in _NAMES.findall(hint)
     return hint is wanted or (get_origin(hint) in _OUTER and wanted in get_args(hint))
 
@@ -241,5 +240,5 @@ def _bare(annotation: object) -> object:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-def _named(function: Callable[..., Any]) -> str:
+def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", repr(function))

@@ -1,4 +1,4 @@
-"""What a handler may ask for: its run, and ways to speak about it."""
+"""``RunContext``: what a handler, filter or hook can know and do about its run."""
 
 import logging
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tickwork.errors import LeaseLost
 
 LOGGER: Final = "tickwork.run"
 
-_UNSAID: Final = object()
+_NOT_GIVEN: Final = object()
 
 
 class Desk(Protocol):
@@ -22,43 +22,40 @@ class Desk(Protocol):
     def save(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
     ) -> bool:
-        """Keep it with the run; False when the claim was lost."""
+        """Store it with the run; False if the claim was lost."""
         ...
 
     def complete(self, claim: Claim, connection: object, *, result: str | None) -> bool:
-        """Finish the run inside the transaction of this connection; False when it was lost."""
+        """Complete the run in the caller's transaction; False if the claim was lost."""
         ...
 
-    async def complete_async(self, claim: Claim, connection: object, *, result: str | None) -> bool:
-        """The same for an async connection."""
-        ...
+    async def complete_async(
+        self, claim: Claim, connection: object, *, result: str | None
+    ) -> bool: ...
 
     def has_landed(self, claim: Claim) -> bool:
-        """Whether the run was completed under this claim, for everybody to see."""
+        """Whether the run was completed under this claim, and that was committed."""
         ...
 
     def shall_stop(self, claim: Claim) -> bool:
-        """Whether this attempt shall stop, for whatever reason."""
+        """Whether this attempt should stop, for any reason."""
         ...
 
     def is_canceled(self, claim: Claim) -> bool:
-        """Whether somebody asked that this run be stopped: it gets no other attempt."""
+        """Whether a cancel of this run was requested: it gets no further attempt."""
         ...
 
 
 class RunContext:
-    """One attempt at one run, for the handler, filter or hook that asks for it.
+    """One attempt at one run, for a handler, filter or hook.
 
-    A parameter with this annotation gets it; it is not an argument of the job::
+    A parameter with this annotation receives it. It is not an argument of the job::
 
         def report(account_id: int, ctx: RunContext) -> None:
             ctx.progress(0.5, note="half way")
-
-    ``nominal_at`` is the instant of the schedule that this run stands for, None for a run
-    that was dispatched.
     """
 
-    # Made for every attempt, so it takes no more than it must: the claim knows the rest.
+    # Created for every attempt, so it has few attributes: the claim has the rest.
     __slots__ = ("_claim", "_completed", "_desk", "args", "deadline", "has_seen_cancel")
 
     def __init__(
@@ -71,7 +68,7 @@ class RunContext:
     ) -> None:
         self._claim = claim
         self._desk = desk
-        self._completed: tuple[Any] | None = None  # with what
+        self._completed: tuple[Any] | None = None  # the result
         self.args: Mapping[str, Any] = args
         self.deadline: datetime | None = deadline
         self.has_seen_cancel: bool = False
@@ -91,88 +88,88 @@ class RunContext:
 
     @property
     def queue(self) -> str:
-        """The queue in which the run waited."""
+        """The queue of the run."""
         return self._claim.queue
 
     @property
     def tenant(self) -> str:
-        """The tenant on whose behalf it runs; empty when there is none."""
+        """The tenant of the run; empty if there is none."""
         return self._claim.tenant
 
     @property
     def schedule(self) -> str | None:
-        """The schedule that fired it; None for a run that was dispatched."""
+        """The schedule that fired the run; None for a run that was dispatched."""
         return self._claim.schedule
 
     @property
     def nominal_at(self) -> datetime | None:
-        """The instant of the schedule for which it stands."""
+        """The instant at which its schedule was due; None for a run that was dispatched."""
         return self._claim.nominal_at
 
     @property
     def target(self) -> str | None:
-        """What it is about: an id of yours."""
+        """The ``target`` that was given at dispatch: an id of your own."""
         return self._claim.target
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1."""
+        """The number of this attempt, starting at 1."""
         return self._claim.attempt
 
     @property
     def token(self) -> int:
-        """The number of the claim under which it is made: it grows with every claim of the run.
+        """The fencing token of this attempt. It grows with every claim of the run.
 
-        Hand it to whatever you write to: a write with a lower token than the last one comes
-        from an attempt that was taken over.
+        Pass it to systems that you write to. They can reject a write whose token is lower than
+        the last one: it comes from an attempt that another worker has taken over.
         """
         return self._claim.token
 
     @property
     def attempts_max(self) -> int:
-        """How many attempts the run has."""
+        """The number of attempts that the run may have."""
         return self._claim.attempts_max
 
     @property
     def log(self) -> logging.Logger:
-        """A logger. Records of any other are kept with the run just the same."""
+        """A logger. Records of other loggers are stored with the run, too."""
         return logging.getLogger(LOGGER)
 
     @property
     def is_completed(self) -> bool:
-        """Whether :meth:`complete` was called: the caller's transaction has the last word."""
+        """Whether :meth:`complete` was called. The commit of that transaction decides."""
         return self._completed is not None
 
     @property
     def output(self) -> Any:
-        """What :meth:`complete` was given."""
+        """The result that was passed to :meth:`complete`."""
         return None if self._completed is None else self._completed[0]
 
     def is_canceled(self) -> bool:
-        """Whether somebody asked that this run be stopped. A long handler looks now and then.
+        """Whether this run was canceled. A long handler calls this from time to time.
 
-        A handler that returns after this was True has stopped: its run is canceled.
+        If the handler returns after this was True, the run is canceled.
         """
         self.has_seen_cancel = self.has_seen_cancel or self._desk.shall_stop(self._claim)
         return self.has_seen_cancel
 
     def progress(self, share: float, *, note: str = "") -> None:
-        """Show how far it is: ``share`` from 0 to 1, and a few words.
+        """Store the progress: ``share`` from 0 to 1, and a short note.
 
         Raises:
-            LeaseLost: Another worker has the run by now. Stop working on it.
+            LeaseLost: Another worker has taken over the run. Stop working on it.
         """
         if not 0 <= share <= 1:
-            raise ValueError(f"progress({share}) is not between 0 and 1.")
+            raise ValueError(f"progress must be between 0 and 1, got {share}.")
         self._save(progress=encode({"share": share, "note": note}))
 
-    def checkpoint(self, value: Any = _UNSAID) -> Any:
-        """Keep a value for the next attempt; without one, return what was kept last.
+    def checkpoint(self, value: Any = _NOT_GIVEN) -> Any:
+        """Store a value for the next attempt; without an argument, return the last one.
 
         Raises:
-            LeaseLost: Another worker has the run by now. Stop working on it.
+            LeaseLost: Another worker has taken over the run. Stop working on it.
         """
-        if value is not _UNSAID:
+        if value is not _NOT_GIVEN:
             kept = encode(value, size_max=SIZE_MAX)
             self._save(checkpoint=kept)
             self._claim = self._claim._replace(checkpoint=kept)
@@ -180,15 +177,14 @@ class RunContext:
         return None if kept_before is None else decode(kept_before)
 
     def complete(self, *, connection: object, result: Any = None) -> None:
-        """Finish this run in a transaction of your own: your writes and it, or neither.
+        """Complete this run in your own transaction: it commits with your writes, or not at all.
 
-        Commit before the handler returns. When it returns and the run is still there, you
-        have rolled back, and the attempt failed. Once it is committed the run is completed,
-        whatever the handler does or raises afterwards.
+        Commit before the handler returns. If the transaction was rolled back, the attempt
+        fails. After the commit the run is completed, even if the handler raises.
 
         Raises:
-            LeaseLost: Another worker has the run by now, or has finished it. Roll back.
-            WrongConnection: It leads to another database.
+            LeaseLost: Another worker has taken over or finished the run. Roll back.
+            WrongConnection: The connection belongs to another database.
         """
         stored = None if result is None else encode(result)
         if not self._desk.complete(self._claim, connection, result=stored):
@@ -196,18 +192,18 @@ class RunContext:
         self._completed = (result,)
 
     async def complete_async(self, *, connection: object, result: Any = None) -> None:
-        """The same in a transaction of an async connection."""
+        """Complete this run in a transaction of an async connection."""
         stored = None if result is None else encode(result)
         if not await self._desk.complete_async(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
         self._completed = (result,)
 
     def note_completed(self) -> None:
-        """Note that another process, which made this attempt, has called :meth:`complete`."""
+        """Note that :meth:`complete` was called in the process that runs this attempt."""
         self._completed = (None,)
 
     def look_again(self) -> bool:
-        """Look whether what :meth:`complete` did was committed. For engines."""
+        """Read whether the transaction of :meth:`complete` was committed. For engines."""
         return self._desk.has_landed(self._claim)
 
     def _save(self, *, progress: str | None = None, checkpoint: str | None = None) -> None:
@@ -216,9 +212,9 @@ class RunContext:
 
 
 CURRENT: Final[ContextVar[RunContext | None]] = ContextVar("tickwork_run", default=None)
-"""The attempt that this thread or task is making."""
+"""The attempt that this thread or task runs."""
 
 
 def current_run() -> RunContext | None:
-    """The attempt that is being made here, for code that is called by a handler."""
+    """Return the context of the current attempt, for code that a handler calls."""
     return CURRENT.get()

@@ -1,4 +1,4 @@
-"""A handler that is called by hand, as if it were no job."""
+"""Calls a handler directly, without a run: ``send_email(to="ann")``."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -14,10 +14,10 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class DirectCall:
-    """Calls what a worker would call, with a context where one is asked for.
+    """Calls what a worker would call, and passes a context if the handler takes one.
 
-    Inside of a run it is that run's context; elsewhere one that belongs to no run, and whose
-    verbs do nothing.
+    Inside a run it is the context of that run. Elsewhere it is a context without a run, whose
+    methods do nothing.
     """
 
     def __init__(self, name: str, target: object, construct: Callable[[], Construct]) -> None:
@@ -26,13 +26,12 @@ class DirectCall:
         self._construct = construct
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
         function = self._handler.callable_for(self._construct())
         parameters = self._handler.parameters
         if parameters.context is None or any(isinstance(each, RunContext) for each in args):
             return function(*args, **kwargs)
         given = parameters.bind(self._name, args, kwargs) if args else kwargs
-        ctx = current_run() or detached(self._name, args=given)
+        ctx = current_run() or context_without_run(self._name, args=given)
         if self._handler.takes_run:
             return function(ctx)
         return function(**{parameters.context: ctx, **given})
@@ -46,7 +45,7 @@ class DirectCall:
 def direct_callable(
     name: str, target: Any, construct: Callable[[], Construct]
 ) -> Callable[..., Any]:
-    """What is called when a job is: the function itself, wherever that is enough."""
+    """Return what a call of the job calls: the function itself, if it needs no context."""
     hints = getattr(target, "__annotations__", None)
     if callable(target) and not isinstance(target, type) and isinstance(hints, dict):
         takes_context = any("RunContext" in str(hint) for hint in hints.values())
@@ -56,43 +55,29 @@ def direct_callable(
     return DirectCall(name, target, construct)
 
 
-class _NobodysDesk:
-    """Stands behind a context that belongs to no run: there is nothing to keep or to finish."""
+class _NoAttempt:
+    """Serves a context without a run: there is nothing to save, finish or cancel."""
 
-    def save(
-        self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
-    ) -> bool:
-        """Keep nothing."""
-        del claim, progress, checkpoint
+    def save(self, *_: Any, **__: Any) -> bool:
         return True
 
-    def complete(self, claim: Claim, connection: object, *, result: str | None) -> bool:
-        """Finish nothing."""
-        del claim, connection, result
+    def complete(self, *_: Any, **__: Any) -> bool:
         return True
 
-    async def complete_async(self, claim: Claim, connection: object, *, result: str | None) -> bool:
-        """Finish nothing."""
-        return self.complete(claim, connection, result=result)
-
-    def has_landed(self, claim: Claim) -> bool:
-        """There was nothing to finish."""
-        del claim
+    async def complete_async(self, *_: Any, **__: Any) -> bool:
         return True
 
-    def shall_stop(self, claim: Claim) -> bool:
-        """Nobody could want that."""
-        del claim
+    def has_landed(self, *_: Any) -> bool:
+        return True
+
+    def shall_stop(self, *_: Any) -> bool:
         return False
 
-    def is_canceled(self, claim: Claim) -> bool:
-        """Nobody knows of it."""
-        del claim
+    def is_canceled(self, *_: Any) -> bool:
         return False
 
 
-def detached(job: str, *, args: Mapping[str, Any]) -> RunContext:
-    """A context for a handler that is called by hand: it belongs to no run."""
+def context_without_run(job: str, *, args: Mapping[str, Any]) -> RunContext:
     claim = Claim(
         run_id=RunId(""),
         job=job,
@@ -106,4 +91,4 @@ def detached(job: str, *, args: Mapping[str, Any]) -> RunContext:
         due_at=_NEVER,
         lease_until=_NEVER,
     )
-    return RunContext(claim, desk=_NobodysDesk(), args=args)
+    return RunContext(claim, desk=_NoAttempt(), args=args)

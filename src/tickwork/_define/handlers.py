@@ -1,4 +1,4 @@
-"""From what a program names as a handler to something that can be called."""
+"""Turns functions, classes, instances and import paths into handlers that can be called."""
 
 import inspect
 import sys
@@ -14,22 +14,21 @@ from tickwork._define.context import RunContext
 from tickwork.errors import HandlerNotAllowed, HandlerNotFound
 
 Construct: TypeAlias = Callable[[type], Any]
-"""Makes an instance of a handler class: ``app.construct = container.get``."""
+"""Creates an instance of a handler class: ``app.construct = container.get``."""
 
 METHODS: Final = ("handle", "execute")
 
 
 def construct_plainly(kind: type) -> Any:
-    """The default: without arguments."""
     return kind()
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Something that can be called for a run.
+    """What an attempt calls.
 
-    ``call`` takes the arguments by name. For a class whose method needs an instance, one is
-    made for each attempt. ``is_verdict`` says that returning False means failure.
+    ``call`` takes the arguments by name. A class gets a new instance for each attempt. With
+    ``is_verdict``, an attempt that returns False has failed.
     """
 
     call: Callable[..., Any]
@@ -37,17 +36,16 @@ class Handler:
     path: str
     is_async: bool = False
     is_verdict: bool = False
-    takes_run: bool = False  # the context is all that it is given
-    kind: type | None = None  # the class of which an instance is needed
+    takes_run: bool = False  # the context is its only argument
+    kind: type | None = None  # the class to instantiate
     method: str = ""
 
     @property
     def is_simple(self) -> bool:
-        """Whether it can be called as it is."""
+        """Whether ``call`` can be called with the arguments alone."""
         return self.kind is None and not (self.takes_run or self.is_verdict)
 
     def callable_for(self, construct: Construct) -> Callable[..., Any]:
-        """What to call this time."""
         if self.kind is None:
             return self.call
         instance = construct(self.kind)
@@ -58,7 +56,7 @@ class Handler:
 class ScheduledJob(ABC):
     """An optional base for handler classes: ``execute`` does the work.
 
-    Returning ``False`` is a failure; anything else, and nothing, is a success.
+    Returning ``False`` is a failure. Any other value, ``None`` included, is a success.
     """
 
     @abstractmethod
@@ -67,10 +65,10 @@ class ScheduledJob(ABC):
 
 
 def handler_of(target: object) -> Handler:
-    """A callable, or a class or an instance with ``handle`` or ``execute``, as a handler.
+    """Make a handler of a callable, or of a class or instance with ``handle`` or ``execute``.
 
     Raises:
-        HandlerNotFound: It is none of these.
+        HandlerNotFound: The target is none of these.
     """
     if inspect.isclass(target):
         return _of_class(target)
@@ -80,35 +78,37 @@ def handler_of(target: object) -> Handler:
         found = getattr(target, method, None)
         if callable(found):
             return _handler(found, path_of(type(target)), is_verdict=method == "execute")
-    raise HandlerNotFound(repr(target), f"A {type(target).__name__} cannot be called.")
+    raise HandlerNotFound(
+        repr(target), f"Objects of type {type(target).__name__} are not callable."
+    )
 
 
 def handler_for_types(instance: Any) -> Handler:
-    """A handler that was registered for job types: ``handle(run)`` gets the context."""
+    """Make a handler of an instance that supports job types: ``handle(run)`` gets the context."""
     found = _handler(instance.handle, path_of(type(instance)))
     given = (found.parameters.context, *found.parameters.names)
     if len([name for name in given if name]) != 1:
-        return found  # it takes arguments as any other handler does
+        return found  # it takes the arguments of the job
     parameters = Parameters(found.parameters.signature, (), frozenset(), takes_any=True)
     return replace(found, parameters=parameters, takes_run=True)
 
 
 def import_handler(path: str) -> object:
-    """What ``package.module:Name`` names.
+    """Import ``package.module:Name``.
 
     Raises:
-        HandlerNotFound: There is no such module, or nothing of that name in it.
+        HandlerNotFound: The module does not exist, or does not have that name.
     """
     module_name, mark, name = path.partition(":")
     if not mark or not module_name or not name:
-        raise HandlerNotFound(path, "It has no ':' between the module and the name.")
+        raise HandlerNotFound(path, "The path has no ':' between module and name.")
     if not is_path(path):
-        raise HandlerNotFound(path, "It is made of names, with dots and one ':' between them.")
+        raise HandlerNotFound(path, "A path is made of identifiers, dots and one ':'.")
     try:
         found: Any = import_module(module_name)
     except ModuleNotFoundError as missing:
         if missing.name is not None and not f"{module_name}.".startswith(f"{missing.name}."):
-            raise  # the module is there, and one that it needs is not
+            raise  # the module exists, but one that it imports does not
         raise HandlerNotFound(path, f"There is no module {missing.name!r}.") from None
     for part in name.split("."):
         try:
@@ -123,10 +123,10 @@ def import_handler(path: str) -> object:
 
 
 def check_allowed(path: str, prefixes: Iterable[str]) -> None:
-    """See that a row may name this handler.
+    """Check that a row may name this handler.
 
     Raises:
-        HandlerNotAllowed: It lies below none of the prefixes.
+        HandlerNotAllowed: Its module is not below one of the prefixes.
     """
     prefixes = tuple(prefixes)
     module = path.partition(":")[0]
@@ -145,7 +145,7 @@ def is_path(name: str) -> bool:
 
 
 def path_of(target: Any) -> str:
-    """How a handler is called in messages: ``package.module:Name``."""
+    """Return the path of a target for messages: ``package.module:Name``."""
     target = inspect.unwrap(target) if callable(target) else target
     name = getattr(target, "__qualname__", None)
     if name is None:
@@ -155,7 +155,7 @@ def path_of(target: Any) -> str:
 
 
 def place_of_caller(depth: int = 2) -> str:
-    """The file and line outside of tickwork from which we were called."""
+    """Return the file and line of the innermost caller outside of tickwork."""
     frame = sys._getframe(depth)  # noqa: SLF001  # inspect.stack reads every source file
     package = __name__.partition(".")[0]
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
@@ -166,7 +166,7 @@ def place_of_caller(depth: int = 2) -> str:
 def _of_class(kind: type) -> Handler:
     if inspect.isabstract(kind):
         left = ", ".join(sorted(f"{name}()" for name in getattr(kind, "__abstractmethods__", ())))
-        raise HandlerNotFound(path_of(kind), f"The class leaves {left} to others.")
+        raise HandlerNotFound(path_of(kind), f"The class does not implement {left}.")
     for method in METHODS:
         static = inspect.getattr_static(kind, method, None)
         if not callable(getattr(kind, method, None)):
@@ -202,6 +202,6 @@ def _handler(call: Callable[..., Any], path: str, *, is_verdict: bool = False) -
 
 
 def _without_self(function: Callable[..., Any]) -> Callable[..., Any]:
-    # A callable object that stands in a class is not bound to instances.
+    # A callable object that is a class attribute is not bound to instances.
     bind = getattr(function, "__get__", None)
     return function if bind is None else cast("Callable[..., Any]", bind(object(), object))

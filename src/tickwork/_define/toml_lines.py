@@ -1,6 +1,6 @@
-"""At which line each key of a TOML document stands: ``tomllib`` does not say.
+"""Finds the line of each key in a TOML document, which ``tomllib`` does not report.
 
-The text has been accepted by ``tomllib`` already, so nothing here looks for mistakes: it
+The text was parsed by ``tomllib`` before, so nothing here checks for errors: the scanner
 walks over keys and values, and counts lines.
 """
 
@@ -17,17 +17,17 @@ _SPACE: Final = re.compile(r"[ \t]*")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 # One-line strings: with escapes, and without.
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
-# Up to two quotes may stand right before the closing three.
+# Up to two quotes may come right before the closing three.
 _LONG_STRING: Final = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"""(?:"{1,2}(?!"))?|' r"'''(?:[^']|'(?!''))*'''(?:'{1,2}(?!'))?",
     re.DOTALL,
 )
-# Numbers, dates and the like; a date may have a blank before its time.
+# Numbers, dates and booleans; a date may have a space before its time.
 _PLAIN: Final = re.compile(r"[^,\]}#\n]+")
 
 
 def line_by_path(text: str) -> Mapping[Path, int]:
-    r"""The line, from 1 on, of every table, key and element of a valid TOML document.
+    r"""Return the line, counted from 1, of every table, key and element of valid TOML.
 
     >>> line_by_path("[[jobs]]\nname = 'digest'\nrun = { hours = 9 }\n")["jobs", 0, "run", "hours"]
     3
@@ -48,7 +48,7 @@ class _Scanner:
     def document(self) -> None:
         table: Path = ()
         self._skip(_BLANK)
-        while self._at < len(self._text):  # every turn takes at least one character
+        while self._at < len(self._text):  # each iteration consumes at least one character
             if self._text.startswith("[", self._at):
                 table = self._header()
             else:
@@ -61,7 +61,7 @@ class _Scanner:
         *parents, last = self._key()
         table: Path = ()
         for part in parents:
-            table = self._newest((*table, part))
+            table = self._last_element((*table, part))
             self.lines.setdefault(table, self._line)
         table = (*table, last)
         if is_array:
@@ -70,14 +70,14 @@ class _Scanner:
             self.lines.setdefault(table, self._line)
             table = (*table, position)
         else:
-            table = self._newest(table)
+            table = self._last_element(table)
         self.lines[table] = self._line
         self._skip(_SPACE)
         self._at += 2 if is_array else 1
         return table
 
-    def _newest(self, path: Path) -> Path:
-        """The table that a header means: of an array, its newest element."""
+    def _last_element(self, path: Path) -> Path:
+        """Return the table that a header refers to: of an array, its last element."""
         count = self._count_by_array.get(path)
         return path if count is None else (*path, count - 1)
 
@@ -91,9 +91,9 @@ class _Scanner:
         self._value(path)
 
     def _key(self) -> list[str]:
-        """A key, dotted or not, and the blanks around it."""
+        """Read a key, possibly dotted, and the spaces around it."""
         parts = []
-        while True:  # ends with the text's last dot
+        while True:  # ends after the last dot of the key
             self._skip(_SPACE)
             bare = _BARE_KEY.match(self._text, self._at)
             if bare is not None:

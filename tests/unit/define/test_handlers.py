@@ -96,7 +96,7 @@ class TestKindsOfHandlers:
 
         assert handler_of(Cleanup).is_verdict
         assert called(Cleanup) is True
-        with pytest.raises(HandlerNotFound, match=r"leaves execute\(\) to others"):
+        with pytest.raises(HandlerNotFound, match=r"does not implement execute\(\)"):
             handler_of(ScheduledJob)
 
     def test_a_callable_that_stands_in_a_class_is_not_given_an_instance(self):
@@ -174,12 +174,12 @@ class TestPaths:
     @pytest.mark.parametrize(
         ("path", "reason"),
         [
-            ("unit.define.code.report", "no ':' between the module and the name"),
+            ("unit.define.code.report", "no ':' between module and name"),
             (f"{HERE}:", "no ':' between"),
             (":report", "no ':' between"),
-            ("unit..code:report", "made of names"),
-            (".code:report", "made of names"),
-            (f"{HERE}:report now", "made of names"),
+            ("unit..code:report", "made of identifiers"),
+            (".code:report", "made of identifiers"),
+            (f"{HERE}:report now", "made of identifiers"),
             ("nowhere.at.all:report", "There is no module 'nowhere'"),
             ("unit.define.cod:report", "There is no module 'unit.define.cod'"),
             (f"{HERE}:reprot", "has no 'reprot'.*Did you mean 'report'?"),
