@@ -1,4 +1,4 @@
-"""Everything that an application can be told, read once."""
+"""The settings of an application, read once from arguments, environment and file."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,6 @@ from tickwork._kernel.durations import as_duration
 from tickwork.errors import InvalidOption, mask_url
 
 if TYPE_CHECKING:
-    # Whoever has no file need not load what reads one.
     from tickwork._define.toml_document import Document
 
 URL_DEFAULT: Final = "sqlite:///tickwork.db"
@@ -26,7 +25,7 @@ TABLE: Final = "tickwork"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an application was told: arguments beat environment beats file beats defaults."""
+    """The settings of an application. Arguments override the environment, the file and defaults."""
 
     url: str = URL_DEFAULT
     timezone: str = "UTC"
@@ -35,11 +34,11 @@ class Settings:
     redact: tuple[str, ...] = ()
     payload_max: int = SIZE_MAX
     retire_after: timedelta = RETIRE_AFTER
-    config: str = ""  # the file that was read, if one was
-    said: frozenset[str] = field(default=frozenset(), compare=False)  # by arguments, environment
-    sources: Mapping[str, str] = field(  # where each value came from; the others are defaults
-        default_factory=dict, compare=False
-    )
+    config: str = ""  # the file that was read, if any
+    # The names that were set by arguments or environment, and the source of each value that
+    # is not a default.
+    explicit: frozenset[str] = field(default=frozenset(), compare=False)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_settings(
@@ -50,21 +49,26 @@ def read_settings(
     config: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Arguments first, then the environment, then the file, then defaults.
+    """Read settings from arguments, then the environment, then the file, then defaults.
 
-    SQLite installs itself: it is one file, and nobody else's. Servers are asked only if told.
-    ``package`` is the one whose handlers rows may name, if nobody says otherwise.
+    ``install`` is the default for SQLite and memory, which no other program owns, and not for
+    servers. ``package`` is the default of ``handler_paths``.
 
     Raises:
-        InvalidOption: Something that was said cannot be.
+        InvalidOption: A setting is invalid.
     """
-    said = {name: taken(name, value) for name, value in given.items() if _is_said(value)}
-    sources = {**dict.fromkeys(file, config or "a file"), **dict.fromkeys(said, "the program")}
+    # An empty URL counts as none.
+    explicit = {
+        name: convert_setting(name, value)
+        for name, value in given.items()
+        if value is not None and value != ""
+    }
+    sources = {**dict.fromkeys(file, config or "a file"), **dict.fromkeys(explicit, "the program")}
     for name, variable in VARIABLES.items():
-        if name not in said and environ.get(variable):
-            said[name] = _parsed(name, variable, environ[variable])
+        if name not in explicit and environ.get(variable):
+            explicit[name] = _read_variable(name, variable, environ[variable])
             sources[name] = variable
-    found = {**file, **said}
+    found = {**file, **explicit}
     found.setdefault("handler_paths", (package,))
     url = found.get("url", URL_DEFAULT)
     is_embedded = url.partition(":")[0] in {"sqlite", "memory"}
@@ -73,39 +77,39 @@ def read_settings(
         **found,
         is_installing=is_installing,
         config=config,
-        said=frozenset(said),
+        explicit=frozenset(explicit),
         sources=MappingProxyType(sources),
     )
 
 
-def taken(name: str, value: Any) -> Any:
-    """One setting as it is kept.
+def convert_setting(name: str, value: Any) -> Any:
+    """Check one setting and convert it to its type.
 
     Raises:
-        InvalidOption: It cannot be that.
+        InvalidOption: The value is invalid.
     """
-    return _TAKEN[name](name, value)
+    return _CONVERTERS[name](name, value)
 
 
 def settings_in(document: "Document") -> dict[str, Any]:
-    """The settings in a file; what is wrong is noted in the document."""
+    """Read the settings in a file. Problems are reported to the document."""
     table = document.table((TABLE,), document.content.get(TABLE, {}))
-    document.check_keys((TABLE,), table, (*_TAKEN, "app"))
+    document.check_keys((TABLE,), table, (*_CONVERTERS, "app"))
     found = {}
     for name, value in table.items():
         with document.reporting((TABLE, name)):
-            if name in _TAKEN:
-                found[name] = taken(name, value)
+            if name in _CONVERTERS:
+                found[name] = convert_setting(name, value)
             elif name == "app":
                 app_in(document)
     return found
 
 
 def app_in(document: "Document") -> str | None:
-    """The application that a file names for the command line: ``module:attribute``.
+    """Return the path of the application that a file names for the command line.
 
     Raises:
-        InvalidOption: It is no such path.
+        InvalidOption: The path is invalid.
     """
     table = document.content.get(TABLE, {})
     path = table.get("app") if isinstance(table, dict) else None
@@ -117,36 +121,36 @@ def app_in(document: "Document") -> str | None:
 
 
 def note_late_settings(document: "Document", settings: Settings) -> None:
-    """Note what a file says about an application that was made without it.
+    """Report settings of a file that differ from those of an application created before.
 
-    Ignored in silence, a time zone would move every schedule.
+    If they were ignored silently, a time zone would move every schedule.
     """
     for name, value in settings_in(document).items():
-        kept = getattr(settings, "is_installing" if name == "install" else name)
-        if kept != value and name not in settings.said:
+        current = getattr(settings, "is_installing" if name == "install" else name)
+        if current != value and name not in settings.explicit:
             document.report(
                 (TABLE, name),
-                f"{name} comes too late: the app has {_hidden(kept)} already. "
-                f"Make it with Tickwork(config={document.source!r}).",
+                f"{name} cannot be changed: the app was created with {_show(current)}. "
+                f"Create it with Tickwork(config={document.source!r}).",
             )
 
 
-# ---------------------------------------------------------------- one by one
+# ---------------------------------------------------------------- conversion
 
 
-def _text(name: str, value: object) -> str:
+def _string(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidOption(name, value, "must be a string")
     return value
 
 
 def _zone(name: str, value: object) -> str:
-    zone = _text(name, value)
+    zone = _string(name, value)
     Zone.named(zone)
     return zone
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
+def _strings(name: str, value: Any) -> tuple[str, ...]:
     is_list = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
     given = tuple(value) if is_list else (None,)
     if not all(isinstance(each, str) and each for each in given):
@@ -154,7 +158,7 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     return given
 
 
-def _yes_or_no(name: str, value: object) -> bool:
+def _boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidOption(name, value, "must be true or false")
     return value
@@ -174,41 +178,36 @@ def _length(name: str, value: Any) -> timedelta:
     return length
 
 
-_TAKEN: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "url": _text,
+_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "url": _string,
     "timezone": _zone,
-    "install": _yes_or_no,
-    "handler_paths": _texts,
-    "redact": _texts,
+    "install": _boolean,
+    "handler_paths": _strings,
+    "redact": _strings,
     "payload_max": _size,
     "retire_after": _length,
 }
 
-VARIABLES: Final = {name: f"TICKWORK_{name.upper()}" for name in _TAKEN}
+VARIABLES: Final = {name: f"TICKWORK_{name.upper()}" for name in _CONVERTERS}
 """The environment variable of each setting: ``TICKWORK_URL`` and so on."""
 
 _YES: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def _parsed(name: str, variable: str, text: str) -> Any:
-    """A setting from the text of an environment variable."""
+def _read_variable(name: str, variable: str, text: str) -> Any:
     value: Any = text
-    match _TAKEN[name]:
-        case take if take is _texts:
+    match _CONVERTERS[name]:
+        case convert if convert is _strings:
             value = [part.strip() for part in text.split(",") if part.strip()]
-        case take if take is _yes_or_no:
+        case convert if convert is _boolean:
             value = _YES.get(text.strip().lower(), text)
-        case take if take is _size:
+        case convert if convert is _size:
             value = int(text) if text.strip().isdecimal() else text
     try:
-        return taken(name, value)
+        return convert_setting(name, value)
     except InvalidOption as error:
         raise InvalidOption(variable, text, error.rule, fix=error.fix) from None
 
 
-def _is_said(value: object) -> bool:
-    return value is not None and value != ""  # an empty URL is as none
-
-
-def _hidden(value: object) -> str:
+def _show(value: object) -> str:
     return mask_url(value) if isinstance(value, str) else repr(value)

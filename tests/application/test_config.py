@@ -406,7 +406,7 @@ class TestSettings:
 
         found = faults_of(lambda: app.load_config(path))
 
-        assert [fault.partition(" comes")[0] for fault in found] == [
+        assert [fault.partition(" cannot be changed")[0] for fault in found] == [
             "line 3: timezone",
             "line 6: retire_after",
         ]

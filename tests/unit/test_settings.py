@@ -38,7 +38,7 @@ class TestWhoIsHeard:
         assert (settings.url, settings.timezone) == ("sqlite:///tickwork.db", "UTC")
         assert settings.handler_paths == ("shop",)
         assert settings.retire_after == timedelta(days=7)
-        assert settings.said == frozenset()
+        assert settings.explicit == frozenset()
 
     def test_arguments_before_environment_before_file(self):
         file = {"url": "memory://file", "timezone": "Europe/Berlin", "redact": ("pin",)}
@@ -49,7 +49,7 @@ class TestWhoIsHeard:
         assert settings.url == "memory://argument"
         assert settings.timezone == "Asia/Tokyo"
         assert settings.redact == ("pin",)
-        assert settings.said == {"url", "timezone"}
+        assert settings.explicit == {"url", "timezone"}
 
     def test_what_is_empty_was_not_said(self):
         assert read({"TICKWORK_URL": ""}, url="").url == "sqlite:///tickwork.db"
@@ -185,8 +185,8 @@ class TestFiles:
             document.raise_problems()
 
         assert caught.value.faults[0] == (
-            "line 2: timezone comes too late: the app has UTC already. "
-            "Make it with Tickwork(config='tickwork.toml')."
+            "line 2: timezone cannot be changed: the app was created with UTC. "
+            "Create it with Tickwork(config='tickwork.toml')."
         )
         assert "s3cret" not in str(caught.value)
 
