@@ -168,9 +168,10 @@ BUGS: Final = (
         "postgres",
         {"rolled back"},
         Edit(
-            "_client/enqueue.py",
-            "        if order.connection is None:\n            return self._inserter.add(runs)",
-            "        if runs:\n            return self._inserter.add(runs)",
+            "_client/dispatch.py",
+            "        if options.connection is None:\n"
+            "            return self.services.inserter.add(runs)",
+            "        if runs:\n            return self.services.inserter.add(runs)",
         ),
     ),
     _bug(

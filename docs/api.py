@@ -21,16 +21,16 @@ MODULES: Final = {
 HELD: Final = (
     "tickwork._client.jobs:Job",
     "tickwork._client.jobs:Draft",
-    "tickwork._client.jobs:OpenDraft",
+    "tickwork._client.jobs:AsyncDraft",
     "tickwork._client.builder:JobBuilder",
     "tickwork._client.builder:ScheduleBuilder",
     "tickwork._client.runs:RunHandle",
     "tickwork._client.runs:Runs",
     "tickwork._client.schedules:Schedules",
-    "tickwork._client.control:Limits",
+    "tickwork._client.limits:Limits",
     "tickwork._inspect.inspector:Inspector",
     "tickwork._client.locks:Lock",
-    "tickwork._client.asynchronous:AsyncApp",
+    "tickwork.async_app:AsyncTickwork",
 )
 """What a program is handed and never imports."""
 PREFIXES: Final = r"\b(?:tickwork\.(?:\w+\.)*|collections\.abc\.|typing\.|datetime\.(?=\w))"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 URL_DEFAULT: Final = "sqlite:///tickwork.db"
 PAYLOAD_LIMIT: Final = 16 * 1024 * 1024
 RETIRE_AFTER: Final = timedelta(days=7)
+CONFIG_FILE: Final = "tickwork.toml"
 TABLE: Final = "tickwork"
 """The table of a configuration file that holds settings."""
 
@@ -39,6 +41,13 @@ class Settings:
     # is not a default.
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def read_document(path: str | PathLike[str]) -> "Document":
+    """Read a configuration file."""
+    from tickwork._define.toml_document import Document  # noqa: PLC0415  # only with a file
+
+    return Document.read(path)
 
 
 def read_settings(

@@ -213,12 +213,12 @@ class TestAgain:
     def test_a_row_is_the_same_whoever_wrote_it(self, app, make_app, write, database):
         app.schedule("report", elsewhere.report).queue("slow").concurrency(3, per="queue").hourly()
         app.run()
-        [before] = app._opened.get_schedules([("", "report")])
+        [before] = app._services.opened_store.get_schedules([("", "report")])
         other = make_app()
         other.load_config(write(self.TEXT))
         other.run()
 
-        [after] = other._opened.get_schedules([("", "report")])
+        [after] = other._services.opened_store.get_schedules([("", "report")])
 
         assert (after.spec, after.revision) == (before.spec, before.revision)
 

@@ -316,7 +316,7 @@ class TestBulk:
 
     def test_it_is_one_batch_however_many(self, app, send, monkeypatch):
         app.runs  # noqa: B018  # opened before it is watched
-        write, statements = app._opened._write, []
+        write, statements = app._services.opened_store._write, []
 
         def watched(begin):
             def counted():
@@ -331,7 +331,7 @@ class TestBulk:
 
             return write(counted)
 
-        monkeypatch.setattr(app._opened, "_write", watched)
+        monkeypatch.setattr(app._services.opened_store, "_write", watched)
         send.dispatch_many({"to": str(n)} for n in range(1000))
 
         assert [name for name in statements if name != "notify"] == ["insert_runs"]

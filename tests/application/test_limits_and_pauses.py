@@ -91,14 +91,6 @@ class TestLimits:
 
         assert app.limits.list()[0].in_force == 2
 
-    def test_whoever_sleeps_is_told(self, start):
-        app, woken = start(), []
-        app._services.limits.on_resumed = lambda: woken.append(1)
-
-        app.limits.change("job:send", 5)
-
-        assert woken == [1]
-
 
 class TestPauses:
     """A queue or a job that is paused waits; nothing of it is lost."""
@@ -190,14 +182,3 @@ class TestPauses:
             app.pause(**said)
 
         assert app.pauses() == []
-
-    def test_whoever_sleeps_is_told_when_it_goes_on(self, app, jobs):
-        woken = []
-        app._services.pauses.on_resumed = lambda: woken.append(1)
-        app.pause(queue="slow")
-        assert woken == []
-
-        app.resume(queue="slow")
-        app.resume(queue="slow")
-
-        assert woken == [1]

@@ -125,15 +125,16 @@ class TestSwapping:
         with pytest.raises(RunNotFound):
             app.get_run(inside.id).read()
 
-    def test_an_open_store_and_what_stands_on_it_are_the_same_afterwards(self, app):
+    def test_the_store_and_the_services_are_the_same_afterwards(self, app):
         app.schedule("it", lambda: None).dispatch()
-        opened, services = app._opened, app._services
+        store, runs = app._services.store, app.runs
 
         with testing.swap(app):
-            assert app._services is not services
+            assert app._services.store is not store
+            assert app.runs is not runs
 
-        assert app._opened is opened
-        assert app._services is services
+        assert app._services.opened_store is app._services.store is store
+        assert app.runs is runs
 
     def test_an_application_whose_worker_is_running_is_refused(self, app):
         with app.running(), pytest.raises(AlreadyStarted), testing.swap(app):

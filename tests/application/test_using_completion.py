@@ -130,7 +130,7 @@ class TestCommitted:
         app.run(batch=2)  # the second one finds the limit full
         assert [run.status for run in runs] == ["completed", "pending"]
 
-        assert app._opened.look_ahead().is_ready
+        assert app._services.opened_store.look_ahead().is_ready
 
     def test_the_job_remembers_its_success(self, app, clock, connect):
         @app.job
@@ -142,7 +142,7 @@ class TestCommitted:
         charge.dispatch()
         app.run()
 
-        [row] = [row for row in app._opened.list_jobs() if row.name == "charge"]
+        [row] = [row for row in app._services.opened_store.list_jobs() if row.name == "charge"]
         assert (row.last_success_at, row.failures) == (clock.now(), 0)
 
     def test_hooks_are_told_of_success_with_the_output(self, app, connect):
@@ -285,9 +285,9 @@ class TestRolledBack:
         charge.dispatch()
         app.run()
 
-        assert app._opened.count_taken(["job:charge"]) == {"job:charge": 0}
+        assert app._services.opened_store.count_taken(["job:charge"]) == {"job:charge": 0}
         assert app.run() == 1
-        assert app._opened.count_taken(["job:charge"]) == {"job:charge": 0}
+        assert app._services.opened_store.count_taken(["job:charge"]) == {"job:charge": 0}
 
 
 @pytest.mark.parametrize("database", [POSTGRES], indirect=True)

@@ -145,7 +145,7 @@ def test_the_end_of_a_run(app, url, orders, kind: Kind, ending: Ending):
     assert run.status == ("completed" if ending.stays else "failed_permanent")
     assert run.read().result == ('"paid"' if ending.stays else None)
     assert orders() == ending.orders
-    assert app._opened.count_taken(["job:charge"]) == {"job:charge": 0}
+    assert app._services.opened_store.count_taken(["job:charge"]) == {"job:charge": 0}
 
 
 async def completed(ctx: RunContext, borrower: Borrower, kind: Kind) -> None:

@@ -215,7 +215,7 @@ def borrowed(store: Store, kind: Kind, borrower: Borrower) -> Any:
 @each_kind()
 def test_a_verb_that_failed_leaves_the_transaction_as_it_was(*, app, url, orders, kind: Kind):
     there, before, undone, after = (a_run() for _ in range(4))
-    store = app._opened
+    store = app._services.opened_store
     store.enqueue([there])
 
     async def main() -> None:
@@ -266,13 +266,13 @@ def test_a_transaction_that_had_failed_before(*, app, url, orders, ship, kind: K
 def test_a_repeat_is_not_added_again(*, app, clock, url, connect, kind: Kind):
     finished, landed, new = (a_run(job="ship", created_at=clock.now()) for _ in range(3))
     app.schedule("ship", lambda: None)
-    app._opened.enqueue([finished])
+    app._services.opened_store.enqueue([finished])
     app.run()
-    app._opened.enqueue([landed])
+    app._services.opened_store.enqueue([landed])
 
     async def main() -> list[Any]:
         async with kind.open(url) as borrower:
-            lent = borrowed(app._opened, kind, borrower)
+            lent = borrowed(app._services.opened_store, kind, borrower)
             answers = await maybe(lent.enqueue([finished, landed, new], is_repeat=True))
             await borrower.commit()
             return list(answers)
@@ -293,9 +293,9 @@ def test_a_repeat_where_the_first_try_cannot_be_seen(
     async def main() -> None:
         async with kind.open(url, isolation=level) as borrower:
             await borrower.execute("SELECT count(*) FROM notes_of_orders")
-            app._opened.enqueue([run])
+            app._services.opened_store.enqueue([run])
             assert app.run() == 1
-            lent = borrowed(app._opened, kind, borrower)
+            lent = borrowed(app._services.opened_store, kind, borrower)
             if kind.database == "mariadb":  # there a look that locks sees it
                 [answer] = await maybe(lent.enqueue([run], is_repeat=True))
                 assert not answer.is_new

@@ -123,7 +123,7 @@ def test_a_worker_dispatches_fires_retries_and_drains(app, url, quick_echoes, ca
     assert fired
     assert len(about_notify(caplog)) == 1
     assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
-    assert app._opened._may_prepare is False  # noticed, without a word
+    assert app._services.opened_store._may_prepare is False  # noticed, without a word
 
 
 def test_many_threads_find_out_at_once_that_nothing_can_be_prepared(url):

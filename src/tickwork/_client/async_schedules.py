@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar, Unpack
 
-from tickwork._client.asynchronous import call_in_thread
-from tickwork._client.control import LimitRows, Limits
 from tickwork._client.job_lookup import JobRef
+from tickwork._client.limits import LimitRows, Limits
 from tickwork._client.runs import RunHandle
 from tickwork._client.schedule_definition import (
     ScheduleChanges,
@@ -95,7 +94,7 @@ class AsyncSchedules:
 
     async def _call(self, method: Callable[[Schedules], T]) -> T:
         # Created in the thread: the first use may open the database.
-        return await call_in_thread(self._bridge, lambda: method(self._schedules()))
+        return await self._bridge.call(lambda: method(self._schedules()))
 
 
 class AsyncLimits:
@@ -107,12 +106,12 @@ class AsyncLimits:
 
     async def change(self, name: str, slots: int) -> LimitRow:
         """As :meth:`Limits.change`."""
-        return await call_in_thread(self._bridge, lambda: self._limits().change(name, slots))
+        return await self._bridge.call(lambda: self._limits().change(name, slots))
 
     async def reset(self, name: str) -> LimitRow:
         """As :meth:`Limits.reset`."""
-        return await call_in_thread(self._bridge, lambda: self._limits().reset(name))
+        return await self._bridge.call(lambda: self._limits().reset(name))
 
     async def list(self) -> LimitRows:
         """As :meth:`Limits.list`."""
-        return await call_in_thread(self._bridge, lambda: self._limits().list())
+        return await self._bridge.call(lambda: self._limits().list())

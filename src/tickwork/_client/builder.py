@@ -1,149 +1,176 @@
 """The fluent builder: ``app.schedule("digest", send).weekdays().hours(9)``.
 
-A chain is one thing under one name, so the builder changes what it stands for and returns
-itself: whatever was said last in the chain is what the application knows.
+A builder stands for one declaration. Each method changes the declaration and returns the same
+builder, so the last call in a chain wins.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
+from typing import Any, Generic, ParamSpec, Self
 
-from tickwork._client.jobs import AsyncConnection, Draft, Job, PlainConnection
+from tickwork._client.dispatch import Dispatcher
+from tickwork._client.jobs import Calls, Dispatchable, Draft, Job
 from tickwork._client.runs import RunHandle
 from tickwork._define.definition import Declaration
-from tickwork._define.options import JobOptionMethods, JobOptions, Length, ScheduleOptionMethods
-from tickwork._define.registry import Registry
+from tickwork._define.direct_call import direct_callable
+from tickwork._define.handlers import Construct
+from tickwork._define.options import JobOptionMethods, JobOptions, ScheduleOptionMethods
+from tickwork._define.registry import Registry, declare
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.frequencies import Frequencies
 from tickwork._domain.schedules.pattern import Values
 from tickwork._domain.schedules.timing import Timing
-from tickwork._kernel.instants import When
-
-if TYPE_CHECKING:
-    from tickwork._client.asynchronous import AsyncDispatch
-    from tickwork._client.borrowing import AsyncDraft
+from tickwork.errors import DefinitionError
 
 P = ParamSpec("P")
 
 
-class Bench:
-    """What builders share: where their entries go, and what the application has settled."""
-
-    def __init__(
-        self,
-        *,
-        registry: Registry,
-        now: Callable[[], datetime],
-        timezone: str,
-        symbols: Mapping[str, Mapping[str, Values]],
-    ) -> None:
-        self.registry = registry
-        self.now = now
-        self.timezone = timezone
-        self.symbols = symbols
-
-
 class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
-    """One more schedule of a job: when, with which arguments, and how it is timed."""
+    """A schedule of a job: when it fires, with which arguments and options."""
 
-    def __init__(self, bench: Bench, entry: Declaration, job: Job[P, Any]) -> None:
-        self._bench = bench
-        self._entry = entry
+    def __init__(self, factory: "JobFactory", declaration: Declaration, job: Job[P, Any]) -> None:
+        self._factory = factory
+        self._declaration = declaration
         self.job = job
 
     def __repr__(self) -> str:
-        return f"<schedule {self._entry.name}>"
+        return f"<schedule {self.name}>"
 
     @property
     def name(self) -> str:
         """The name of the schedule."""
-        return self._entry.name
-
-    # ------------------------------------------------------------ saying
+        return self._declaration.name
 
     @property
     def _options(self) -> JobOptions:
-        return self._entry.options
+        return self._declaration.options
 
     def _with_options(self, options: JobOptions) -> Self:
-        self._entry.options = options
-        self._bench.registry.mark_changed()
+        self._declaration.options = options
+        self._factory.registry.mark_changed()
         return self
 
     @property
     def _timing(self) -> Timing:
-        return self._entry.timing
+        return self._declaration.timing
 
     def _timed(self, timing: Timing) -> Self:
-        self._entry.timing = timing
-        self._bench.registry.mark_changed()
+        self._declaration.timing = timing
+        self._factory.registry.mark_changed()
         return self
 
     @property
     def _symbols(self) -> Mapping[str, Mapping[str, Values]]:
-        return self._bench.symbols
-
-    # ------------------------------------------------------------ looking
+        return self._factory.symbols
 
     def rule(self) -> Schedule:
-        """The rule that was said. An interval without a beginning counts from now."""
-        return self._entry.timing.rule(
-            key=self._entry.name, tz=self._bench.timezone, anchor=self._bench.now()
+        """The time rule. An interval without a start counts from now."""
+        return self._declaration.timing.rule(
+            key=self.name, tz=self._factory.timezone, anchor=self._factory.now()
         )
 
     def preview(self, count: int = 10, *, after: datetime | None = None) -> Sequence[datetime]:
         """The next instants at which it would fire."""
-        return self.rule().preview(count, after=after or self._bench.now())
+        return self.rule().preview(count, after=after or self._factory.now())
 
     def describe(self) -> str:
         """When it fires, in plain English."""
         return self.rule().describe()
 
 
-class JobBuilder(JobOptionMethods, ScheduleBuilder[P]):
-    """A job, and when it is due. Without a rule it is a job that is only dispatched."""
-
-    # ------------------------------------------------------------ dispatching
+class JobBuilder(JobOptionMethods, ScheduleBuilder[P], Dispatchable[P]):
+    """A job and its schedule. Without a time rule, the job is only dispatched."""
 
     @property
-    def aio(self) -> "AsyncDispatch[P]":
-        """Dispatch for coroutines: ``await builder.aio.dispatch(...)``."""
-        return self.job.aio
+    def draft(self) -> Draft[P]:
+        """A dispatch to which options can be added."""
+        return self.job.draft
 
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
-        """Add a run with these arguments of the handler.
-
-        Raises:
-            ArgumentError: They do not fit the handler. Nothing was stored.
-            PayloadError: They cannot be stored.
-        """
+        """As :meth:`Job.dispatch`."""
         return self.job.dispatch(*args, **kwargs)
 
-    def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
-        """Add a run for each of these sets of arguments, in one transaction."""
+    def dispatch_many(self, calls: Calls, /) -> list[RunHandle]:
+        """As :meth:`Job.dispatch_many`."""
         return self.job.dispatch_many(calls)
 
-    def at(self, when: When) -> Draft[P]:
-        """A dispatch that is due at this instant."""
-        return self.job.at(when)
 
-    def delay(self, length: Length) -> Draft[P]:
-        """A dispatch that is due that long from now."""
-        return self.job.delay(length)
+class JobFactory:
+    """Makes jobs and builders, and declares them in a registry."""
 
-    def tenant(self, tenant: str) -> Draft[P]:
-        """A dispatch on behalf of this tenant."""
-        return self.job.tenant(tenant)
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        now: Callable[[], datetime],
+        timezone: str,
+        symbols: Mapping[str, Mapping[str, Values]],
+        construct: Callable[[], Construct],
+    ) -> None:
+        self.registry = registry
+        self.now = now
+        self.timezone = timezone
+        self.symbols = symbols
+        self._dispatcher = dispatcher
+        self._construct = construct
 
-    @overload
-    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]": ...
-    @overload
-    def using(self, connection: PlainConnection) -> Draft[P]: ...
+    def make_job(self, name: str, handler: Any, options: JobOptions) -> Job[Any, Any]:
+        """Declare a job with all its options."""
+        declaration = declare(name, handler, options=options)
+        self.registry.define(declaration)  # raises before anything is declared
+        self.registry.add_complete(declaration)
+        return self._job(name, handler)
 
-    def using(self, connection: Any) -> "Draft[P] | AsyncDraft[P]":
-        """A dispatch in the transaction of this connection of yours.
+    def make_builder(self, name: str, handler: Any) -> JobBuilder[Any]:
+        """Declare a job whose options follow."""
+        declaration = declare(name, handler)
+        self.registry.add(declaration)
+        return JobBuilder(self, declaration, self._job(name, handler))
 
-        Given an async connection, ``dispatch`` is to be awaited.
-        """
-        draft: Draft[P] | AsyncDraft[P] = self.job.using(connection)
-        return draft
+    def add_schedule(self, name: str, job: Job[P, Any]) -> ScheduleBuilder[P]:
+        """Declare one more schedule of a job."""
+        declaration = declare(name, None, job=job.name)
+        self.registry.add(declaration)
+        return ScheduleBuilder(self, declaration, job)
+
+    def make_adhoc(self, name: str, handler: Any) -> JobBuilder[Any]:
+        """Declare a job that only this process has."""
+        declaration = declare(name, handler, is_adhoc=True)
+        self.registry.replace(declaration)
+        return JobBuilder(self, declaration, self._job(name, handler))
+
+    def make_remote(self, name: str, registry: Registry) -> JobBuilder[Any]:
+        """Declare a job of another program, in a registry of its own."""
+        handler = _missing_handler(name)
+        declaration = declare(name, handler, is_adhoc=True, is_remote=True)
+        registry.add(declaration)
+        dispatcher = Dispatcher(self._dispatcher.services, registry)
+        factory = JobFactory(
+            registry=registry,
+            dispatcher=dispatcher,
+            now=self.now,
+            timezone=self.timezone,
+            symbols=self.symbols,
+            construct=self._construct,
+        )
+        return JobBuilder(factory, declaration, Job(dispatcher, name, handler))
+
+    def _job(self, name: str, handler: Any) -> Job[Any, Any]:
+        if handler is None:  # the handler for this job type is looked up when a run starts
+            return Job(self._dispatcher, name, _missing_handler(name))
+        called = direct_callable(name, handler, self._construct)
+        return Job(self._dispatcher, name, called, wrapped=handler)
+
+
+def _missing_handler(name: str) -> Callable[..., None]:
+    """Stands for a handler that this process does not have: it takes any arguments."""
+
+    def handler(**_: Any) -> None:
+        raise DefinitionError(
+            f"The job {name!r} cannot be called here.",
+            why="This process does not have its handler.",
+            fix="Dispatch it: a worker that has the handler runs it.",
+        )
+
+    return handler

@@ -21,13 +21,13 @@ from tickwork._domain.names import check_name
 P = ParamSpec("P")
 R = TypeVar("R")
 
-JobFactory = Callable[[str, Callable[..., Any], JobOptions], Job[..., Any]]
+MakeJob = Callable[[str, Callable[..., Any], JobOptions], Job[..., Any]]
 
 
 class JobDecorator:
     """What ``@app.job(queue="emails")`` returns: it is called with the function."""
 
-    def __init__(self, make: JobFactory, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, make: MakeJob, name: str, options: Mapping[str, Any]) -> None:
         self._make = make
         self._name = name
         self._options = options_by_name(options)

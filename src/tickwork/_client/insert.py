@@ -1,4 +1,4 @@
-"""The way in for runs: added once even when the answer is lost, and told to who listens."""
+"""Adds runs to the store: once, also when the answer of the database is lost."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from tickwork.events.bus import EventBus
 from tickwork.stores.contract import Enqueued, RunStore
 
 PAUSES: Final = (0.01, 0.1, 0.5)
-"""Seconds before each repeat of an insert whose answer was lost; then the caller is told."""
+"""Seconds before each retry of an insert whose answer was lost. Then the caller gets the error."""
 
 _NAMED_MAX: Final = 3
 
@@ -20,8 +20,7 @@ _NAMED_MAX: Final = 3
 class RunInserter:
     """Adds runs in a transaction of its own.
 
-    ``on_added`` is called after each one, in the thread that added them: whoever sleeps
-    until something is due wants to know.
+    ``on_added`` is called after each insert, in the thread of the caller.
     """
 
     def __init__(self, *, store: RunStore, bus: EventBus) -> None:
@@ -30,50 +29,49 @@ class RunInserter:
         self.on_added: Callable[[Sequence[NewRun]], None] | None = None
 
     def add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        """Add these, all or none; answer for each, in order.
+        """Add all of these runs or none; return one answer for each, in order.
 
-        ``is_repeat`` says that they may be here already, unfinished or finished: their ids
-        were derived.
+        With ``is_repeat``, runs of these ids may exist already, unfinished or finished.
         """
-        answers = self._added(runs, is_repeat=is_repeat)
-        new = [run for run, answer in zip(runs, answers, strict=True) if answer.is_new]
-        if new and self._bus.has_subscribers:
-            for run in new:
-                self._bus.emit(_dispatched(run))
-        if new and self.on_added is not None:
-            self.on_added(new)
+        answers = self._insert(runs, is_repeat=is_repeat)
+        if self._bus.has_subscribers or self.on_added is not None:
+            self._report([run for run, answer in zip(runs, answers, strict=True) if answer.is_new])
         return answers
 
-    def _added(self, runs: Sequence[NewRun], *, is_repeat: bool) -> list[Enqueued]:
+    def _report(self, new: Sequence[NewRun]) -> None:
+        for run in new:
+            self._bus.emit(
+                RunDispatched(
+                    at=run.created_at,
+                    run_id=run.id,
+                    job=run.job,
+                    tenant=run.tenant,
+                    queue=run.queue,
+                    due_at=run.due_at,
+                )
+            )
+        if new and self.on_added is not None:
+            self.on_added(new)
+
+    def _insert(self, runs: Sequence[NewRun], *, is_repeat: bool) -> list[Enqueued]:
         try:
             return self._store.enqueue(runs, is_repeat=is_repeat)
         except OutcomeUnknown as error:
             lost = error
         for pause in PAUSES:
             time.sleep(pause)
-            # A store that cannot be reached now may have taken them before all the same.
+            # The store may have added them, even if it cannot be reached now.
             with suppress(StoreUnavailable):
-                return self._repeated(runs)
+                return self._repeat(runs)
         names = ", ".join(run.id for run in runs[:_NAMED_MAX])
         more = f" and {len(runs) - _NAMED_MAX} more" if len(runs) > _NAMED_MAX else ""
-        lost.add_note(f"If it has landed, app.get_run() finds it later: {names}{more}.")
+        lost.add_note(f"If it was added, app.get_run() finds it later: {names}{more}.")
         raise lost
 
-    def _repeated(self, runs: Sequence[NewRun]) -> list[Enqueued]:
-        # The ids are ours, so that repeating it cannot add a run twice. One that is found to be
-        # there was added by the first try: for the caller it is as new as the others.
+    def _repeat(self, runs: Sequence[NewRun]) -> list[Enqueued]:
+        # The ids were chosen here, so a retry cannot add a run twice. A run that exists already
+        # was added by the first try: for the caller it is new.
         return [
             answer._replace(is_new=answer.run_id == run.id)
             for run, answer in zip(runs, self._store.enqueue(runs, is_repeat=True), strict=True)
         ]
-
-
-def _dispatched(run: NewRun) -> RunDispatched:
-    return RunDispatched(
-        at=run.created_at,
-        run_id=run.id,
-        job=run.job,
-        tenant=run.tenant,
-        queue=run.queue,
-        due_at=run.due_at,
-    )

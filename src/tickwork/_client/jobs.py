@@ -1,85 +1,111 @@
-"""Jobs as a program holds them: callable as before, and ready to be dispatched."""
+"""Jobs and drafts: the objects with which a program dispatches runs."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+# ruff: noqa: SLF001  # jobs and drafts make each other of their own parts
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
-from tickwork._client.enqueue import PLAIN_ORDER
+from tickwork._client.dispatch import (
+    NO_DISPATCH_OPTIONS,
+    Dispatcher,
+    DispatchOptionMethods,
+    DispatchOptions,
+    DueOptionMethods,
+    new_run,
+    new_runs,
+)
 from tickwork._client.runs import RunHandle
-from tickwork._client.words import Door, OrderWords, mappings, no_job
 from tickwork._define.definition import Definition
-from tickwork._define.options import Length
-from tickwork._kernel.instants import When
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import NewRun
+from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption
 from tickwork.stores import is_async_connection
-
-if TYPE_CHECKING:
-    from tickwork._client.asynchronous import AsyncDispatch, AsyncOpenDispatch
-    from tickwork._client.borrowing import AsyncDraft, AsyncOpenDraft
+from tickwork.stores.contract import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
+T = TypeVar("T")
 
 
-# By what they do, so that type checkers need no driver to know them.
-class PlainConnection(Protocol):
-    """A connection as ``sqlite3``, psycopg and SQLAlchemy have it, or a session."""
+# Described by their methods, so that type checkers need no driver to know them.
+class SyncConnection(Protocol):
+    """A connection of ``sqlite3``, psycopg or SQLAlchemy, or a session."""
 
     def commit(self) -> None:
-        """Commit what is open."""
+        """Commit the open transaction."""
         ...
 
 
 class CommittingConnection(Protocol):
-    """A connection whose verbs are awaited, such as psycopg's ``AsyncConnection``."""
+    """An async connection that commits, such as psycopg's ``AsyncConnection``."""
 
     def commit(self) -> Coroutine[Any, Any, object]:
-        """Commit what is open."""
+        """Commit the open transaction."""
         ...
 
 
 class ReloadingConnection(Protocol):
-    """asyncpg's connection, which leaves committing to its transactions."""
+    """asyncpg's connection, which commits through its transaction objects."""
 
     def reload_schema_state(self) -> Coroutine[Any, Any, object]:
-        """Forget what is known of types."""
+        """Forget cached types."""
         ...
 
 
 AsyncConnection: TypeAlias = CommittingConnection | ReloadingConnection
+Calls: TypeAlias = Iterable[Mapping[str, Any]]
+"""Sets of arguments, each by name, for one run each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft(OrderWords, Generic[P]):
-    """A dispatch in the making. A value: nothing said here leaks into the next one."""
+class Dispatchable(DueOptionMethods["Draft[P]"], Generic[P]):
+    """What jobs, builders and drafts have in common: ways to dispatch."""
 
-    _job: Callable[[], Definition] = no_job
+    __slots__ = ()
+
+    @property
+    def draft(self) -> "Draft[P]":
+        """A dispatch to which options can be added."""
+        raise NotImplementedError
+
+    def _draft_with(self, **changes: Any) -> "Draft[P]":
+        draft = self.draft
+        return Draft(draft._dispatcher, replace(draft._options, **changes), draft._job)
+
+    @property
+    def aio(self) -> "AsyncDraft[P]":
+        """The same dispatch for coroutines: ``await job.aio.dispatch(...)``."""
+        draft = self.draft
+        if draft._options.connection is not None:
+            raise _not_async(draft._options.connection)
+        return AsyncDraft(draft._dispatcher, draft._options, draft._job)
 
     @overload
     def using(self, connection: AsyncConnection) -> "AsyncDraft[P]": ...
     @overload
-    def using(self, connection: PlainConnection) -> "Draft[P]": ...
+    def using(self, connection: SyncConnection) -> "Draft[P]": ...
 
     def using(self, connection: Any) -> "Draft[P] | AsyncDraft[P]":
-        """In the transaction of this connection of yours: rolled back means never seen.
+        """Add the run inside your own transaction: if you roll back, it never existed.
 
-        Given an async connection, ``dispatch`` is to be awaited.
+        Given an async connection, ``dispatch`` must be awaited.
         """
-        if not is_async_connection(connection):
-            return self._with(connection=connection)
-        # Whoever has no coroutines need not load what runs them.
-        from tickwork._client.borrowing import AsyncDraft  # noqa: PLC0415
-
-        return AsyncDraft(self._door, replace(self._order, connection=connection), self._job)
-
-    @property
-    def aio(self) -> "AsyncDispatch[P]":
-        """The same dispatch for coroutines: ``await draft.aio.dispatch(...)``."""
-        # Whoever has no coroutines need not load what runs them.
-        from tickwork._client.asynchronous import AsyncDispatch  # noqa: PLC0415
-
-        return AsyncDispatch(self, self._bridge)
+        draft = self._draft_with(connection=connection)
+        if is_async_connection(connection):
+            return AsyncDraft(draft._dispatcher, draft._options, draft._job)
+        return draft
 
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Add a run with these arguments of the handler.
@@ -87,61 +113,211 @@ class Draft(OrderWords, Generic[P]):
         Raises:
             ArgumentError: They do not fit the handler. Nothing was stored.
             PayloadError: They cannot be stored.
-            WrongConnection: ``using`` was given one that leads elsewhere.
+            WrongConnection: ``using`` was given a connection to another database.
         """
-        return self._enqueuer.one(self._job(), self._order, args, kwargs)
-
-    def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
-        """Add a run for each of these sets of arguments, in one transaction."""
-        return self._enqueuer.many(self._job(), self._order, mappings(calls))
+        return self.draft.dispatch(*args, **kwargs)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenDraft(OrderWords):
-    """A draft that does not know its job yet: ``app.args(kind="daily").dispatch("report")``."""
+class DraftState(DispatchOptionMethods[D]):
+    """What a draft consists of. Without a job, ``dispatch`` takes the job first."""
 
-    @overload
-    def using(self, connection: AsyncConnection) -> "AsyncOpenDraft": ...
-    @overload
-    def using(self, connection: PlainConnection) -> "OpenDraft": ...
+    __slots__ = ("_dispatcher", "_job", "_options")
 
-    def using(self, connection: Any) -> "OpenDraft | AsyncOpenDraft":
-        """In the transaction of this connection of yours: rolled back means never seen.
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        options: DispatchOptions = NO_DISPATCH_OPTIONS,
+        job: Callable[[], Definition] | None = None,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._options = options
+        self._job = job
 
-        Given an async connection, ``dispatch`` is to be awaited.
-        """
-        if not is_async_connection(connection):
-            return self._with(connection=connection)
-        from tickwork._client.borrowing import AsyncOpenDraft  # noqa: PLC0415  # as above
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._options}>"
 
-        return AsyncOpenDraft(self._door, replace(self._order, connection=connection), self._named)
+    def _split(self, args: tuple[Any, ...]) -> tuple[Definition, tuple[Any, ...]]:
+        """The job to dispatch, and the arguments that are left for it."""
+        if self._job is not None:
+            return self._job(), args
+        if not args:
+            raise TypeError("dispatch() needs a job: its name, the path of its handler, or itself.")
+        return find_definition(args[0], self._dispatcher), args[1:]
+
+
+class Draft(Dispatchable[P], DraftState["Draft[P]"]):
+    """A dispatch with options. Each option returns a new draft; the old one stays as it was.
+
+    A draft of the application has no job yet, and ``dispatch`` takes the job first:
+
+    >>> from tickwork import Tickwork
+    >>> app = Tickwork("memory://")
+    >>> @app.job
+    ... def report(kind: str) -> None: ...
+    >>> app.args(kind="daily").queue("slow").dispatch("report").read().queue
+    'slow'
+    """
+
+    __slots__ = ()
 
     @property
-    def aio(self) -> "AsyncOpenDispatch":
-        """The same dispatch for coroutines: ``await draft.aio.dispatch("report")``."""
-        # Whoever has no coroutines need not load what runs them.
-        from tickwork._client.asynchronous import AsyncOpenDispatch  # noqa: PLC0415
+    def draft(self) -> "Draft[P]":
+        """This draft."""
+        return self
 
-        return AsyncOpenDispatch(self, self._bridge)
+    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Add a run with these arguments of the handler.
 
-    def dispatch(self, job: "str | Job[..., Any]", /, *args: Any, **kwargs: Any) -> RunHandle:
-        """Add a run of this job: its name, the path of its handler, or itself."""
-        return self._enqueuer.one(self._named(job), self._order, args, kwargs)
+        Raises:
+            ArgumentError: They do not fit the handler. Nothing was stored.
+            PayloadError: They cannot be stored.
+            WrongConnection: ``using`` was given a connection to another database.
+        """
+        definition, rest = self._split(args)
+        return self._dispatcher.dispatch(definition, self._options, rest, kwargs)
 
-    def dispatch_many(
-        self, job: "str | Job[..., Any]", /, calls: Iterable[Mapping[str, Any]]
-    ) -> list[RunHandle]:
-        """Add a run of this job for each of these sets of arguments, in one transaction."""
-        return self._enqueuer.many(self._named(job), self._order, mappings(calls))
+    @overload
+    def dispatch_many(self: "OpenDraft", job: "JobOrName", calls: Calls, /) -> list[RunHandle]: ...
+    @overload
+    def dispatch_many(self, calls: Calls, /) -> list[RunHandle]: ...
 
-    def _named(self, job: object) -> Definition:
-        return definition_of(self._door, job)
+    def dispatch_many(self, *job_and_calls: Any) -> list[RunHandle]:
+        """Add a run for each of these sets of arguments, in one transaction."""
+        definition, (calls,) = self._split(job_and_calls)
+        return self._dispatcher.dispatch_many(definition, self._options, calls)
 
 
-def definition_of(door: Door, job: object) -> Definition:
+class AsyncDraft(DraftState["AsyncDraft[P]"], Generic[P]):
+    """A dispatch with options, for coroutines: ``await job.aio.delay(10).dispatch(...)``.
+
+    With an async connection of yours, the run is added on it directly. Otherwise one of
+    tickwork's own threads adds it.
+    """
+
+    __slots__ = ()
+
+    def _draft_with(self, **changes: Any) -> "AsyncDraft[P]":
+        return AsyncDraft(self._dispatcher, replace(self._options, **changes), self._job)
+
+    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]":
+        """Add the run inside your own transaction: if you roll back, it never existed."""
+        if not is_async_connection(connection):
+            raise _not_async(connection)
+        return self._draft_with(connection=connection)
+
+    async def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """As :meth:`Draft.dispatch`."""
+        if self._options.connection is None:
+            return await self._in_thread(Draft.dispatch, *args, **kwargs)
+        definition, rest = self._split(args)
+        store, now = await self._dispatcher.prepare(self._options.connection)
+        run = new_run(definition, self._options, RunId(new_id(now)), rest, kwargs, now=now)
+        [handle] = await self._add(store, [run])
+        return handle
+
+    @overload
+    async def dispatch_many(
+        self: "AsyncOpenDraft", job: "JobOrName", calls: Calls, /
+    ) -> list[RunHandle]: ...
+    @overload
+    async def dispatch_many(self, calls: Calls, /) -> list[RunHandle]: ...
+
+    async def dispatch_many(self, *job_and_calls: Any) -> list[RunHandle]:
+        """As :meth:`Draft.dispatch_many`."""
+        *job, calls = job_and_calls
+        calls = list(calls)  # a generator may be bound to this thread
+        if self._options.connection is None:
+            return await self._in_thread(Draft.dispatch_many, *job, calls)
+        definition, _ = self._split((*job, calls))
+        store, now = await self._dispatcher.prepare(self._options.connection)
+        return await self._add(store, new_runs(definition, self._options, calls, now=now))
+
+    async def _in_thread(self, dispatch: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        draft: Draft[P] = Draft(self._dispatcher, self._options, self._job)
+        return await self._dispatcher.services.bridge.call(dispatch, draft, *args, **kwargs)
+
+    async def _add(self, store: Store, runs: Sequence[NewRun]) -> list[RunHandle]:
+        added = await store.using_async(self._options.connection).enqueue(runs)
+        return self._dispatcher.handles(added, self._options)
+
+
+class Job(Dispatchable[P], DispatchOptionMethods["Draft[P]"], Generic[P, R]):
+    """A job: still the function that it was, with ways to dispatch it.
+
+    Options of a dispatch come before ``dispatch``, which takes only the handler's arguments:
+
+    >>> from tickwork import Tickwork
+    >>> app = Tickwork("memory://")
+    >>> @app.job
+    ... def send_email(to: str) -> None: ...
+    >>> run = send_email.delay(10).queue("slow").dispatch(to="ann@example.org")
+    >>> run.read().queue
+    'slow'
+    """
+
+    __name__: str
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        name: str,
+        function: Callable[..., R],
+        wrapped: object = None,
+    ) -> None:
+        # Attributes of the function are not copied: one of them could be called `name`.
+        update_wrapper(self, wrapped or function, updated=())  # type: ignore[arg-type]
+        self.name = name
+        self._dispatcher = dispatcher
+        self._function = function
+
+    def __repr__(self) -> str:
+        return f"<job {self.name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the handler directly, here and now. Nothing is stored.
+
+        A handler class is instantiated as for a run. A handler that takes a context gets the
+        one of the current run, or one without a run.
+        """
+        return self._function(*args, **kwargs)
+
+    @property
+    def definition(self) -> Definition:
+        """The job's options and handler, checked."""
+        return self._dispatcher.registry.get(self.name)
+
+    @property
+    def draft(self) -> Draft[P]:
+        """A dispatch to which options can be added."""
+        return Draft(self._dispatcher, NO_DISPATCH_OPTIONS, lambda: self.definition)
+
+    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Add a run with these arguments of the handler.
+
+        Raises:
+            ArgumentError: They do not fit the handler. Nothing was stored.
+            PayloadError: They cannot be stored.
+        """
+        dispatcher = self._dispatcher
+        definition = dispatcher.registry.get(self.name)
+        return dispatcher.dispatch(definition, NO_DISPATCH_OPTIONS, args, kwargs)
+
+    def dispatch_many(self, calls: Calls, /) -> list[RunHandle]:
+        """Add a run for each of these sets of arguments, in one transaction."""
+        return self._dispatcher.dispatch_many(self.definition, NO_DISPATCH_OPTIONS, calls)
+
+
+JobOrName: TypeAlias = str | Job[..., Any]
+"""A job, its name, or the path of its handler."""
+
+OpenDraft: TypeAlias = Draft[Concatenate[JobOrName, ...]]
+AsyncOpenDraft: TypeAlias = AsyncDraft[Concatenate[JobOrName, ...]]
+
+
+def find_definition(job: object, dispatcher: Dispatcher) -> Definition:
     """The definition of a job that is given by its name, by a path, or as it is."""
     if isinstance(job, str):
-        return door.define(job)
+        return dispatcher.registry.get(job)
     found = getattr(job, "job", job)  # a builder has one
     if not isinstance(found, Job):
         raise InvalidOption(
@@ -150,123 +326,10 @@ def definition_of(door: Door, job: object) -> Definition:
     return found.definition
 
 
-class Job(Generic[P, R]):
-    """A job: still the function that it was, with ways to dispatch it.
-
-    Everything but the handler's own arguments is said before ``dispatch``::
-
-        send_email.delay(10).queue("slow").dispatch(to="ann@example.org")
-    """
-
-    __name__: str
-
-    def __init__(
-        self, door: Door, name: str, function: Callable[..., R], looks_like: object = None
-    ) -> None:
-        # What the function has of its own is not taken over: it may have a name, too.
-        update_wrapper(self, looks_like or function, updated=())  # type: ignore[arg-type]
-        self.name = name
-        self._door = door
-        self._function = function
-
-    def __repr__(self) -> str:
-        return f"<job {self.name}>"
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the handler here and now, as if it were no job.
-
-        A class is made an instance of, as for a run. Who asks for the context gets that of
-        the run in which this happens, or else one that belongs to no run.
-        """
-        return self._function(*args, **kwargs)
-
-    @property
-    def definition(self) -> Definition:
-        """Everything that was said about it, checked."""
-        return self._door.define(self.name)
-
-    @property
-    def draft(self) -> Draft[P]:
-        """A dispatch in the making, with nothing said yet."""
-        return Draft(self._door, _job=lambda: self.definition)
-
-    @property
-    def aio(self) -> "AsyncDispatch[P]":
-        """Dispatch for coroutines: ``await job.aio.dispatch(...)``."""
-        return self.draft.aio
-
-    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
-        """Add a run with these arguments of the handler.
-
-        Raises:
-            ArgumentError: They do not fit the handler. Nothing was stored.
-            PayloadError: They cannot be stored.
-        """
-        return self._door.enqueuer.one(self.definition, PLAIN_ORDER, args, kwargs)
-
-    def dispatch_many(self, calls: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
-        """Add a run for each of these sets of arguments, in one transaction."""
-        return self.draft.dispatch_many(calls)
-
-    def at(self, when: When) -> Draft[P]:
-        """Due at this instant; one in the past is due at once."""
-        return self.draft.at(when)
-
-    def delay(self, length: Length) -> Draft[P]:
-        """Due that long from now."""
-        return self.draft.delay(length)
-
-    def queue(self, name: str) -> Draft[P]:
-        """In this queue instead of the job's."""
-        return self.draft.queue(name)
-
-    def priority(self, priority: int) -> Draft[P]:
-        """With this priority instead of the job's: lower runs first."""
-        return self.draft.priority(priority)
-
-    def unique(
-        self,
-        key: str | None = None,
-        *,
-        by: str | Iterable[str] = (),
-        within: Length | None = None,
-    ) -> Draft[P]:
-        """At most one unfinished run of this key: otherwise the earlier one is the answer.
-
-        The key is the one given, or the arguments named in ``by``, or all arguments. With
-        ``within``, there is none for that long after the first one, finished or not.
-        """
-        return self.draft.unique(key, by=by, within=within)
-
-    def expires(self, after: Length) -> Draft[P]:
-        """Skipped if it could not start within this time of when it was due."""
-        return self.draft.expires(after)
-
-    def tags(self, *tags: str) -> Draft[P]:
-        """With these words too, by which people find it."""
-        return self.draft.tags(*tags)
-
-    def tenant(self, tenant: str) -> Draft[P]:
-        """On behalf of this tenant: part of its unique keys."""
-        return self.draft.tenant(tenant)
-
-    def target(self, target: str) -> Draft[P]:
-        """About this thing of yours: an id that the run carries."""
-        return self.draft.target(target)
-
-    def args(self, **args: Any) -> Draft[P]:
-        """With these arguments; those of dispatch() override them key by key."""
-        return self.draft.args(**args)
-
-    @overload
-    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]": ...
-    @overload
-    def using(self, connection: PlainConnection) -> Draft[P]: ...
-
-    def using(self, connection: Any) -> "Draft[P] | AsyncDraft[P]":
-        """In the transaction of this connection of yours: rolled back means never seen.
-
-        Given an async connection, ``dispatch`` is to be awaited.
-        """
-        draft: Draft[P] | AsyncDraft[P] = self.draft.using(connection)
-        return draft
+def _not_async(connection: object) -> InvalidOption:
+    return InvalidOption(
+        "using",
+        connection,
+        "must be an async connection for an async dispatch",
+        fix="Call dispatch() on the job itself, or pass an async connection.",
+    )

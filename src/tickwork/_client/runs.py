@@ -1,13 +1,13 @@
-"""A run, for whoever dispatched it: look at it, move it, cancel it, wait for it."""
+"""Runs by id: read, reschedule, cancel, retry, wait."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait as wait_for
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tickwork._client.insert import RunInserter
-from tickwork._client.thread_bridge import ThreadBridge
-from tickwork._client.wait import Waits
+from tickwork._client.thread_bridge import ThreadBridge, result_within
+from tickwork._client.wait import RunWaiter
 from tickwork._define.options import Length
 from tickwork._domain.identity import RunId
 from tickwork._domain.rates import Turn
@@ -28,17 +28,14 @@ from tickwork.errors import (
 )
 from tickwork.stores.contract import Attempt, Canceling, LogLine, Page, RunFilter, Store
 
-if TYPE_CHECKING:
-    from tickwork._client.asynchronous import AsyncRun
-
 EVERYTHING: Final = RunFilter()
-PAGE: Final = 500
-MANY_MAX: Final = 100_000
-"""Runs that are chosen at a time by what they have in common."""
+PAGE_SIZE: Final = 500
+MATCHES_MAX: Final = 100_000
+"""Runs that a filter selects at a time."""
 
 
 class Runs:
-    """What can be asked and done about runs, by id."""
+    """``app.runs``: read and change runs by id, or by a filter."""
 
     def __init__(
         self, *, store: Store, clock: Clock, inserter: RunInserter, bridge: ThreadBridge
@@ -47,7 +44,7 @@ class Runs:
         self._clock = clock
         self._inserter = inserter
         self.bridge = bridge
-        self.waits: Waits = Waits(self._look)
+        self.waiter: RunWaiter = RunWaiter(self.get_many)
 
     def handle(
         self, run_id: RunId, *, is_new: bool = True, is_uncommitted: bool = False
@@ -56,10 +53,10 @@ class Runs:
         return RunHandle(self, run_id, is_new=is_new, is_uncommitted=is_uncommitted)
 
     def read(self, run_id: RunId) -> Run:
-        """The run as it is now.
+        """Read a run.
 
         Raises:
-            RunNotFound: There is none.
+            RunNotFound: There is no such run.
         """
         found = self._store.get_run(run_id)
         if found is None:
@@ -67,39 +64,39 @@ class Runs:
         return found
 
     def recent(self, where: RunFilter = EVERYTHING, *, limit: int = 100) -> list[Run]:
-        """Runs, unfinished and finished, the newest first."""
+        """List runs, unfinished and finished, the newest first."""
         return self._store.list_runs(where, limit=limit).runs
 
     def page(
         self, where: RunFilter = EVERYTHING, *, cursor: str | None = None, limit: int = 100
     ) -> Page:
-        """The same, one page at a time: ``cursor`` is that of the page before."""
+        """List one page of runs. ``cursor`` is the one of the page before."""
         return self._store.list_runs(where, cursor=cursor, limit=limit)
 
-    def several(self, run_ids: Sequence[RunId]) -> list[Run]:
-        """Runs by id, in no particular order; what is unknown is left out."""
+    def get_many(self, run_ids: Sequence[RunId]) -> list[Run]:
+        """Read runs by id, in no particular order. Unknown ids are left out."""
         return self._store.get_runs(run_ids)
 
-    def story(self, run_id: RunId) -> tuple[list[Attempt], list[LogLine]]:
-        """Its finished attempts and its log."""
+    def attempts_and_log(self, run_id: RunId) -> tuple[list[Attempt], list[LogLine]]:
+        """The finished attempts and the log of a run."""
         found = self._store.story(run_id)
         if found is None:
             raise RunNotFound(run_id)
         return found.attempts, found.log
 
     def turn(self, run_id: RunId) -> Turn | None:
-        """Where it stands, when it waits for its turn under a rate."""
+        """The place of a run that waits for a rate limit; None if it does not."""
         return self._store.find_turn(run_id)
 
     def cancel(self, run_id: RunId, *, reason: str = "") -> bool:
-        """Cancel it, or ask its worker to; False when it had ended before."""
+        """Cancel a run, or ask its worker to stop it; False if it had finished."""
         answer = self._store.cancel(run_id, now=self._clock.now(), reason=reason)
         if answer is Canceling.UNKNOWN:
             raise RunNotFound(run_id)
         return answer is not Canceling.FINISHED
 
     def reschedule(self, run_id: RunId, due_at: datetime | timedelta) -> None:
-        """Change when it is due, while nobody has claimed it."""
+        """Change when a run is due, unless a worker has claimed it."""
         now = self._clock.now()
         moment = later(now, due_at) if isinstance(due_at, timedelta) else due_at
         answer = self._store.reschedule(run_id, due_at=max(moment, now), now=now)
@@ -109,7 +106,7 @@ class Runs:
             raise AlreadyClaimed(run_id, status=self.read(run_id).status)
 
     def retry(self, run_id: RunId) -> "RunHandle":
-        """Run a finished one again, as a new run that names this one.
+        """Run a finished run again, as a new run whose ``retry_of`` is this one.
 
         Raises:
             RunError: It has not finished yet.
@@ -144,8 +141,8 @@ class Runs:
 
     # ------------------------------------------------------------ many
 
-    def matching(self, where: RunFilter, *, limit: int = MANY_MAX) -> list[RunId]:
-        """The ids of all runs that fit, the oldest first; of more than so many, the newest."""
+    def find_ids(self, where: RunFilter, *, limit: int = MATCHES_MAX) -> list[RunId]:
+        """The ids of the newest runs that match, the oldest of them first."""
         found: list[RunId] = []
         for run in self._each(where):
             found.append(run.id)
@@ -153,13 +150,13 @@ class Runs:
                 break
         return found[::-1]
 
-    def retried(self, where: RunFilter) -> set[RunId]:
-        """The runs of this job, queue and tenant that were run again, by whatever they are now."""
+    def find_retried(self, where: RunFilter) -> set[RunId]:
+        """The ids of the runs of this job, queue and tenant that were retried before."""
         again = RunFilter(tenant=where.tenant, job=where.job, queue=where.queue, is_retry=True)
         return {run.retry_of for run in self._each(again) if run.retry_of is not None}
 
     def retry_many(self, where: RunFilter) -> "list[RunHandle]":
-        """Run all that fit, and have finished, again. Whoever asks twice gets none twice.
+        """Retry all finished runs that match, except those that were retried before.
 
         >>> from tickwork import RunStatus, Tickwork
         >>> from tickwork.stores.contract import RunFilter
@@ -172,15 +169,15 @@ class Runs:
         >>> len(app.runs.retry_many(failed)), len(app.runs.retry_many(failed))
         (2, 0)
         """
-        chosen = self.matching(where)
-        before = self.retried(where) if chosen else set[RunId]()
+        chosen = self.find_ids(where)
+        before = self.find_retried(where) if chosen else set[RunId]()
         return [self.retry(run_id) for run_id in chosen if run_id not in before]
 
     def _each(self, where: RunFilter) -> Iterator[Run]:
         cursor: str | None = None
         # It ends with the last page.
         while True:
-            page = self._store.list_runs(where, cursor=cursor, limit=PAGE)
+            page = self._store.list_runs(where, cursor=cursor, limit=PAGE_SIZE)
             yield from page.runs
             cursor = page.cursor
             if cursor is None:
@@ -189,50 +186,56 @@ class Runs:
     # ------------------------------------------------------------ waiting
 
     def wait(self, run: Run, *, timeout: timedelta | None) -> Run:
-        """Wait until this run, as it was just seen, has finished.
+        """Wait until this run, as it was read just now, has finished.
 
         Raises:
-            WaitTimeout: It had not, after that time.
+            WaitTimeout: It had not finished after that time.
         """
         if run.is_finished:
             return run
-        with self.waits.joined(run.id) as finished:
+        with self.waiter.watch(run.id) as finished:
             wait_for([finished], None if timeout is None else timeout.total_seconds())
             if finished.done():
                 return finished.result()
         assert timeout is not None, run
-        return self.last_look(run.id, waited=timeout)
+        return self.read_finished(run.id, waited=timeout)
 
-    def last_look(self, run_id: RunId, *, waited: timedelta) -> Run:
-        """The run, if it has finished at the very end of a wait for it.
+    def read_finished(self, run_id: RunId, *, waited: timedelta) -> Run:
+        """Read a run at the end of a wait for it.
 
         Raises:
-            WaitTimeout: It has not.
+            WaitTimeout: It has not finished.
         """
         found = self.read(run_id)
         if not found.is_finished:
             raise WaitTimeout(run_id, status=found.status, waited=waited)
         return found
 
-    def output(self, run: Run) -> Any:
-        """What the handler of a finished run returned.
+    def result_of(self, run: Run) -> Any:
+        """The return value of the handler of a finished run.
 
         Raises:
-            RunUnsuccessful: It ended otherwise than completed.
+            RunUnsuccessful: It failed, was canceled or was skipped.
         """
         if run.status is not RunStatus.COMPLETED:
             raise RunUnsuccessful(run.id, status=run.status, reason=run.reason)
         return None if run.result is None else decode(run.result)
 
-    def _look(self, run_ids: Sequence[RunId]) -> list[Run]:
-        return self._store.get_runs(run_ids)
-
 
 class RunHandle:
-    """One run. It knows its id; everything else is looked up when asked for.
+    """One run. The handle holds only its id; everything else is read from the database.
 
-    ``is_new`` is False when a unique key gave an earlier run instead. ``aio`` has the same
-    verbs, to be awaited.
+    ``is_new`` is False if a unique key led to an earlier run. ``aio`` has the same methods
+    for coroutines.
+
+    >>> from tickwork import Tickwork
+    >>> app = Tickwork("memory://")
+    >>> @app.job
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> run = double.dispatch(number=21)
+    >>> run.status, app.run(), run.result()
+    (<RunStatus.PENDING: 'pending'>, 1, 42)
     """
 
     __slots__ = ("_is_uncommitted", "_runs", "id", "is_new")
@@ -243,7 +246,7 @@ class RunHandle:
         self._runs = runs
         self.id: RunId = run_id
         self.is_new: bool = is_new
-        self._is_uncommitted = is_uncommitted  # as far as we know
+        self._is_uncommitted = is_uncommitted  # as far as this process knows
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
@@ -255,19 +258,16 @@ class RunHandle:
         return hash(self.id)
 
     @property
-    def aio(self) -> "AsyncRun":
-        """The same verbs for coroutines: ``await run.aio.wait()``."""
-        # Whoever has no coroutines need not load what runs them.
-        from tickwork._client.asynchronous import AsyncRun  # noqa: PLC0415
-
-        return AsyncRun(self, self._runs, self._runs.bridge)
+    def aio(self) -> "AsyncRunHandle":
+        """The same methods for coroutines: ``await run.aio.wait()``."""
+        return AsyncRunHandle(self, self._runs)
 
     def read(self) -> Run:
-        """The run as it is now: a value.
+        """Read the run as it is now.
 
         Raises:
             NotCommitted: It was dispatched in a transaction that is not committed.
-            RunNotFound: There is none, or it was pruned.
+            RunNotFound: There is no such run, or it was pruned.
         """
         try:
             found = self._runs.read(self.id)
@@ -280,79 +280,149 @@ class RunHandle:
 
     @property
     def status(self) -> RunStatus:
-        """Its status now."""
+        """The status of the run now."""
         return self.read().status
 
     def attempts(self) -> list[Attempt]:
-        """Its finished attempts, with their errors."""
-        return self._seen().story(self.id)[0]
+        """The finished attempts, with their errors."""
+        return self._committed().attempts_and_log(self.id)[0]
 
     def log(self) -> list[LogLine]:
-        """What its handler logged."""
-        return self._seen().story(self.id)[1]
+        """The lines that the handler logged."""
+        return self._committed().attempts_and_log(self.id)[1]
 
     def turn(self) -> Turn | None:
-        """Where it stands when a rate keeps it waiting, and when its turn comes; or None.
+        """The place of the run in the line for a rate limit; None if it waits for none.
 
-        Not before that: whoever has a better priority comes first.
+        The time is the earliest one: runs with a better priority go first.
         """
-        return self._seen().turn(self.id)
+        return self._committed().turn(self.id)
 
     def at(self, when: When) -> "RunHandle":
-        """Change when it is due; a time in the past is due at once.
+        """Change when the run is due. A time in the past is due at once.
 
         Raises:
-            AlreadyClaimed: A worker has taken it.
+            AlreadyClaimed: A worker has claimed it.
             NotCommitted: It was dispatched in a transaction that is not committed.
         """
-        self._seen().reschedule(self.id, as_instant(when))
+        self._committed().reschedule(self.id, as_instant(when))
         return self
 
     def delay(self, length: Length) -> "RunHandle":
-        """Let it be due that long from now.
+        """Make the run due this long from now.
 
         Raises:
-            AlreadyClaimed: A worker has taken it.
+            AlreadyClaimed: A worker has claimed it.
             NotCommitted: It was dispatched in a transaction that is not committed.
         """
-        self._seen().reschedule(self.id, as_delay(length))
+        self._committed().reschedule(self.id, as_delay(length))
         return self
 
     def cancel(self, reason: str = "") -> bool:
-        """Cancel it, or ask its worker to stop it; False when it had ended before."""
-        return self._seen().cancel(self.id, reason=reason)
+        """Cancel the run, or ask its worker to stop it; False if it had finished."""
+        return self._committed().cancel(self.id, reason=reason)
 
     def retry(self) -> "RunHandle":
-        """Run it again, as a new run; it must have finished."""
-        return self._seen().retry(self.id)
+        """Run it again, as a new run. It must have finished."""
+        return self._committed().retry(self.id)
 
     def wait(self, timeout: Length | None = None) -> RunStatus:
-        """Wait until it has finished; return its final status.
+        """Wait until the run has finished; return its final status.
 
-        On a running event loop this holds up everything else: there, await ``run.aio.wait()``.
+        This blocks the thread. In a coroutine, await ``run.aio.wait()``.
 
         Raises:
-            WaitTimeout: It had not, after that time. It goes on all the same.
+            WaitTimeout: It had not finished after that time. The run goes on.
             NotCommitted: It was dispatched in a transaction that is not committed.
         """
-        return self._finished(timeout).status
+        return self._wait(timeout).status
 
     def result(self, timeout: Length | None = None) -> Any:
-        """Wait until it has finished; return what its handler returned.
+        """Wait until the run has finished; return the handler's return value.
 
         Raises:
-            RunUnsuccessful: It ended otherwise than completed.
+            RunUnsuccessful: It failed, was canceled or was skipped.
             WaitTimeout: It had not finished after that time.
             NotCommitted: It was dispatched in a transaction that is not committed.
         """
-        return self._runs.output(self._finished(timeout))
+        return self._runs.result_of(self._wait(timeout))
 
-    def _finished(self, timeout: Length | None) -> Run:
+    def _wait(self, timeout: Length | None) -> Run:
         limit = None if timeout is None else as_duration(timeout)
         return self._runs.wait(self.read(), timeout=limit)
 
-    def _seen(self) -> Runs:
-        """See first that it is there: to change it, another connection would wait for yours."""
+    def _committed(self) -> Runs:
+        """Check that the run is visible: otherwise a change would wait for your transaction."""
         if self._is_uncommitted:
             self.read()
         return self._runs
+
+
+class AsyncRunHandle:
+    """The methods of a run for coroutines: ``await run.aio.result()``."""
+
+    __slots__ = ("_bridge", "_run", "_runs")
+
+    def __init__(self, run: RunHandle, runs: Runs) -> None:
+        self._run = run
+        self._runs = runs
+        self._bridge = runs.bridge
+
+    def __repr__(self) -> str:
+        return f"<async {self._run!r}>"
+
+    async def read(self) -> Run:
+        """As :meth:`RunHandle.read`."""
+        return await self._bridge.call(self._run.read)
+
+    async def status(self) -> RunStatus:
+        """As :attr:`RunHandle.status`."""
+        return (await self.read()).status
+
+    async def attempts(self) -> list[Attempt]:
+        """As :meth:`RunHandle.attempts`."""
+        return await self._bridge.call(self._run.attempts)
+
+    async def log(self) -> list[LogLine]:
+        """As :meth:`RunHandle.log`."""
+        return await self._bridge.call(self._run.log)
+
+    async def turn(self) -> Turn | None:
+        """As :meth:`RunHandle.turn`."""
+        return await self._bridge.call(self._run.turn)
+
+    async def at(self, when: When) -> RunHandle:
+        """As :meth:`RunHandle.at`."""
+        return await self._bridge.call(self._run.at, when)
+
+    async def delay(self, length: Length) -> RunHandle:
+        """As :meth:`RunHandle.delay`."""
+        return await self._bridge.call(self._run.delay, length)
+
+    async def cancel(self, reason: str = "") -> bool:
+        """As :meth:`RunHandle.cancel`."""
+        return await self._bridge.call(self._run.cancel, reason)
+
+    async def retry(self) -> RunHandle:
+        """As :meth:`RunHandle.retry`."""
+        return await self._bridge.call(self._run.retry)
+
+    async def wait(self, timeout: Length | None = None) -> RunStatus:  # noqa: ASYNC109  # as there
+        """As :meth:`RunHandle.wait`. No thread is blocked, however many coroutines wait."""
+        return (await self._wait(timeout)).status
+
+    async def result(self, timeout: Length | None = None) -> Any:  # noqa: ASYNC109  # as there
+        """As :meth:`RunHandle.result`. No thread is blocked, however many coroutines wait."""
+        return self._runs.result_of(await self._wait(timeout))
+
+    async def _wait(self, timeout: Length | None) -> Run:  # noqa: ASYNC109  # as there
+        limit = None if timeout is None else as_duration(timeout)
+        found = await self.read()
+        if found.is_finished:
+            return found
+        with self._runs.waiter.watch(found.id) as finished:
+            run = await result_within(finished, limit)
+        if run is not None:
+            return run
+        assert limit is not None, self._run
+        return await self._bridge.call(self._runs.read_finished, found.id, waited=limit)

@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeAlias, Unpack
 
-from tickwork._client.control import check_note, check_until
 from tickwork._client.job_lookup import JobRef
 from tickwork._client.manual_runs import BACKFILL_MAX, ManualRuns, last_decided
+from tickwork._client.pauses import check_note, check_until
 from tickwork._client.runs import RunHandle
 from tickwork._client.schedule_definition import (
     OPTIONS,

@@ -1,26 +1,38 @@
-"""Threads for those who must not block: coroutines reach the store through them."""
+"""The threads through which coroutines reach the store.
+
+A call in a thread costs about 40 µs, so it is paid once for an operation and never for a
+statement. The threads are tickwork's own: the loop's default executor is left to the program.
+
+When a task is cancelled while it waits, a call that has begun is completed as a whole, and
+one that has not begun is dropped.
+"""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
+from datetime import timedelta
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from tickwork._kernel.fork import reset_after_fork
+
+if TYPE_CHECKING:
+    import asyncio
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
 
-# It travels with the context, to whatever is called or awaited over there.
+# The context is copied to the thread, and to whatever is called or awaited there.
 _IS_IN_BRIDGE: Final[ContextVar[bool]] = ContextVar("tickwork_is_in_bridge", default=False)
 
 
 class ThreadBridge:
-    """A few threads, as many as the store has connections: more would only wait for one.
+    """A thread pool with as many threads as the store has connections.
 
-    Made when the first one is needed, and again after :meth:`close` or in a forked child.
-    Context variables travel; what is set over there stays there.
+    The pool is created at the first call, and again after :meth:`close` or in a forked child.
+    Context variables of the caller are visible in the thread; changes made there are not
+    visible to the caller.
     """
 
     def __init__(self, size: Callable[[], int]) -> None:
@@ -29,15 +41,25 @@ class ThreadBridge:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Begin without threads: those of the parent are not here."""
+        """Start without threads: those of the parent do not exist here."""
         self._guard = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
-    def submit(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Future[T]:
-        """Have this done in one of the threads.
+    async def call(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T:
+        """Call this in the pool, and await its result."""
+        return await as_awaitable(self.submit(work, *args, **kwargs))
 
-        From inside of one of them it is done apart: whoever waits for a thread in all of
-        them at once would wait for good.
+    async def call_in_new_thread(
+        self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> T:
+        """Call this in a thread of its own, and await its result."""
+        return await as_awaitable(self.submit_to_new_thread(work, *args, **kwargs))
+
+    def submit(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Future[T]:
+        """Call this in the pool.
+
+        A call from inside the pool gets a thread of its own. Otherwise calls that wait for
+        each other could occupy the whole pool and never end.
         """
         if _IS_IN_BRIDGE.get():
             return self.submit_to_new_thread(work, *args, **kwargs)
@@ -52,25 +74,41 @@ class ThreadBridge:
     def submit_to_new_thread(
         self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs
     ) -> Future[T]:
-        """Have this done in a thread of its own, which ends with it.
+        """Call this in a thread of its own, which ends with the call.
 
-        For work that calls handlers: it takes as long as they do, and they may hop
-        themselves. Were it done in the pool, those could wait for each other for good.
+        This is for work that calls handlers: it takes as long as they do, and they may use
+        the pool themselves.
         """
         call = partial(copy_context().run, work, *args, **kwargs)
         done: Future[T] = Future()
-        threading.Thread(target=_carry, args=(call, done), name="tickwork-call").start()
+        threading.Thread(target=_complete, args=(call, done), name="tickwork-call").start()
         return done
 
     def close(self) -> None:
-        """End the threads, after what they have begun."""
+        """End the threads, after the calls that have begun."""
         with self._guard:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
 
 
-def _carry(call: Callable[[], T], done: Future[T]) -> None:
+def as_awaitable(future: Future[T]) -> "asyncio.Future[T]":
+    """A future of a thread, for the running event loop."""
+    import asyncio  # noqa: PLC0415  # a program without coroutines does not load it
+
+    return asyncio.wrap_future(future)
+
+
+async def result_within(future: Future[T], limit: timedelta | None) -> T | None:
+    """The result of a future of a thread; None if it is not done after this time."""
+    import asyncio  # noqa: PLC0415  # as above
+
+    seconds = None if limit is None else limit.total_seconds()
+    done, _ = await asyncio.wait([as_awaitable(future)], timeout=seconds)
+    return done.pop().result() if done else None
+
+
+def _complete(call: Callable[[], T], done: Future[T]) -> None:
     if not done.set_running_or_notify_cancel():
         return
     try:

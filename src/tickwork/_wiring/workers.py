@@ -10,11 +10,11 @@ from tickwork._domain.identity import WorkerId
 from tickwork._kernel.clock import Clock, StoreClock
 from tickwork._kernel.ids import new_id
 from tickwork._kernel.processes import ThisProcess
+from tickwork._kernel.version import VERSION
 from tickwork._kernel.zonedata import marked
 from tickwork._ticker.ticker import Ticker
 from tickwork._upkeep.reaper import Reaper
 from tickwork._upkeep.upkeep import Part, Upkeep
-from tickwork._wiring.version import VERSION
 from tickwork._worker.attempts import Attempts
 from tickwork._worker.cancels import Cancels
 from tickwork._worker.crashes import CrashHooks

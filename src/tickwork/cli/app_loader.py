@@ -10,10 +10,9 @@ from typing import Final
 
 import click
 
-from tickwork._wiring.defining import CONFIG, read_document
 from tickwork.app import Tickwork
 from tickwork.errors import TickworkError
-from tickwork.settings import app_in
+from tickwork.settings import CONFIG_FILE, app_in, read_document
 
 APP_VARIABLE: Final = "TICKWORK_APP"
 ATTRIBUTE: Final = "app"
@@ -35,27 +34,27 @@ def load_app(path: str | None) -> Tickwork:
     path = path or os.environ.get(APP_VARIABLE)
     if path:
         return _load_path(path)
-    if Path(CONFIG).is_file():
+    if Path(CONFIG_FILE).is_file():
         return _load_config()
     raise AppNotLoaded(
         "No application is named.\n"
         f"Use tickwork -a shop.jobs:app status, set {APP_VARIABLE}=shop.jobs:app, or write\n"
-        f"a {CONFIG}. `tickwork init` creates a small application."
+        f"a {CONFIG_FILE}. `tickwork init` creates a small application."
     )
 
 
 def _load_config() -> Tickwork:
     """Load the application that ``tickwork.toml`` names; without one, the file defines it."""
     try:
-        document = read_document(CONFIG)
+        document = read_document(CONFIG_FILE)
         path = app_in(document)
         if path is None:
-            app = Tickwork.from_config(CONFIG)
+            app = Tickwork.from_config(CONFIG_FILE)
             app.path = ""
             return app
         app = _load_path(path)
         if "jobs" in document.content or "schedules" in document.content:
-            app.load_config(CONFIG)
+            app.load_config(CONFIG_FILE)
     except TickworkError as error:
         raise AppNotLoaded(str(error)) from error
     return app

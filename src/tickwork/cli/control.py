@@ -205,8 +205,8 @@ def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **fil
     if where is None:
         selected = [app.inspect.find(each) for each in ids]
     else:
-        matching = app.runs.matching(where)
-        retried_before = app.runs.retried(where) if matching else set()
+        matching = app.runs.find_ids(where)
+        retried_before = app.runs.find_retried(where) if matching else set()
         selected = [run_id for run_id in matching if run_id not in retried_before]
         left_out = len(matching) - len(selected)
         _confirm(selected, "Retry", is_confirmed=yes or ctx.out.is_json)
@@ -261,7 +261,7 @@ def cancel_command(
     if where is None:
         selected = [app.inspect.find(each) for each in ids]
     else:
-        selected = app.runs.matching(where)
+        selected = app.runs.find_ids(where)
         _confirm(selected, "Cancel", is_confirmed=yes or ctx.out.is_json)
     canceled: list[RunId] = []
 

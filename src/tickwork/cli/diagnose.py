@@ -65,7 +65,7 @@ def doctor_command(ctx: CommandContext, strict: bool) -> None:  # noqa: FBT001  
     They cover connection, tables, clock, workers, leases, backlog, schedules and failing jobs.
     """
     app = ctx.app
-    checks = app.examine()
+    checks = app.check_health()
     failing = {Level.BAD, Level.WARN} if strict else {Level.BAD}
     is_well = not any(check.level in failing for check in checks)
     found = HealthReport(url=mask_url(app.settings.url), is_well=is_well, checks=checks)

@@ -33,7 +33,7 @@ class RunFollower:
         found = {run.id: run for run in page}
         # Unfinished runs that dropped out of the newest page are read by id.
         missing = [run_id for run_id in self._unfinished if run_id not in found]
-        found |= {run.id: run for run in self._app.runs.several(missing)}
+        found |= {run.id: run for run in self._app.runs.get_many(missing)}
         changed = [run for run in found.values() if self._seen.get(run.id) != _state(run)]
         for run in found.values():
             self._remember(run)

@@ -55,7 +55,7 @@ def swap(
         AlreadyStarted: The application has a worker in the background. Stop it first.
     """
     clock = _clock(start, clock)
-    with app._on(MemoryStore(clock), clock), watching(app):
+    with app._services.swapped(MemoryStore(clock), clock), watching(app):
         yield clock
 
 
@@ -77,7 +77,7 @@ def isolated(
     Raises:
         WrongConnection: It is of another kind, or leads elsewhere.
     """
-    with app._on(app._opened.using(connection), clock), watching(app):
+    with app._services.swapped(app._services.opened_store.using(connection), clock), watching(app):
         yield app.clock
 
 

@@ -13,9 +13,9 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
-from tickwork._wiring.services import Services
 from tickwork._worker.once import InlineAttempt
 from tickwork.app import Tickwork
+from tickwork.composition import Services
 from tickwork.errors import DefinitionError, RunUnsuccessful, StillDue
 
 DEPTH_MAX: Final = 50

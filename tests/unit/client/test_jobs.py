@@ -4,6 +4,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from tickwork import RunContext
+from tickwork._client.dispatch import NO_DISPATCH_OPTIONS
 from tickwork._client.jobs import Draft, Job
 from tickwork.errors import DefinitionError, InvalidOption
 
@@ -120,11 +121,11 @@ class TestByHand:
 
 
 class TestDrafts:
-    """Values: each word gives a new one, and nobody sees what was said on another."""
+    """An option returns a new draft and leaves the old one as it was."""
 
-    def test_a_word_changes_nothing_but_its_answer(self, send):
+    def test_an_option_returns_a_new_draft(self, send):
         draft = send.draft
-        for word in (
+        for option in (
             lambda: draft.queue("q"),
             lambda: draft.delay(5),
             lambda: draft.tags("t"),
@@ -132,12 +133,12 @@ class TestDrafts:
             lambda: draft.tenant("acme"),
             lambda: draft.unique("k"),
         ):
-            assert word() is not draft
-        assert draft == send.draft.queue("x").__class__(draft._door, _job=draft._job)
+            assert option()._options != NO_DISPATCH_OPTIONS
+            assert draft._options is NO_DISPATCH_OPTIONS
 
-    def test_it_cannot_be_changed(self, send):
+    def test_its_options_cannot_be_changed(self, send):
         with pytest.raises(FrozenInstanceError):
-            send.draft._order = None
+            send.draft._options.queue = "slow"
 
     def test_args_are_copied(self, send):
         given = {"to": "ann"}

@@ -40,8 +40,8 @@ class TestWaiting:
     ):
         run = send.dispatch("ann")
         look = store.get_runs
-        monkeypatch.setattr(app.runs.waits, "_look", lambda ids: [])
-        monkeypatch.setattr(app.runs.waits, "_ask", lambda waits: None)
+        monkeypatch.setattr(app.runs.waiter, "_read_runs", lambda ids: [])
+        monkeypatch.setattr(app.runs.waiter, "_check", lambda waits: None)
         threading.Timer(0.05, app.run).start()
 
         assert run.wait(timeout=0.5) is RunStatus.COMPLETED

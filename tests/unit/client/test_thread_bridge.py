@@ -4,10 +4,9 @@ from contextvars import ContextVar
 
 import pytest
 
-from tickwork._client.asynchronous import call_in_thread
 from tickwork._client.thread_bridge import ThreadBridge
 
-asked_by: ContextVar[str] = ContextVar("asked_by", default="nobody")
+caller: ContextVar[str] = ContextVar("caller", default="unset")
 
 
 @pytest.fixture
@@ -21,32 +20,32 @@ def name() -> str:
     return threading.current_thread().name
 
 
-class TestHops:
-    """A few threads, made when they are needed."""
+class TestThreadBridge:
+    """A thread pool that is created when it is first used."""
 
-    def test_there_is_none_before_the_first_hop(self, bridge):
+    def test_there_is_no_pool_before_the_first_call(self, bridge):
         assert bridge._pool is None
         assert bridge.submit(name).result(5).startswith("tickwork-bridge")
 
-    def test_what_is_raised_is_raised_where_it_is_awaited(self, bridge):
+    def test_errors_are_raised_where_the_call_is_awaited(self, bridge):
         with pytest.raises(ZeroDivisionError):
-            asyncio.run(call_in_thread(bridge, lambda: 1 // 0))
+            asyncio.run(bridge.call(lambda: 1 // 0))
         with pytest.raises(ZeroDivisionError):
             bridge.submit_to_new_thread(lambda: 1 // 0).result(5)
 
-    def test_what_is_set_over_there_stays_there(self, bridge):
-        asked_by.set("ann")
+    def test_context_variables_set_in_the_thread_stay_there(self, bridge):
+        caller.set("ann")
 
         def change() -> str:
-            before = asked_by.get()
-            asked_by.set("bob")
+            before = caller.get()
+            caller.set("bob")
             return before
 
         assert bridge.submit(change).result(5) == "ann"
         assert bridge.submit_to_new_thread(change).result(5) == "ann"
-        assert asked_by.get() == "ann"
+        assert caller.get() == "ann"
 
-    def test_one_that_was_cancelled_before_it_began_is_not_done(self, bridge):
+    def test_a_call_that_was_cancelled_before_it_began_is_not_made(self, bridge):
         go_on = threading.Event()
         done: list[str] = []
         bridge.submit(go_on.wait, 5)
@@ -57,7 +56,7 @@ class TestHops:
 
         assert done == []
 
-    def test_closing_waits_for_what_has_begun(self, bridge):
+    def test_close_waits_for_calls_that_have_begun(self, bridge):
         go_on = threading.Event()
         done: list[str] = []
 
@@ -71,14 +70,14 @@ class TestHops:
 
         assert done == ["it"]
 
-    def test_closed_it_begins_anew(self, bridge):
+    def test_it_can_be_used_after_close(self, bridge):
         bridge.submit(name).result(5)
         bridge.close()
         bridge.close()
 
         assert bridge.submit(name).result(5)
 
-    def test_a_child_has_none_of_the_parents_threads(self, bridge):
+    def test_a_forked_child_has_no_threads_of_the_parent(self, bridge):
         bridge.submit(name).result(5)
         pool = bridge._pool
         bridge.after_fork()
@@ -88,27 +87,28 @@ class TestHops:
         pool.shutdown()
 
 
-class TestHopsInHops:
-    """Who bridge over there gets a thread of its own: nobody waits for one in all of them."""
+class TestNestedCalls:
+    """A call from inside the pool gets a new thread, so that calls never wait for each other."""
 
-    def test_a_hop_in_a_hop(self, bridge):
+    def test_a_call_inside_a_call(self, bridge):
         assert bridge.submit(lambda: bridge.submit(name).result(5)).result(5) == "tickwork-call"
 
-    def test_a_coroutine_that_is_run_over_there(self, bridge):
+    def test_a_coroutine_that_runs_in_the_thread(self, bridge):
         async def inner() -> str:
-            return await asyncio.create_task(call_in_thread(bridge, name))
+            return await asyncio.create_task(bridge.call(name))
 
         async def outer() -> str:
-            return await call_in_thread(bridge, asyncio.run, inner())
+            found: str = await bridge.call(asyncio.run, inner())
+            return found
 
         assert asyncio.run(outer()) == "tickwork-call"
 
-    def test_what_is_done_apart_hops_as_anybody(self, bridge):
+    def test_a_call_from_a_new_thread_uses_the_pool(self, bridge):
         found = bridge.submit_to_new_thread(lambda: bridge.submit(name).result(5)).result(5)
 
         assert found.startswith("tickwork-bridge")
 
-    def test_afterwards_the_caller_hops_as_before(self, bridge):
+    def test_after_a_call_the_caller_uses_the_pool_as_before(self, bridge):
         bridge.submit(lambda: None).result(5)
 
         assert bridge.submit(name).result(5).startswith("tickwork-bridge")

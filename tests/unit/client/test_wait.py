@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tickwork._client.wait import PAUSE_MAX, PAUSE_MIN, Waits, _Wait
+from tickwork._client.wait import PAUSE_MAX, PAUSE_MIN, RunWaiter, _Wait
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
@@ -53,29 +53,29 @@ class TestPace:
 
     def test_it_grows_with_the_time_waited(self):
         wait = _Wait(PENDING.id, now=100.0)
-        assert wait.look_at == 100.0 + PAUSE_MIN
-        wait.put_off(now=100.001)
-        assert wait.look_at == 100.001 + PAUSE_MIN
-        wait.put_off(now=100.3)
-        assert wait.look_at == pytest.approx(100.4)
+        assert wait.poll_at == 100.0 + PAUSE_MIN
+        wait.postpone(now=100.001)
+        assert wait.poll_at == 100.001 + PAUSE_MIN
+        wait.postpone(now=100.3)
+        assert wait.poll_at == pytest.approx(100.4)
 
-    def test_after_a_while_all_look_at_the_same_moments(self):
+    def test_after_a_while_all_poll_at_the_same_moments(self):
         waits = [_Wait(PENDING.id, now=100.0 + n / 100) for n in range(9)]
         for n, wait in enumerate(waits):
-            wait.put_off(now=102.01 + n / 100)
+            wait.postpone(now=102.01 + n / 100)
 
-        assert {wait.look_at for wait in waits} == {102.25}
+        assert {wait.poll_at for wait in waits} == {102.25}
         assert 102.25 % PAUSE_MAX == 0
 
 
-class TestWaits:
+class TestRunWaiter:
     """One thread looks for all who wait, and ends with the last of them."""
 
     def test_who_waits_is_told_the_end(self):
         table = Table(PENDING)
-        waits = Waits(table.look)
+        waiter = RunWaiter(table.look)
 
-        with waits.joined(PENDING.id) as done:
+        with waiter.watch(PENDING.id) as done:
             assert not done.done()
             table.runs[PENDING.id] = finished(PENDING)
             assert done.result(5).status is RunStatus.COMPLETED
@@ -84,9 +84,9 @@ class TestWaits:
 
     def test_two_who_wait_for_one_run_ask_once(self):
         table = Table(PENDING)
-        waits = Waits(table.look)
+        waiter = RunWaiter(table.look)
 
-        with waits.joined(PENDING.id) as one, waits.joined(PENDING.id) as other:
+        with waiter.watch(PENDING.id) as one, waiter.watch(PENDING.id) as other:
             table.runs[PENDING.id] = finished(PENDING)
             assert one.result(5) == other.result(5)
 
@@ -94,9 +94,9 @@ class TestWaits:
 
     def test_a_run_that_is_gone_is_told_to_who_waits_for_it_and_nobody_else(self):
         table = Table(PENDING)
-        waits = Waits(table.look)
+        waiter = RunWaiter(table.look)
 
-        with waits.joined(RunId("nobody")) as lost, waits.joined(PENDING.id) as other:
+        with waiter.watch(RunId("nobody")) as lost, waiter.watch(PENDING.id) as other:
             with pytest.raises(RunNotFound):
                 lost.result(5)
             assert not other.done()
@@ -110,17 +110,17 @@ class TestWaits:
                 raise faults.pop()
             return table.look(ids)
 
-        waits = Waits(look)
-        with waits.joined(PENDING.id) as done, pytest.raises(ConnectionError):
+        waiter = RunWaiter(look)
+        with waiter.watch(PENDING.id) as done, pytest.raises(ConnectionError):
             done.result(5)
-        with waits.joined(PENDING.id) as done:
+        with waiter.watch(PENDING.id) as done:
             assert done.result(5).is_finished
 
     def test_who_leaves_is_not_asked_for_any_more(self):
         table = Table(PENDING)
-        waits = Waits(table.look)
+        waiter = RunWaiter(table.look)
 
-        with waits.joined(PENDING.id) as done:
+        with waiter.watch(PENDING.id) as done:
             pass
 
         assert isinstance(done, Future)
@@ -128,22 +128,22 @@ class TestWaits:
         assert_no_poller()
 
     def test_a_child_begins_with_nobody_waiting(self):
-        waits = Waits(Table(finished(PENDING)).look)
+        waiter = RunWaiter(Table(finished(PENDING)).look)
         # As it comes out of a fork: somebody waits, and the thread that looks is not here.
-        waits._waits.add(_Wait(RunId("of the parent"), now=0))
-        waits._poller = threading.Thread()
+        waiter._waits.add(_Wait(RunId("of the parent"), now=0))
+        waiter._poller = threading.Thread()
 
-        waits.after_fork()
+        waiter.after_fork()
 
-        with waits.joined(PENDING.id) as done:
+        with waiter.watch(PENDING.id) as done:
             assert done.result(5).is_finished
 
     def test_many_at_once(self):
         runs = [replace(PENDING, id=RunId(f"run-{n}")) for n in range(1200)]
         table = Table(*runs)
-        waits = Waits(table.look)
+        waiter = RunWaiter(table.look)
         with ExitStack() as stack:
-            done = [stack.enter_context(waits.joined(run.id)) for run in runs]
+            done = [stack.enter_context(waiter.watch(run.id)) for run in runs]
             table.runs = {run.id: finished(run) for run in runs}
             assert all(each.result(10).is_finished for each in done)
 

@@ -1,4 +1,4 @@
-"""The async door: the same verbs, one hop each, and no thread that stays behind."""
+"""``aio``: the same methods for coroutines, each one call in a thread that ends."""
 
 import asyncio
 import inspect
@@ -13,19 +13,18 @@ from contextvars import ContextVar
 
 import pytest
 
-from tickwork import RunStatus, Tickwork
+from tickwork import RunStatus, Tickwork, async_app, composition
 from tickwork import app as app_module
-from tickwork._client import asynchronous, borrowing, builder, jobs, locks, runs
+from tickwork._client import builder, jobs, locks, runs
 from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
-from tickwork._client.asynchronous import AsyncApp, AsyncDispatch, AsyncOpenDispatch, AsyncRun
-from tickwork._client.borrowing import AsyncDraft, AsyncOpenDraft
 from tickwork._client.builder import JobBuilder
-from tickwork._client.control import Limits
-from tickwork._client.jobs import Draft, Job, OpenDraft
-from tickwork._client.runs import RunHandle
+from tickwork._client.dispatch import DispatchOptionMethods
+from tickwork._client.jobs import AsyncDraft, Draft, Job
+from tickwork._client.limits import Limits
+from tickwork._client.runs import AsyncRunHandle, RunHandle
 from tickwork._client.schedules import Schedules
-from tickwork._client.words import OrderWords
 from tickwork._domain import explain, health
+from tickwork.async_app import AsyncTickwork
 from tickwork.errors import (
     AlreadyClaimed,
     ArgumentError,
@@ -39,7 +38,7 @@ from tickwork.testing import ManualClock
 
 # ---------------------------------------------------------------- kept equal
 
-WORDS = {name for name in vars(OrderWords) if not name.startswith("_")}
+OPTIONS = {name for name in dir(DispatchOptionMethods) if not name.startswith("_")} | {"using"}
 DEFINING = {
     "from_config",
     "load_config",
@@ -52,21 +51,17 @@ DEFINING = {
     "args",
     "cli",
 }
-"""What only changes this process: nothing of it waits for a database."""
+"""Methods that only change this process: they wait for no database."""
 
-WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead", "after_fork"}
-"""What a worker does is done in threads of its own, whoever started it."""
+WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead"}
+"""Methods of the worker, which has threads of its own."""
 
-DOORS = [
-    (RunHandle, AsyncRun, set()),
-    (Draft, AsyncDispatch, WORDS | {"using"}),
-    (Draft, AsyncDraft, WORDS | {"using"}),
-    (OpenDraft, AsyncOpenDispatch, WORDS | {"using"}),
-    (OpenDraft, AsyncOpenDraft, WORDS | {"using"}),
-    (Job, AsyncDispatch, WORDS | {"using"}),
+PAIRS = [
+    (RunHandle, AsyncRunHandle, set()),
+    (Draft, AsyncDraft, OPTIONS),
     (Schedules, AsyncSchedules, set()),
     (Limits, AsyncLimits, set()),
-    (Tickwork, AsyncApp, DEFINING | WORKING),
+    (Tickwork, AsyncTickwork, DEFINING | WORKING),
 ]
 
 
@@ -79,14 +74,14 @@ def verbs_of(kind: type) -> set[str]:
 
 
 def pairs():
-    for sync, twin, others in DOORS:
+    for sync, twin, others in PAIRS:
         for verb in sorted(verbs_of(sync) - others):
             yield pytest.param(sync, twin, verb, id=f"{twin.__name__}.{verb}")
 
 
-def said_by(function):
+def signature_of(function):
     """Its signature, with annotations that are the same wherever they are written."""
-    places = (asynchronous, borrowing, builder, explain, health, jobs, locks, runs, app_module)
+    places = (composition, async_app, builder, explain, health, jobs, locks, runs, app_module)
     names = {name: value for place in places for name, value in vars(place).items()}
     hints = {
         name: repr(hint) for name, hint in typing.get_type_hints(function, localns=names).items()
@@ -97,25 +92,25 @@ def said_by(function):
 
 
 @pytest.mark.parametrize(("sync", "twin", "verb"), list(pairs()))
-def test_the_async_door_has_the_same_verbs(sync, twin, verb):
+def test_each_method_has_an_async_twin(sync, twin, verb):
     there, here = getattr(sync, verb), getattr(twin, verb)
 
-    if verb == "lock":  # a block, and not a call
-        assert said_by(here)[0] == said_by(there)[0]
+    if verb == "lock":  # a context manager, and not a call
+        assert signature_of(here)[0] == signature_of(there)[0]
         return
     assert inspect.iscoroutinefunction(here)
-    assert said_by(here) == said_by(there)
+    assert signature_of(here) == signature_of(there)
 
 
-@pytest.mark.parametrize(("sync", "twin", "others"), DOORS)
-def test_the_async_door_has_no_verbs_of_its_own(sync, twin, others):
-    own = {"status"} if twin is AsyncRun else set()  # a property cannot be awaited
+@pytest.mark.parametrize(("sync", "twin", "others"), PAIRS)
+def test_async_classes_have_no_methods_of_their_own(sync, twin, others):
+    own = {"status"} if twin is AsyncRunHandle else set()  # a property cannot be awaited
 
-    assert verbs_of(twin) - own - WORDS <= verbs_of(sync)
+    assert verbs_of(twin) - own <= verbs_of(sync)
 
 
-def test_what_can_be_dispatched_has_both_doors():
-    for kind in (Job, Draft, OpenDraft, JobBuilder, RunHandle, Tickwork):
+def test_each_class_that_dispatches_has_aio():
+    for kind in (Job, Draft, JobBuilder, RunHandle, Tickwork):
         assert isinstance(inspect.getattr_static(kind, "aio"), property)
 
 
@@ -331,13 +326,13 @@ class TestHops:
     def test_a_verb_is_one_hop(self, app, double, monkeypatch):
         async def main():
             run = await double.aio.dispatch(1)
-            begin, begun = app._bridge.submit, []
+            begin, begun = app._services.bridge.submit, []
 
             def counted(work, *args, **kwargs):
                 begun.append(work.__name__)
                 return begin(work, *args, **kwargs)
 
-            monkeypatch.setattr(app._bridge, "submit", counted)
+            monkeypatch.setattr(app._services.bridge, "submit", counted)
             await double.aio.dispatch(1)
             await double.aio.dispatch_many([{"number": n} for n in range(100)])
             await double.unique().aio.dispatch(1)
@@ -369,7 +364,7 @@ class TestHops:
             await asyncio.gather(*(double.aio.dispatch(n) for n in range(100)))
             return len(hop_threads())
 
-        assert asyncio.run(main()) <= app._opened.connections_max
+        assert asyncio.run(main()) <= app._services.opened_store.connections_max
         assert len(app.runs.recent(limit=200)) == 100
 
     def test_context_variables_travel(self, app):
@@ -403,7 +398,7 @@ class TestHops:
             thread.join()
 
         assert len(app.runs.recent(limit=200)) == 80
-        assert len(hop_threads()) <= app._opened.connections_max
+        assert len(hop_threads()) <= app._services.opened_store.connections_max
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
     @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -434,7 +429,7 @@ class TestRunning:
     """``run`` calls handlers, so it has a thread of its own."""
 
     def test_handlers_that_hop_themselves_never_wait_for_each_other(self, app, double):
-        size = app._opened.connections_max
+        size = app._services.opened_store.connections_max
 
         @app.job
         async def spread(count: int) -> list[str]:
@@ -494,14 +489,18 @@ class TestCancelling:
 
     def test_what_has_begun_is_brought_to_its_end_as_a_whole(self, app, double, monkeypatch):
         app.runs  # noqa: B018  # opened before it is slowed down
-        enqueue, begun, go_on = app._opened.enqueue, threading.Event(), threading.Event()
+        enqueue, begun, go_on = (
+            app._services.opened_store.enqueue,
+            threading.Event(),
+            threading.Event(),
+        )
 
         def slowly(runs, **said):
             begun.set()
             assert go_on.wait(10)
             return enqueue(runs, **said)
 
-        monkeypatch.setattr(app._opened, "enqueue", slowly)
+        monkeypatch.setattr(app._services.opened_store, "enqueue", slowly)
 
         async def main():
             task = asyncio.create_task(double.aio.dispatch_many([{"number": n} for n in range(9)]))
@@ -512,13 +511,16 @@ class TestCancelling:
             go_on.set()
 
         asyncio.run(main())
-        app._bridge.close()
+        app._services.bridge.close()
 
         assert len(app.runs.recent()) == 9
 
     def test_what_has_not_begun_is_left_undone(self, app, double):
         go_on = threading.Event()
-        busy = [app._bridge.submit(go_on.wait, 10) for _ in range(app._opened.connections_max)]
+        busy = [
+            app._services.bridge.submit(go_on.wait, 10)
+            for _ in range(app._services.opened_store.connections_max)
+        ]
 
         async def main():
             task = asyncio.create_task(double.aio.dispatch(1))
@@ -529,7 +531,7 @@ class TestCancelling:
 
         asyncio.run(main())
         go_on.set()
-        app._bridge.close()
+        app._services.bridge.close()
 
         assert all(each.done() for each in busy)
         assert app.runs.recent() == []
@@ -549,7 +551,11 @@ class TestCancelling:
 
     def test_a_lock_that_was_got_too_late_is_released(self, app, monkeypatch):
         app.runs  # noqa: B018  # opened before it is slowed down
-        acquire, begun, go_on = app._opened.acquire_lock, threading.Event(), threading.Event()
+        acquire, begun, go_on = (
+            app._services.opened_store.acquire_lock,
+            threading.Event(),
+            threading.Event(),
+        )
 
         def slowly(*args, **said):
             begun.set()
@@ -561,7 +567,7 @@ class TestCancelling:
                 raise AssertionError("It was cancelled before.")
 
         async def main():
-            monkeypatch.setattr(app._opened, "acquire_lock", slowly)
+            monkeypatch.setattr(app._services.opened_store, "acquire_lock", slowly)
             task = asyncio.create_task(locked())
             await asyncio.to_thread(begun.wait, 10)
             task.cancel()
@@ -571,7 +577,7 @@ class TestCancelling:
             monkeypatch.undo()
 
         asyncio.run(main())
-        app._bridge.close()
+        app._services.bridge.close()
 
         with app.lock("nightly"):
             pass
@@ -582,8 +588,8 @@ class TestCancelling:
         async def locked(inside):
             async with app.aio.lock("nightly"):
                 inside.set()
-                for _ in range(app._opened.connections_max):
-                    app._bridge.submit(go_on.wait, 10)
+                for _ in range(app._services.opened_store.connections_max):
+                    app._services.bridge.submit(go_on.wait, 10)
 
         async def main():
             inside = asyncio.Event()
@@ -596,7 +602,7 @@ class TestCancelling:
             go_on.set()
 
         asyncio.run(main())
-        app._bridge.close()
+        app._services.bridge.close()
 
         with app.lock("nightly"):
             pass
@@ -647,7 +653,7 @@ class TestWaiting:
 
     def test_one_look_asks_for_all_of_them(self, app, double, monkeypatch):
         runs = double.dispatch_many({"number": n} for n in range(30))
-        get_runs, looks = app._opened.get_runs, []
+        get_runs, looks = app._services.opened_store.get_runs, []
 
         def counted(ids):
             looks.append(len(ids))
@@ -656,7 +662,7 @@ class TestWaiting:
         async def main():
             waits = [asyncio.create_task(run.aio.wait()) for run in runs]
             await asyncio.sleep(1)  # all of them are old enough to be asked for together
-            monkeypatch.setattr(app._opened, "get_runs", counted)
+            monkeypatch.setattr(app._services.opened_store, "get_runs", counted)
             await asyncio.sleep(1)
             monkeypatch.undo()
             for wait in waits:
@@ -698,7 +704,7 @@ class TestWaiting:
         async def main():
             task = asyncio.create_task(run.aio.wait(10))
             await asyncio.sleep(0.05)
-            monkeypatch.setattr(app._opened, "get_runs", fail)
+            monkeypatch.setattr(app._services.opened_store, "get_runs", fail)
             with pytest.raises(ConnectionError, match="gone"):
                 await task
 

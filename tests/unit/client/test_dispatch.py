@@ -3,38 +3,38 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tickwork._client.enqueue import PLAIN_ORDER, Order
+from tickwork._client.dispatch import NO_DISPATCH_OPTIONS, DispatchOptions
 from unit.builders import NOON
 
 HOUR = timedelta(hours=1)
 
 
 class TestDueAt:
-    """What was said about when, as an instant."""
+    """The options ``at`` and ``delay`` decide when a run is due."""
 
     @pytest.mark.parametrize(
-        ("order", "due_at"),
+        ("options", "due_at"),
         [
-            (PLAIN_ORDER, NOON),
-            (Order(delay=HOUR), NOON + HOUR),
-            (Order(delay=timedelta(0)), NOON),
-            (Order(at=NOON + HOUR), NOON + HOUR),
-            (Order(at=NOON - HOUR), NOON),
-            (Order(delay=timedelta.max), datetime.max.replace(tzinfo=UTC)),
+            (NO_DISPATCH_OPTIONS, NOON),
+            (DispatchOptions(delay=HOUR), NOON + HOUR),
+            (DispatchOptions(delay=timedelta(0)), NOON),
+            (DispatchOptions(at=NOON + HOUR), NOON + HOUR),
+            (DispatchOptions(at=NOON - HOUR), NOON),
+            (DispatchOptions(delay=timedelta.max), datetime.max.replace(tzinfo=UTC)),
         ],
     )
-    def test_a_table(self, order, due_at):
-        assert order.due_at(NOON) == due_at
+    def test_a_table(self, options, due_at):
+        assert options.due_at(NOON) == due_at
 
 
-class TestOrders:
-    """An order is a value."""
+class TestDispatchOptions:
+    """Options of a dispatch are a value, and override those of the job."""
 
     def test_it_cannot_be_changed(self):
         with pytest.raises(FrozenInstanceError):
-            PLAIN_ORDER.queue = "slow"  # type: ignore[misc]
+            NO_DISPATCH_OPTIONS.queue = "slow"  # type: ignore[misc]
 
-    def test_nothing_said_is_as_the_job_says(self, app):
+    def test_without_options_those_of_the_job_apply(self, app):
         job = app.schedule("it", lambda: None).queue("slow").priority(5).tags("red")
         job.expires("1h").concurrency(3)
 
@@ -44,7 +44,7 @@ class TestOrders:
         assert run.limit_keys == ("job:it",)
         assert run.expires_at == run.due_at + HOUR
 
-    def test_said_on_a_draft_it_is_otherwise(self, app):
+    def test_options_of_a_draft_override_those_of_the_job(self, app):
         job = app.schedule("it", lambda: None).queue("slow").priority(5)
         job.expires("1h").concurrency(3, per="queue")
 
@@ -54,7 +54,7 @@ class TestOrders:
         assert run.limit_keys == ("queue:quick",)
         assert run.expires_at == run.due_at + 2 * HOUR
 
-    def test_a_limit_per_argument_goes_by_all_arguments(self, app):
+    def test_a_limit_per_argument_uses_the_arguments_of_job_draft_and_dispatch(self, app):
         job = app.schedule("it", lambda account=1, **rest: None).args(account=7)
         job.concurrency(1, per="account")
 
@@ -63,7 +63,7 @@ class TestOrders:
         assert job.job.args(account=8).dispatch(account=9).read().limit_keys == ("account:it=9",)
         assert job.dispatch_many([{"account": 1}])[0].read().limit_keys == ("account:it=1",)
 
-    def test_ids_go_up_with_the_order_of_dispatches(self, app):
+    def test_ids_increase_in_the_order_of_dispatches(self, app):
         job = app.schedule("it", lambda: None)
         runs = [job.dispatch(), *job.dispatch_many([{}] * 3), job.dispatch()]
 

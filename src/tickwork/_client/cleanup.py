@@ -1,0 +1,64 @@
+"""Cleanup: prune finished runs, cancel runs of jobs that no program defines any more."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from tickwork._define.registry import Registry
+from tickwork._domain.status import CLAIMABLE
+from tickwork._kernel.clock import Clock
+from tickwork._kernel.durations import as_duration
+from tickwork.stores.contract import Canceling, Pruned, RunFilter, Store
+
+PRUNE_BATCH: Final = 1_000
+PRUNE_ROUNDS_MAX: Final = 10_000
+PAGE_SIZE: Final = 500
+ORPHAN_REASON: Final = "orphan: no program has had its job for long"
+
+
+class Cleanup:
+    """Removes what is no longer needed."""
+
+    def __init__(self, *, store: Store, clock: Clock, registry: Registry) -> None:
+        self._store = store
+        self._clock = clock
+        self._registry = registry
+
+    def prune(
+        self, days: float, *, batch: int, on_batch: Callable[[Pruned], object] | None
+    ) -> Pruned:
+        """Delete finished runs, and definitions that are no longer in use, in batches."""
+        before = self._clock.now() - as_duration(timedelta(days=days))
+        total = Pruned(0, 0, 0)
+        with_definitions = False  # they need a scan of all tables, so they come once, at the end
+        for _ in range(PRUNE_ROUNDS_MAX):
+            gone = self._store.prune(before=before, limit=batch, with_definitions=with_definitions)
+            total = Pruned(*(sum(pair) for pair in zip(total, gone, strict=True)))
+            if on_batch is not None:
+                on_batch(total)
+            if not any(gone) and with_definitions:
+                break
+            with_definitions = with_definitions or not any(gone)
+        return total
+
+    def cancel_orphans(self, days: float) -> int:
+        """Cancel old waiting runs of jobs that were not defined since; return how many."""
+        now = self._clock.now()
+        before = now - timedelta(days=days)
+        known = set(self._registry.definitions())
+        known.update(job for worker in self._store.list_workers() for job in worker.jobs)
+        jobs = self._store.list_jobs()
+        known.update(row.name for row in jobs if row.seen_at and row.seen_at >= before)
+        where = RunFilter(statuses=CLAIMABLE, before=before)
+        canceled = 0
+        cursor: str | None = None
+        # It ends with the last page: canceled runs have left the pages before it.
+        while True:
+            page = self._store.list_runs(where, cursor=cursor, limit=PAGE_SIZE)
+            for run in page.runs:
+                if run.job not in known:
+                    answer = self._store.cancel(run.id, now=now, reason=ORPHAN_REASON)
+                    canceled += answer is Canceling.DONE
+            cursor = page.cursor
+            if cursor is None:
+                return canceled
