@@ -1,6 +1,6 @@
-"""The reference pages that are made from docstrings and events.
+"""Generates the API reference from docstrings and events when the site is built.
 
-They are made when the site is built, and stored nowhere: what they say is in the code.
+The pages are not stored in the repository.
 """
 
 import inspect
@@ -18,7 +18,7 @@ MODULES: Final = {
     "reference/schedules.md": "tickwork.schedules",
     "reference/testing.md": "tickwork.testing",
 }
-HELD: Final = (
+RETURNED: Final = (
     "tickwork._client.jobs:Job",
     "tickwork._client.jobs:Draft",
     "tickwork._client.jobs:AsyncDraft",
@@ -32,10 +32,10 @@ HELD: Final = (
     "tickwork._client.locks:Lock",
     "tickwork.async_app:AsyncTickwork",
 )
-"""What a program is handed and never imports."""
+"""Classes that public methods return and that programs do not import."""
 PREFIXES: Final = r"\b(?:tickwork\.(?:\w+\.)*|collections\.abc\.|typing\.|datetime\.(?=\w))"
 ERROR_NAMES: Final = {"Discard", "RetryLater", "Snooze", "TickworkError"}
-"""They have a page of their own."""
+"""These are on the page of errors."""
 
 
 def pages() -> dict[str, str]:
@@ -54,29 +54,30 @@ def _text(lines: Iterator[str]) -> str:
 
 
 def module_page(module: ModuleType) -> Iterator[str]:
-    """Everything that a module offers."""
+    """The public names of a module."""
     yield from (f"# {module.__name__}", "", markdown(module.__doc__ or ""))
     for name in module.__all__:
         value = getattr(module, name)
         if callable(value) and name not in ERROR_NAMES:
-            yield from _described(name, value)
+            yield from _section(name, value)
 
 
 def objects_page() -> Iterator[str]:
-    """What a program is handed by the application."""
-    yield from ("# What you are handed", "")
-    yield "Nobody imports these: `app.job`, `dispatch`, `app.schedules` and the like return them."
-    for path in HELD:
+    """The objects that methods of the application return."""
+    yield from ("# Objects", "")
+    yield "`app.job`, `dispatch`, `app.schedules` and other methods return these objects."
+    yield "You do not import them."
+    for path in RETURNED:
         module, _, name = path.partition(":")
-        yield from _described(name, getattr(import_module(module), name), is_made=False)
+        yield from _section(name, getattr(import_module(module), name), has_constructor=False)
 
 
-def _described(name: str, value: Any, *, is_made: bool = True) -> Iterator[str]:
-    """A section; with the signature, unless it is of something that programs do not make."""
+def _section(name: str, value: Any, *, has_constructor: bool = True) -> Iterator[str]:
+    """A section for one name, with the signature if programs call it."""
     if not (inspect.isclass(value) or inspect.isroutine(value)):
-        yield from ("", f"## {name}", "", _below_its_line(name))
+        yield from ("", f"## {name}", "", _text_below_definition(name))
         return
-    signature = _signature(name, value) if is_made else ()
+    signature = _signature(name, value) if has_constructor else ()
     yield from ("", f"## {name}", "", *signature, markdown(value.__doc__ or ""))
     if inspect.isclass(value):
         for member, found in _members(value):
@@ -85,15 +86,15 @@ def _described(name: str, value: Any, *, is_made: bool = True) -> Iterator[str]:
             yield markdown(inspect.getdoc(found) or "")
 
 
-def _below_its_line(name: str) -> str:
-    """What is said of a value that can have no docstring: the text below its definition."""
+def _text_below_definition(name: str) -> str:
+    """The string literal below the definition of a constant."""
     source = inspect.getsource(import_module(_HOMES[name]))
     found = re.search(rf'^{name}\b.*\n"""(.+?)"""', source, re.MULTILINE | re.DOTALL)
     return markdown(found[1]) if found else ""
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Its public methods and properties, with those of its bases, in the order of the code."""
+    """The public methods and properties of a class and its bases, in the order of the code."""
     seen = set(dir(object)) | (set(dir(Exception)) if issubclass(kind, Exception) else set())
     for each in kind.__mro__:
         if not each.__module__.startswith("tickwork"):
@@ -120,7 +121,7 @@ def _signature(name: str, value: Any) -> Iterator[str]:
 
 
 def markdown(docstring: str) -> str:
-    """A docstring as a page shows it: its examples are code, its sections have names."""
+    """Convert a docstring to Markdown: examples become code blocks, sections become lists."""
     lines: list[str] = []
     in_example = False
     text = re.sub(r":\w+:(?=`)", "", inspect.cleandoc(docstring).replace("``", "`"))
@@ -145,11 +146,11 @@ def markdown(docstring: str) -> str:
 
 
 def events_page() -> Iterator[str]:
-    """A section for each event, with its facts."""
+    """A section for each event, with its fields."""
     yield from ("# Events", "", markdown(events.__doc__ or ""), "")
-    yield "`@app.on(RunFailed)` subscribes to one kind, `@app.on(Event)` to all of them."
+    yield "`@app.on(RunFailed)` subscribes to one event, `@app.on(Event)` to all."
     for name in events.__all__:
         kind = getattr(events, name)
         yield from ("", f"## {name}", "", markdown(kind.__doc__ or ""))
-        facts = ", ".join(f"`{fact}`" for fact in kind.__dataclass_fields__)
-        yield from ("", f"Facts: {facts}.")
+        fields = ", ".join(f"`{field}`" for field in kind.__dataclass_fields__)
+        yield from ("", f"Fields: {fields}.")

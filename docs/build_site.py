@@ -1,8 +1,8 @@
 """Builds the site: `make docs` runs ``python -m docs.build_site build``.
 
-The pages of docs/ are copied beside pages that are made here: the README as the first page, the
-project's own papers, the examples, and the reference of the code. Then the site is
-built from all of them, strictly: a link that leads nowhere is an error.
+The pages of docs/ are copied to a folder. The README becomes the first page, and the project's
+other documents, the examples and the API reference are added. Zensical then builds the site in
+strict mode: a broken link or anchor is an error.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Final
 from docs.api import pages
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAPERS: Final = {
+DOCUMENTS: Final = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -30,16 +30,16 @@ LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)]*)?(?=\))")
 
 
 def stage(target: Path) -> None:
-    """Write all pages of the site below ``target/docs``, linked as they are there."""
+    """Write all pages of the site below ``target/docs``, with their links adapted."""
     shutil.rmtree(target / "docs", ignore_errors=True)
     texts = {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-        for path in [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in PAPERS)]
+        for path in [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in DOCUMENTS)]
     }
-    written = {_home(name): _linked(name, text) for name, text in texts.items()}
-    written |= pages()
-    written[EXAMPLES] = _examples_page()
-    for name, text in written.items():
+    adapted = {_site_path(name): _adapt_links(name, text) for name, text in texts.items()}
+    adapted |= pages()
+    adapted[EXAMPLES] = _examples_page()
+    for name, text in adapted.items():
         page = target / "docs" / name
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")
@@ -50,41 +50,44 @@ def build(target: Path) -> int:
     """Build the site below ``target/site``; return the exit status."""
     stage(target)
     program = str(Path(sys.executable).parent / "zensical")
-    done = subprocess.run(  # noqa: S603  # our own command
+    done = subprocess.run(  # noqa: S603  # a fixed command
         [program, "build", "--strict", "--clean", "-f", str(target / "zensical.toml")],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    # It colours each letter; where a link leads nowhere, one wants to read which.
-    told, _, _ = COLOUR.sub("", done.stdout).partition("Traceback")
-    sys.stdout.write(told)
+    # Zensical colours single letters, which makes its messages unreadable in logs.
+    output, _, _ = COLOUR.sub("", done.stdout).partition("Traceback")
+    sys.stdout.write(output)
     if done.returncode == 0:
-        sys.stdout.write(f"The site is there: {os.path.relpath(target)}/site/index.html\n")
+        sys.stdout.write(f"Built {os.path.relpath(target)}/site/index.html\n")
     return done.returncode
 
 
-def _home(name: str) -> str:
-    """Where a file of the project is on the site."""
-    if name in PAPERS:
-        return PAPERS[name]
+def _site_path(name: str) -> str:
+    """The path of a project file on the site."""
+    if name in DOCUMENTS:
+        return DOCUMENTS[name]
     if name.startswith("examples"):
         return EXAMPLES
     return name.removeprefix("docs/")
 
 
-def _linked(name: str, text: str) -> str:
-    """The text of a file, with its links as the site has them."""
+def _adapt_links(name: str, text: str) -> str:
+    """The text of a file, with its links adapted to the site."""
 
-    def moved(found: re.Match[str]) -> str:
+    def adapt(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[1]))
         anchor = found[2] or ""
         if target.startswith("examples/"):
             anchor = f"#{_slug(target.removeprefix('examples/'))}"
-        return posixpath.relpath(_home(target), posixpath.dirname(_home(name)) or ".") + anchor
+        return (
+            posixpath.relpath(_site_path(target), posixpath.dirname(_site_path(name)) or ".")
+            + anchor
+        )
 
-    return LINK.sub(moved, text)
+    return LINK.sub(adapt, text)
 
 
 def _slug(name: str) -> str:
@@ -92,8 +95,8 @@ def _slug(name: str) -> str:
 
 
 def _examples_page() -> str:
-    """The files of examples/, each with what it says of itself."""
-    text = ["# Examples", "", "Each is a file of `examples/`, and each is run by the tests.", ""]
+    """A page with the files of examples/."""
+    text = ["# Examples", "", "These are the files of `examples/`. The tests run them.", ""]
     for path in sorted((ROOT / "examples").rglob("*")):
         if path.is_dir() or "__pycache__" in path.parts:
             continue

@@ -1,8 +1,8 @@
 """FastAPI with a worker in the same process: ``uvicorn web:web``.
 
-A request dispatches, and answers at once; the worker runs in threads of its own, beside the loop
-that serves requests. When there is more to do, start workers beside it (``tickwork -a
-web:jobs work``), on this machine or another, and change nothing here.
+A request dispatches a run and returns at once. The worker uses its own threads, beside the event
+loop that serves requests. For more capacity start separate workers (``tickwork -a web:jobs work``)
+on this machine or on others; nothing has to change here.
 """
 
 from collections.abc import AsyncIterator
@@ -19,13 +19,13 @@ jobs = Tickwork()  # TICKWORK_URL, or tickwork.db in this folder
 
 @jobs.job(retries=5)
 def send_receipt(order: int) -> str:
-    """A plain function: it runs in a thread."""
+    """A function runs in a thread of the worker."""
     return f"receipt of order {order}"
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """A worker for as long as the server lives; it has half a minute to end its work."""
+    """Run a worker while the server runs. At the end it has 30 seconds to finish its work."""
     async with jobs.aio:
         with jobs.running(threads=4):
             yield
@@ -36,14 +36,14 @@ web = FastAPI(lifespan=lifespan)
 
 @web.post("/orders/{order}")
 async def place(order: int) -> dict[str, str]:
-    """Take an order. The run is stored when this answers."""
+    """Place an order. The run is stored when the response is sent."""
     run = await send_receipt.aio.dispatch(order=order)
     return {"run": run.id}
 
 
 @web.get("/runs/{run_id}")
-async def look(run_id: str) -> dict[str, Any]:
-    """How it is doing, and what it returned."""
+async def show(run_id: str) -> dict[str, Any]:
+    """Return the status and the result of a run."""
     run = jobs.get_run(run_id)
     try:
         status = (await run.aio.read()).status

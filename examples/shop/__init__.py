@@ -1,1 +1,1 @@
-"""A shop with an application in :mod:`shop.jobs`, as the other examples run it."""
+"""A shop. Its application is in :mod:`shop.jobs`; the other examples use it."""

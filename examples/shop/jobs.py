@@ -1,4 +1,4 @@
-"""The jobs of the shop. The database is in TICKWORK_URL: nothing here names it."""
+"""The jobs of the shop. The URL of the database is in the variable TICKWORK_URL."""
 
 import logging
 
@@ -10,14 +10,14 @@ log = logging.getLogger("shop")
 
 @app.job(queue="emails", retries=5, timeout="30s")
 def send_receipt(order: int) -> str:
-    """Dispatched by whoever takes an order: ``send_receipt.dispatch(order=7)``."""
-    log.info("The receipt of order %d is on its way.", order)
+    """Dispatched when an order is placed: ``send_receipt.dispatch(order=7)``."""
+    log.info("Sending the receipt of order %d.", order)
     return f"receipt of order {order}"
 
 
 @app.job
 def count_orders(ctx: RunContext) -> str:
-    """Fired by the schedules below, once for each instant, whoever is running."""
+    """Fired by the schedules below, once for each instant."""
     log.info("%s for %s", ctx.schedule, ctx.nominal_at)
     return f"{ctx.schedule} for {ctx.nominal_at}"
 

@@ -1,4 +1,4 @@
-"""Every Python block of the README and the guides runs, and prints what it says it prints."""
+"""Runs every Python block of the README and the pages, and compares its output."""
 
 import io
 import re
@@ -24,15 +24,15 @@ def blocks():
 
 
 @pytest.mark.parametrize("code", list(blocks()))
-def test_a_block_runs_and_prints_what_it_says(code):
+def test_a_block_runs_and_prints_its_comments(code):
     printed = io.StringIO()
 
     with redirect_stdout(printed):
-        exec(compile(code, "<block>", "exec"), {})  # that is the point
+        exec(compile(code, "<block>", "exec"), {})
 
-    said = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
+    expected = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
     if "print(" in code:
-        assert printed.getvalue().splitlines() == said
+        assert printed.getvalue().splitlines() == expected
 
 
 def test_queries_in_pages_run(tmp_path):
@@ -47,7 +47,7 @@ def test_queries_in_pages_run(tmp_path):
     assert queries
 
 
-def test_what_pages_show_of_examples_is_in_them():
+def test_lines_shown_from_examples_exist():
     examples = "\n".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "examples").iterdir() if path.is_file()
     )
@@ -74,7 +74,7 @@ def test_pages_link_to_files_that_exist():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_readme_shows_the_five_lines_as_they_are():
+def test_the_readme_shows_the_five_lines_example():
     lines = (ROOT / "examples" / "five_lines.py").read_text(encoding="utf-8")
 
     assert f"```py\n{lines}```" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every TOML block of the guides is a file that can be loaded."""
+"""Loads every TOML block of the guides."""
 
 import re
 import sys
@@ -24,14 +24,14 @@ def blocks():
 
 
 class Cleanup(ScheduledJob):
-    """What the guides tidy up with."""
+    """The class that the guides use."""
 
     def execute(self) -> bool:
         return True
 
 
 def send_digest(kind: str = "short") -> None:
-    """What the guides send."""
+    """The function that the guides use."""
 
 
 @pytest.mark.parametrize("text", list(blocks()))

@@ -21,7 +21,7 @@ def generate_module() -> ModuleType:
 
 
 class TestGeneratedPages:
-    """Pages that say what the code says, say what the code says now."""
+    """The generated pages in docs/reference are up to date."""
 
     def test_they_are_up_to_date(self, generate):
         stale = [
@@ -32,7 +32,7 @@ class TestGeneratedPages:
 
         assert stale == [], "run `make docs`"
 
-    def test_writing_them_again_changes_nothing(self, generate, tmp_path, monkeypatch):
+    def test_generating_them_again_changes_nothing(self, generate, tmp_path, monkeypatch):
         monkeypatch.setattr(generate, "FOLDER", tmp_path)
         generate.main()
 

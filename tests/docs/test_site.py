@@ -1,4 +1,4 @@
-"""The site is built from what is here, and nothing that a person can say is without a page."""
+"""Builds the site, and checks that every command, event and public name is documented."""
 
 import importlib
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def api() -> ModuleType:
-    """docs/api.py. This folder is called docs, too: both are one package, in two places."""
+    """docs/api.py. This test folder is also called docs: both form one namespace package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
         return importlib.import_module("docs.api")
@@ -40,15 +40,21 @@ def site(tmp_path_factory) -> Path:
 
 
 class TestTheSite:
-    """`make docs`: strict, so that a link that leads nowhere is an error."""
+    """`make docs` in strict mode: a broken link or anchor is an error."""
 
-    def test_every_page_is_in_the_navigation_or_a_decision(self, site):
+    def test_every_page_is_in_the_navigation_or_is_a_decision(self, site):
         nav = (site / "zensical.toml").read_text(encoding="utf-8")
         pages = {path.relative_to(site / "docs").as_posix() for path in site.glob("docs/**/*.md")}
 
         assert {page for page in pages if f'"{page}"' not in nav} == {
             page for page in pages if page.startswith("adr/")
         }
+
+    def test_every_decision_is_in_the_index(self):
+        index = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+
+        pages = [path.name for path in (ROOT / "docs" / "adr").glob("*.md")]
+        assert [page for page in pages if f"(adr/{page})" not in index] == []
 
     def test_every_page_was_built(self, site):
         pages = {path.relative_to(site / "docs") for path in site.glob("docs/**/*.md")}
@@ -57,7 +63,7 @@ class TestTheSite:
             page for page in pages if not (site / "site" / page).with_suffix(".html").exists()
         ] == []
 
-    def test_nothing_is_fetched_from_elsewhere(self, site):
+    def test_no_requests_to_other_hosts(self, site):
         page = (site / "site" / "guide" / "install.html").read_text(encoding="utf-8")
 
         assert re.findall(r'(?:src|href)="(https?://[^"]+)"', page) in (
@@ -65,39 +71,39 @@ class TestTheSite:
             ["https://zensical.org/"],
         )
 
-    def test_examples_are_shown_as_they_are(self, site):
+    def test_examples_are_shown_unchanged(self, site):
         page = (site / "docs" / "examples.md").read_text(encoding="utf-8")
 
         for path in (ROOT / "examples").glob("*.py"):
             assert path.read_text(encoding="utf-8").strip() in page
 
 
-class TestNothingIsWithoutAPage:
-    """Commands, events and names are found by whoever looks for them (options: tests/cli)."""
+class TestCoverage:
+    """Every command, event and public name is documented (options: tests/cli)."""
 
-    def test_every_command_is_told_of_in_the_guide(self):
+    def test_every_command_is_in_a_guide(self):
         guide = "\n".join(
             path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guide").glob("*.md")
         )
-        # On lines of their own, after options of the group, or in running text.
-        untold = [
+        # In a console block or in running text, possibly after options of the group.
+        missing = [
             name
             for name, _ in commands()
             if not re.search(rf"tickwork (?:-a \S+ )?{name}\b", guide)
         ]
 
-        assert untold == []
+        assert missing == []
 
     def test_commands_in_pages_exist_and_have_the_options_that_are_shown(self):
         pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
         shown = [(page.name, line) for page in pages for line in _command_lines(page)]
 
-        wrong = [f"{page}: {line}" for page, line in shown if not _can_be_said(line)]
+        wrong = [f"{page}: {line}" for page, line in shown if not _is_valid(line)]
 
         assert len(shown) > 40
         assert wrong == []
 
-    def test_every_event_has_a_section_and_is_told_of_in_the_guide(self, api):
+    def test_every_event_has_a_section_and_is_in_the_guide(self, api):
         page = "\n".join(api.events_page())
         guide = (ROOT / "docs" / "guide" / "operating.md").read_text(encoding="utf-8")
 
@@ -119,7 +125,7 @@ class TestNothingIsWithoutAPage:
 
 
 def _command_lines(page: Path) -> list[str]:
-    """What a page tells people to type: in blocks, and in the running text."""
+    """The tickwork commands of a page, in blocks and in running text."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
@@ -130,26 +136,26 @@ def _command_lines(page: Path) -> list[str]:
     ]
 
 
-def _can_be_said(line: str) -> bool:
-    """Whether there is such a command with such options. Their values are not looked at."""
-    words = shlex.split(line, comments=True)[1:]
+def _is_valid(line: str) -> bool:
+    """Whether the command and its options exist. Values are not checked."""
+    parts = shlex.split(line, comments=True)[1:]
     known: dict[str, click.Command] = dict(commands())
     command: click.Command = cli
-    while words:
-        word = words.pop(0)
-        if word in {"&&", "|", ";", "COMMAND", "…"}:
+    while parts:
+        part = parts.pop(0)
+        if part in {"&&", "|", ";", "COMMAND", "…"}:
             return True
-        if word.startswith("-"):
-            said, _, value = word.partition("=")
-            options = [one for one in command.params if said in one.opts]
-            if not options and said not in {"-h", "--help"}:
+        if part.startswith("-"):
+            option, _, value = part.partition("=")
+            options = [one for one in command.params if option in one.opts]
+            if not options and option not in {"-h", "--help"}:
                 return False
             if any(not getattr(one, "is_flag", True) for one in options) and not value:
-                words = words[1:]
+                parts = parts[1:]
         elif command is cli:
-            if word not in known:
+            if part not in known:
                 return False
-            command = known[word]
+            command = known[part]
     return True
 
 

@@ -1,4 +1,4 @@
-"""Every file of examples/ does what it says, as far as this machine can show it."""
+"""Runs every file of examples/. systemd and Docker are used where they are installed."""
 
 import configparser
 import os
@@ -27,7 +27,7 @@ TICKWORK = Path(sys.executable).parent / "tickwork"
 
 
 class Started:
-    """A program in a folder of its own, with the examples to import."""
+    """Starts programs in a folder, with the examples on the import path."""
 
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Started:
 
     def __call__(self, *command: Any) -> Process:
         process = Process(
-            [str(word) for word in command],
+            [str(part) for part in command],
             folder=self.folder,
             log=self.folder / f"process-{len(self.processes)}.log",
             env=self.env,
@@ -61,7 +61,7 @@ class Started:
                 return found
             time.sleep(0.05)
         logs = "\n".join(process.log for process in self.processes)
-        raise AssertionError(f"It did not happen within {seconds} s.\n{logs}")
+        raise AssertionError(f"The condition was not met within {seconds} s.\n{logs}")
 
     def runs(self, job: str) -> list[Any]:
         return [run for run in self.app.runs.recent(limit=1000) if run.job == job]
@@ -86,11 +86,11 @@ def free_port() -> int:
         return port
 
 
-def ask(url: str, method: str = "GET") -> str | None:
-    """What a server answers; None while there is none."""
+def request(url: str, method: str = "GET") -> str | None:
+    """The response of a server; None while it does not answer."""
     try:
-        request = urllib.request.Request(url, method=method)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        wanted = urllib.request.Request(url, method=method)
+        with urllib.request.urlopen(wanted, timeout=5) as answer:
             text: str = answer.read().decode()
             return text
     except urllib.error.HTTPError as error:
@@ -99,7 +99,7 @@ def ask(url: str, method: str = "GET") -> str | None:
         return None
 
 
-def test_five_lines_are_enough(start):
+def test_five_lines(start):
     source = (EXAMPLES / "five_lines.py").read_text(encoding="utf-8")
     assert len(source.splitlines()) == 5
 
@@ -110,22 +110,22 @@ def test_five_lines_are_enough(start):
     assert script.wait() == 0, script.log
 
 
-def test_fastapi_answers_at_once_and_the_work_is_done(start):
+def test_fastapi_responds_at_once_and_the_run_is_executed(start):
     port = free_port()
     here = f"http://127.0.0.1:{port}"
     server = start(
         sys.executable, "-m", "uvicorn", "web:web", "--app-dir", EXAMPLES, "--port", port
     )
 
-    placed = start.until(lambda: ask(f"{here}/orders/7", "POST"))
+    placed = start.until(lambda: request(f"{here}/orders/7", "POST"))
 
     assert placed.startswith('{"run":'), placed
     run = placed.split('"')[3]
-    start.until(lambda: "completed" in (ask(f"{here}/runs/{run}") or ""))
-    assert '"result":"receipt of order 7"' in (ask(f"{here}/runs/{run}") or "")
-    assert (ask(f"{here}/runs/unknown") or "").startswith("404")
+    start.until(lambda: "completed" in (request(f"{here}/runs/{run}") or ""))
+    assert '"result":"receipt of order 7"' in (request(f"{here}/runs/{run}") or "")
+    assert (request(f"{here}/runs/unknown") or "").startswith("404")
     server.terminate()
-    # It ends as the signal says, once its worker has.
+    # Uvicorn re-raises the signal after its shutdown.
     assert server.wait() in {0, -signal.SIGTERM}, server.log
     assert start.app.status()["workers"] == []
 
@@ -139,13 +139,13 @@ def test_gunicorn_with_a_scheduler_in_every_worker_fires_each_instant_once(start
     before = len(start.runs("count_orders"))
 
     start.until(lambda: len(start.runs("count_orders")) >= before + 4)
-    run = start.until(lambda: ask(f"http://{bind}/orders/7"))
+    run = start.until(lambda: request(f"http://{bind}/orders/7"))
 
     assert start.app.get_run(run.strip()).result(20) == "receipt of order 7"
     server.terminate()
     assert server.wait() == 0, server.log
     fired = start.runs("count_orders")
-    # On a busy machine some may have been skipped: those in a row are one run, which counts them.
+    # On a busy machine firings may be skipped. Skips in a row share one run, which counts them.
     last = max(run.last_nominal_at or run.nominal_at for run in fired)
     first = min(run.nominal_at for run in fired)
     assert len({run.nominal_at for run in fired}) == len(fired)
@@ -153,7 +153,7 @@ def test_gunicorn_with_a_scheduler_in_every_worker_fires_each_instant_once(start
 
 
 class TestTheSystemdUnit:
-    """It can be loaded, and what it starts and stops is what it says."""
+    """The unit is valid, and its command and timeouts fit together."""
 
     @pytest.fixture
     def unit(self) -> configparser.ConfigParser:
@@ -164,7 +164,7 @@ class TestTheSystemdUnit:
 
     def test_systemd_accepts_it(self, tmp_path):
         if shutil.which("systemd-analyze") is None:
-            pytest.skip("systemd is not installed here: the other tests have read the unit.")
+            pytest.skip("systemd is not installed")
         text = (EXAMPLES / "tickwork.service").read_text(encoding="utf-8")
         text = text.replace("/srv/shop/.venv/bin/tickwork", str(TICKWORK))
         text = text.replace("/srv/shop", str(tmp_path)).replace("User=shop", "User=root")
@@ -177,11 +177,11 @@ class TestTheSystemdUnit:
 
         assert "tickwork.service" not in done.stderr, done.stderr
 
-    def test_its_command_is_one_of_ours(self, unit):
-        words = shlex.split(unit["Service"]["ExecStart"])
+    def test_its_command_exists(self, unit):
+        parts = shlex.split(unit["Service"]["ExecStart"])
 
         done = subprocess.run(
-            [TICKWORK, *words[1:], "--help"], capture_output=True, text=True, check=False
+            [TICKWORK, *parts[1:], "--help"], capture_output=True, text=True, check=False
         )
 
         assert done.returncode == 0, done.stderr
@@ -191,8 +191,8 @@ class TestTheSystemdUnit:
 
         assert int(unit["Service"]["TimeoutStopSec"]) > drain + 20
 
-    def test_only_the_supervisor_is_told(self, unit):
-        # Workers that hear of it from systemd and from their supervisor end at once.
+    def test_only_the_supervisor_gets_the_signal(self, unit):
+        # A worker that gets a second signal, from systemd and its supervisor, ends at once.
         assert unit["Service"]["KillMode"] == "mixed"
 
 
@@ -203,9 +203,9 @@ def test_the_crontab_line_runs_what_is_due(start):
     assert "--for 60" in command
     command = command.replace("/srv/shop", str(start.folder)).replace("--for 60", "--for 3")
     command = command.replace(".venv/bin/tickwork", str(TICKWORK))
-    from_here = start("/bin/sh", "-c", command)
+    process = start("/bin/sh", "-c", command)
 
-    assert from_here.wait(60) == 0, from_here.log
+    assert process.wait(60) == 0, process.log
 
     fired = start.runs("count_orders")
     assert len(fired) >= 2
@@ -213,7 +213,7 @@ def test_the_crontab_line_runs_what_is_due(start):
 
 
 class TestCompose:
-    """A database, its tables, and workers on it."""
+    """The Compose file: a database, its tables, and workers."""
 
     @pytest.fixture
     def services(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class TestCompose:
 
     def test_docker_accepts_it(self):
         if _has_no_compose():
-            pytest.skip("docker compose is not installed here: the other tests have read the file.")
+            pytest.skip("docker compose is not installed")
         done = subprocess.run(
             ["docker", "compose", "-f", EXAMPLES / "compose.yaml", "config", "--quiet"],
             capture_output=True,
@@ -233,7 +233,7 @@ class TestCompose:
 
         assert done.returncode == 0, done.stderr
 
-    def test_each_waits_for_what_it_needs(self, services):
+    def test_services_wait_for_their_dependencies(self, services):
         needs = {
             name: {other: how["condition"] for other, how in service.get("depends_on", {}).items()}
             for name, service in services.items()
@@ -246,7 +246,7 @@ class TestCompose:
         }
         assert services["db"]["healthcheck"]["test"]
 
-    def test_containers_end_after_the_drain_and_not_before(self, services):
+    def test_the_grace_period_is_longer_than_the_drain(self, services):
         worker = services["worker"]
         drain = int(worker["command"][worker["command"].index("--drain") + 1].removesuffix("s"))
 
@@ -261,13 +261,13 @@ class TestCompose:
         assert "ENV TICKWORK_APP=shop.jobs:app" in dockerfile
         env = {**start.env, "TICKWORK_APP": "shop.jobs:app"}
         try:
-            _, *words = services["install"]["command"]
+            _, *arguments = services["install"]["command"]
             done = subprocess.run(
-                [TICKWORK, *words], env=env, capture_output=True, text=True, check=False
+                [TICKWORK, *arguments], env=env, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
-            _, *words = services["worker"]["command"]
-            worker = start(TICKWORK, "-a", "shop.jobs:app", *words)
+            _, *arguments = services["worker"]["command"]
+            worker = start(TICKWORK, "-a", "shop.jobs:app", *arguments)
             start.until(lambda: len(start.runs("count_orders")) >= 2)
             worker.terminate()
             assert worker.wait() == 0, worker.log
