@@ -75,9 +75,9 @@ class TestAWaitingRun:
         app.run()
         a_worker(app, "seldom")
 
-        assert why(run.id) == [Why.RATED]
-        cause = the(asker, run.id, Why.RATED)
-        assert "Only 1 a minute may start" in cause.text
+        assert why(run.id) == [Why.RATE_LIMITED]
+        cause = the(asker, run.id, Why.RATE_LIMITED)
+        assert "allows 1 a minute" in cause.text
         assert "it is number 2" in cause.text
         assert cause.until is not None
         assert cause.until > app.clock.now()
@@ -159,7 +159,7 @@ class TestAWaitingRun:
         assert why(run.id) == [Why.NO_WORKER]
         a_worker(app, silent_for=timedelta(minutes=5))
         assert why(run.id) == [Why.NO_WORKER]
-        assert "1 have been silent" in the(asker, run.id, Why.NO_WORKER).text
+        assert "1 worker stopped sending heartbeats" in the(asker, run.id, Why.NO_WORKER).text
 
     def test_no_worker_knows_its_job(self, app, why):
         a_worker(app, "something_else")
@@ -171,7 +171,7 @@ class TestAWaitingRun:
         a_worker(app, queues=("emails",))
         run = app.dispatch("report")
 
-        assert why(run.id) == [Why.UNTAKEN_QUEUE]
+        assert why(run.id) == [Why.UNSERVED_QUEUE]
 
     def test_other_runs_are_ahead_of_it(self, app, asker, why):
         a_worker(app)
@@ -179,7 +179,7 @@ class TestAWaitingRun:
         run = app.dispatch("report")
 
         assert why(run.id) == [Why.BUSY]
-        assert "1 runs come before it" in the(asker, run.id, Why.BUSY).text
+        assert "1 run will start first" in the(asker, run.id, Why.BUSY).text
 
     def test_all_slots_are_taken(self, app, why):
         a_worker(app, running=10, slots=10)
@@ -203,7 +203,7 @@ class TestAClaimedRun:
         claimed(app, worker)
 
         assert why(run.id) == [Why.RUNNING]
-        assert "web-1, process 4711" in the(asker, run.id, Why.RUNNING).text
+        assert "process 4711 on web-1" in the(asker, run.id, Why.RUNNING).text
 
     def test_a_stop_was_requested(self, app, why):
         worker = a_worker(app)
@@ -238,8 +238,8 @@ class TestAClaimedRun:
         claimed(app, worker)
         clock.advance(minutes=5)
 
-        assert why(run.id) == [Why.LEASE_ENDED]
-        assert "tickwork work" in the(asker, run.id, Why.LEASE_ENDED).fix
+        assert why(run.id) == [Why.LEASE_EXPIRED]
+        assert "tickwork work" in the(asker, run.id, Why.LEASE_EXPIRED).fix
 
 
 class TestAFinishedRun:
@@ -255,8 +255,8 @@ class TestAFinishedRun:
         run = app.dispatch("breaks")
         app.run()
 
-        assert why(run.id) == [Why.FAILED_FOR_GOOD]
-        cause = the(asker, run.id, Why.FAILED_FOR_GOOD)
+        assert why(run.id) == [Why.FAILED_PERMANENT]
+        cause = the(asker, run.id, Why.FAILED_PERMANENT)
         assert cause.text.endswith("it broke 0 times")
         assert cause.fix == f"tickwork retry {run.id}"
 
@@ -268,7 +268,7 @@ class TestAFinishedRun:
         run = discards.dispatch()
         app.run()
 
-        assert why(run.id) == [Why.FAILED_FOR_GOOD]
+        assert why(run.id) == [Why.FAILED_PERMANENT]
 
     def test_it_was_canceled(self, app, asker, why):
         run = app.dispatch("report")
@@ -372,8 +372,8 @@ class TestASchedule:
         app.due()
         a_worker(app)
 
-        assert why("tick") == [Why.NOT_DUE, Why.OVERLAPPED, Why.IN_THE_WAY]
-        assert the(asker, "tick", Why.IN_THE_WAY).runs == (fired[0].id,)
+        assert why("tick") == [Why.NOT_DUE, Why.OVERLAPPED, Why.UNFINISHED_RUN]
+        assert the(asker, "tick", Why.UNFINISHED_RUN).runs == (fired[0].id,)
         assert [part.name for part in asker.explain("tick").parts] == [fired[0].id]
 
     def test_another_run_is_already_waiting(self, app, asker, clock, why):
@@ -388,8 +388,8 @@ class TestASchedule:
         app.due()
         a_worker(app, "queues")
 
-        assert why("queueing") == [Why.NOT_DUE, Why.OVERLAPPED, Why.IN_THE_WAY]
-        assert "the next ones wait" in the(asker, "queueing", Why.IN_THE_WAY).text
+        assert why("queueing") == [Why.NOT_DUE, Why.OVERLAPPED, Why.UNFINISHED_RUN]
+        assert "The next runs wait" in the(asker, "queueing", Why.UNFINISHED_RUN).text
 
     def test_a_run_with_the_same_key_exists(self, app, clock, why):
         @app.job(unique=True, overlap="allow")
@@ -436,10 +436,10 @@ class TestAJob:
         app._services.catalog.refresh()
         a_worker(app)
 
-        assert why("send_email") == [Why.NOTHING]
+        assert why("send_email") == [Why.NO_RUNS]
 
     def test_it_is_not_in_the_database_yet(self, app):
-        assert app.explain("send_email").reasons[0] is Why.NOT_WRITTEN
+        assert app.explain("send_email").reasons[0] is Why.NOT_STORED
 
     def test_it_keeps_failing(self, app, asker, why):
         for _ in range(2):
@@ -447,8 +447,8 @@ class TestAJob:
         app.run()
         a_worker(app)
 
-        assert why("breaks") == [Why.FAILING, Why.NOTHING]
-        assert "2 times in a row" in the(asker, "breaks", Why.FAILING).text
+        assert why("breaks") == [Why.FAILING, Why.NO_RUNS]
+        assert "The last 2 runs failed" in the(asker, "breaks", Why.FAILING).text
 
     def test_its_schedules_and_runs_are_explained_too(self, app, asker):
         app._services.catalog.refresh()

@@ -1,7 +1,6 @@
-"""Why has it not run? Facts in, reasons out, the one that decides first.
+"""Explains why a run, a schedule or a job has not run. The decisive reason comes first.
 
-Facts are what rows say, gathered by somebody else: a process that did not cause any of it
-comes to the same answer.
+The caller reads the facts from the database, so every process gives the same explanation.
 """
 
 from collections.abc import Sequence
@@ -17,72 +16,73 @@ from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import MISSED, NOT_UNIQUE, STILL_RUNNING, STILL_WAITING
 from tickwork._domain.transitions import EXPIRED
+from tickwork._kernel.plurals import count_of
 
 
 class Why(StrEnum):
-    """A reason, by a word that stays the same."""
+    """A reason, as a stable code."""
 
-    # It ended.
+    # The run has finished.
     COMPLETED = "completed"
-    FAILED_FOR_GOOD = "failed_for_good"
+    FAILED_PERMANENT = "failed_permanent"
     CANCELED = "canceled"
-    FILTERED = "filtered"  # `when` or `skip` said no
+    FILTERED = "filtered"  # `when` or `skip` rejected it
     EXPIRED = "expired"
     OVERLAPPED = "overlapped"  # the run before it had not finished
     NOT_UNIQUE = "not_unique"
-    MISSED = "missed"  # nobody was there to fire it
-    # It runs, or is said to.
+    MISSED = "missed"  # no worker fired it in time
+    # The run is claimed.
     RUNNING = "running"
     CANCELING = "canceling"
     WORKER_DOWN = "worker_down"
-    LEASE_ENDED = "lease_ended"
-    # Somebody stopped it.
+    LEASE_EXPIRED = "lease_expired"
+    # Something is paused.
     PAUSED_QUEUE = "paused_queue"
     PAUSED_JOB = "paused_job"
     PAUSED_SCHEDULE = "paused_schedule"
-    # It waits for a moment.
+    # The run is not due.
     RETRYING = "retrying"
-    POSTPONED = "postponed"  # `when` said no, and is asked again
+    POSTPONED = "postponed"  # `when` rejected it for now
     SNOOZED = "snoozed"
     DELAYED = "delayed"
     NOT_DUE = "not_due"
-    # It waits for others.
+    # A limit is reached.
     LIMITED = "limited"
-    RATED = "rated"  # so many may start in that time, and they have
-    IN_THE_WAY = "in_the_way"  # an unfinished run of the same schedule
-    # It waits for a worker.
+    RATE_LIMITED = "rate_limited"  # a rate limit
+    UNFINISHED_RUN = "unfinished_run"  # an unfinished run of the same schedule
+    # No worker can start it now.
     NO_WORKER = "no_worker"
     UNKNOWN_JOB = "unknown_job"
-    UNTAKEN_QUEUE = "untaken_queue"
+    UNSERVED_QUEUE = "unserved_queue"
     BUSY = "busy"
     ABOUT_TO_START = "about_to_start"
-    # It is a definition.
+    # The schedule or the job itself.
     RETIRED = "retired"
     ENDED = "ended"
     UNREADABLE = "unreadable"
-    NOT_WRITTEN = "not_written"  # only in code so far
+    NOT_STORED = "not_stored"  # no worker has stored it yet
     FAILING = "failing"
-    NOTHING = "nothing"
+    NO_RUNS = "no_runs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One reason: a word for programs, a sentence, what to do, and the facts in it."""
+    """One reason: a code for programs, a sentence, what to do, and the values in it."""
 
     why: Why
     text: str
     fix: str = ""
     until: datetime | None = None
-    runs: tuple[RunId, ...] = ()  # those that are in the way
+    runs: tuple[RunId, ...] = ()  # the runs that it waits for
     worker: WorkerId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why something has not run, with explanations of its schedules and runs.
+    """Why something has not run.
 
-    ``kind`` is run, schedule or job. The first cause is the decisive one. A job with many
-    schedules and runs has a few of them in ``parts``; ``left_out`` counts the others.
+    ``kind`` is run, schedule or job. The first cause is the decisive one. ``parts`` explains
+    the schedules and runs of a job, a few of each; ``left_out`` counts the others.
     """
 
     kind: str
@@ -93,12 +93,11 @@ class Explanation:
 
     @property
     def reasons(self) -> tuple[Why, ...]:
-        """The reason of each of its own causes."""
         return tuple(cause.why for cause in self.causes)
 
 
 class WorkerFact(NamedTuple):
-    """A worker as it last reported; ``is_silent`` when that was too long ago."""
+    """A worker. ``is_silent``: its last heartbeat is too old."""
 
     id: WorkerId
     host: str
@@ -112,7 +111,7 @@ class WorkerFact(NamedTuple):
 
 
 class PauseFact(NamedTuple):
-    """A queue or a job that a person has stopped."""
+    """A paused queue or job."""
 
     kind: str  # "queue" or "job"
     name: str
@@ -121,7 +120,7 @@ class PauseFact(NamedTuple):
 
 
 class LimitFact(NamedTuple):
-    """A key of which a run needs a slot, and that has none left."""
+    """A concurrency limit without a free slot."""
 
     key: str
     slots: int
@@ -130,27 +129,23 @@ class LimitFact(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """Everything that bears upon one run."""
-
     run: Run
     now: datetime
     workers: Sequence[WorkerFact] = ()
     pauses: Sequence[PauseFact] = ()
     full: Sequence[LimitFact] = ()
-    turn: Turn | None = None  # where it stands under a rate
+    turn: Turn | None = None  # its place under a rate limit
     ahead: int = 0  # ready runs that come before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFacts:
-    """Everything that bears upon one schedule."""
-
     row: ScheduleRow
     now: datetime
     seen_after: datetime
     is_readable: bool = True
     workers: Sequence[WorkerFact] = ()
-    last: Run | None = None  # the newest run, or row about skips
+    last: Run | None = None  # the newest run or skip
     unfinished: Sequence[Run] = field(default=())
 
 
@@ -158,22 +153,20 @@ class ScheduleFacts:
 
 
 def explain_run(facts: RunFacts) -> list[Cause]:
-    """Why a run has not run, or what became of it; what decides comes first."""
     run = facts.run
     if run.is_finished:
         return [_finished(run)]
     if run.status is RunStatus.RUNNING:
         return [_under_way(facts)]
     causes = [*_paused(facts), *_waiting(facts), *_limited(facts)]
-    lacking = why_nobody(facts.workers, job=run.job, queue=run.queue)
+    lacking = find_missing_worker(facts.workers, job=run.job, queue=run.queue)
     causes += lacking
     if run.expires_at is not None and run.expires_at < facts.now:
         causes.insert(
             0,
             Cause(
                 why=Why.EXPIRED,
-                text="It should have started by then: it will be skipped as soon as a worker "
-                "looks at it.",
+                text="It did not start before its expiry: the next worker that claims it skips it.",
                 until=run.expires_at,
             ),
         )
@@ -184,12 +177,12 @@ def _finished(run: Run) -> Cause:
     assert run.ended_at is not None, run
     match run.status:
         case RunStatus.COMPLETED:
-            return Cause(why=Why.COMPLETED, text="It has run, and completed.", until=run.ended_at)
+            return Cause(why=Why.COMPLETED, text="The run has completed.", until=run.ended_at)
         case RunStatus.CANCELED:
             reason = f": {run.reason}" if run.reason else "."
             return Cause(
                 why=Why.CANCELED,
-                text=f"Somebody canceled it{reason}",
+                text=f"The run was canceled{reason}",
                 fix=f"tickwork retry {run.id}",
                 until=run.ended_at,
             )
@@ -197,29 +190,29 @@ def _finished(run: Run) -> Cause:
             return _skipped(run)
         case _:
             return Cause(
-                why=Why.FAILED_FOR_GOOD,
-                text=f"It failed for the last time, at attempt {run.attempt} of "
-                f"{run.attempts_max}: {_first_line(run.reason)}",
+                why=Why.FAILED_PERMANENT,
+                text=f"Attempt {run.attempt} of {run.attempts_max} was the last one and failed: "
+                f"{_first_line(run.reason)}",
                 fix=f"tickwork retry {run.id}",
                 until=run.ended_at,
             )
 
 
 _SKIPS: Final = {
-    EXPIRED: (Why.EXPIRED, "It could not start before it expired, and was skipped."),
-    STILL_RUNNING: (Why.OVERLAPPED, "The run before it had not finished, so it was skipped."),
-    STILL_WAITING: (Why.OVERLAPPED, "Another run was waiting already, so it was skipped."),
-    NOT_UNIQUE: (Why.NOT_UNIQUE, "A run with the same unique key was there, so it was skipped."),
-    MISSED: (Why.MISSED, "No worker was there to fire it in time."),
+    EXPIRED: (Why.EXPIRED, "The run was skipped: it did not start before its expiry."),
+    STILL_RUNNING: (Why.OVERLAPPED, "The run was skipped: the previous run had not finished."),
+    STILL_WAITING: (Why.OVERLAPPED, "The run was skipped: another run was waiting already."),
+    NOT_UNIQUE: (Why.NOT_UNIQUE, "The run was skipped: another run had the same unique key."),
+    MISSED: (Why.MISSED, "The firing was missed: no worker was running at that time."),
 }
 
 
 def _skipped(run: Run) -> Cause:
     why, text = _SKIPS.get(run.reason.splitlines()[-1] if run.reason else "", (None, ""))
     if why is None:
-        why, text = Why.FILTERED, f"A filter said no: {run.reason}."
+        why, text = Why.FILTERED, f"A filter skipped the run: {run.reason}."
     if run.instants > 1:
-        text += f" So were {run.instants} instants in a row."
+        text += f" The same happened to {run.instants:,} firings in a row."
     return Cause(why=why, text=text, until=run.last_nominal_at or run.nominal_at or run.ended_at)
 
 
@@ -227,21 +220,21 @@ def _under_way(facts: RunFacts) -> Cause:
     run, now = facts.run, facts.now
     assert run.lease_until is not None, run
     worker = next((each for each in facts.workers if each.id == run.worker), None)
-    place = f"{worker.host}, process {worker.pid}" if worker else f"a worker, {run.worker},"
+    place = f"process {worker.pid} on {worker.host}" if worker else f"worker {run.worker}"
     if run.lease_until <= now:
         return Cause(
-            why=Why.LEASE_ENDED,
-            text=f"It was running on {place} and its lease has ended: no worker has taken it "
-            "back yet.",
+            why=Why.LEASE_EXPIRED,
+            text=f"The lease of {place} has expired, and no worker has taken over the run yet.",
             fix="" if _is_up(facts.workers) else "Start a worker: tickwork work",
             until=run.lease_until,
             worker=run.worker,
         )
     if worker is None or worker.is_silent:
-        since = "and there is no such worker any more" if worker is None else "which is silent"
+        state = "is gone" if worker is None else "sends no heartbeats"
         return Cause(
             why=Why.WORKER_DOWN,
-            text=f"It was claimed by {place} {since}. When the lease ends, another one takes it.",
+            text=f"The run is claimed, but {place} {state}. When the lease expires, another "
+            "worker takes over.",
             fix="" if _is_up(facts.workers) else "Start a worker: tickwork work",
             until=run.lease_until,
             worker=run.worker,
@@ -249,13 +242,13 @@ def _under_way(facts: RunFacts) -> Cause:
     if run.cancel_requested_at is not None:
         return Cause(
             why=Why.CANCELING,
-            text=f"It runs on {place}, and was asked to stop.",
+            text=f"It is running in {place}; its cancellation is requested.",
             until=run.cancel_requested_at,
             worker=run.worker,
         )
     return Cause(
         why=Why.RUNNING,
-        text=f"It runs now, on {place}, attempt {run.attempt} of {run.attempts_max}.",
+        text=f"It is running in {place}, attempt {run.attempt} of {run.attempts_max}.",
         until=run.started_at,
         worker=run.worker,
     )
@@ -288,19 +281,22 @@ def _waiting(facts: RunFacts) -> list[Cause]:
         why = Why.RETRYING
         text = (
             f"Attempt {run.attempt} of {run.attempts_max} failed ({_first_line(run.reason)}); "
-            "it waits for the next one."
+            "the run waits for its retry."
         )
     elif run.put_offs:
         times = "once" if run.put_offs == 1 else f"{run.put_offs} times"
         why = Why.POSTPONED
-        text = f"A filter said no {times} ({run.reason}); it is asked again."
+        text = f"A filter postponed the run {times} ({run.reason}). It is checked again when due."
     elif run.token:
         why = Why.SNOOZED
-        text = f"Its handler asked to be called later{_because(run.reason)}."
+        text = f"The handler snoozed the run{_because(run.reason)}."
     elif run.schedule is not None:
-        why, text = Why.NOT_DUE, f"The schedule {run.schedule!r} has spread it: it is not due yet."
+        why, text = (
+            Why.NOT_DUE,
+            f"The run is not due yet: the schedule {run.schedule!r} has a jitter.",
+        )
     else:
-        why, text = Why.DELAYED, "It was dispatched for later."
+        why, text = Why.DELAYED, "The run was dispatched for a later time."
     return [Cause(why=why, text=text, until=run.due_at)]
 
 
@@ -310,36 +306,39 @@ def _limited(facts: RunFacts) -> list[Cause]:
         rate = describe_rate(facts.turn.starts_max, window_of(facts.turn.key))
         found.append(
             Cause(
-                why=Why.RATED,
-                text=f"Only {rate} may start under {facts.turn.key!r}: it is number "
-                f"{facts.turn.place:,} of those who wait for their turn.",
+                why=Why.RATE_LIMITED,
+                text=f"The rate limit {facts.turn.key!r} allows {rate}: the run is number "
+                f"{facts.turn.place:,} in the queue.",
                 until=facts.turn.at,
             )
         )
     for limit in facts.full:
         names = sorted({job for _, job in limit.holders})
         who = f", all of {names[0]!r}" if len(names) == 1 else f" of {', '.join(names)}"
-        places = "place is" if limit.slots == 1 else f"{limit.slots} places are"
         found.append(
             Cause(
                 why=Why.LIMITED,
-                text=f"The limit {limit.key!r} is full: its {places} taken by other runs"
-                f"{who if names else ''}.",
+                text=f"The concurrency limit {limit.key!r} is reached: other runs"
+                f"{who if names else ''} use {count_of(limit.slots, 'slot')}.",
                 runs=tuple(run_id for run_id, _ in limit.holders),
             )
         )
     return found
 
 
-def why_nobody(workers: Sequence[WorkerFact], *, job: str, queue: str | None = None) -> list[Cause]:
-    """Why no worker would take a run of this job from this queue; nothing when one would."""
+def find_missing_worker(
+    workers: Sequence[WorkerFact], *, job: str, queue: str | None = None
+) -> list[Cause]:
+    """Why no worker can start runs of this job in this queue. Empty if one can."""
     up = [each for each in workers if not each.is_silent]
     if not up:
-        silent = f" {len(workers)} have been silent for too long." if workers else ""
+        silent = (
+            f" {count_of(len(workers), 'worker')} stopped sending heartbeats." if workers else ""
+        )
         return [
             Cause(
                 why=Why.NO_WORKER,
-                text=f"No worker is up.{silent}",
+                text=f"No worker is running.{silent}",
                 fix="Start one: tickwork work",
             )
         ]
@@ -348,8 +347,8 @@ def why_nobody(workers: Sequence[WorkerFact], *, job: str, queue: str | None = N
         return [
             Cause(
                 why=Why.UNKNOWN_JOB,
-                text=f"No worker knows the job {job!r}: {len(up)} are up, with other jobs.",
-                fix="Start a worker with the program that defines it: tickwork -a MODULE:NAME work",
+                text=f"No worker knows the job {job!r}.",
+                fix="Start a worker of the program that defines it: tickwork -a MODULE:NAME work",
             )
         ]
     if queue is not None and not any(
@@ -357,9 +356,9 @@ def why_nobody(workers: Sequence[WorkerFact], *, job: str, queue: str | None = N
     ):
         return [
             Cause(
-                why=Why.UNTAKEN_QUEUE,
-                text=f"No worker that knows {job!r} takes the queue {queue!r}.",
-                fix=f"Start one that does: tickwork work --queue {queue}",
+                why=Why.UNSERVED_QUEUE,
+                text=f"No worker that knows the job {job!r} serves the queue {queue!r}.",
+                fix=f"Start one: tickwork work --queue {queue}",
             )
         ]
     return []
@@ -375,14 +374,14 @@ def _next(facts: RunFacts) -> Cause:
         and (each.queues is None or run.queue in each.queues)
     ]
     if facts.ahead or all(each.running >= each.slots for each in able):
-        first = f"{facts.ahead:,} runs come before it. " if facts.ahead else ""
+        first = f"{count_of(facts.ahead, 'run')} will start first. " if facts.ahead else ""
+        running, slots = sum(each.running for each in able), sum(each.slots for each in able)
         return Cause(
             why=Why.BUSY,
-            text=f"{first}The workers that can take it run {sum(e.running for e in able)} runs "
-            f"in {sum(e.slots for e in able)} slots.",
-            fix="Give them more --slots, start another worker, or give it a lower priority number.",
+            text=f"{first}The workers for this job use {running:,} of {count_of(slots, 'slot')}.",
+            fix="Raise --slots, start another worker, or give the run a lower priority number.",
         )
-    return Cause(why=Why.ABOUT_TO_START, text="Nothing is in its way: a worker takes it next.")
+    return Cause(why=Why.ABOUT_TO_START, text="The run can start: the next free worker claims it.")
 
 
 def _is_up(workers: Sequence[WorkerFact]) -> bool:
@@ -393,7 +392,6 @@ def _is_up(workers: Sequence[WorkerFact]) -> bool:
 
 
 def explain_schedule(facts: ScheduleFacts) -> list[Cause]:
-    """Why a schedule has given no run; what decides comes first."""
     row, now = facts.row, facts.now
     spec = row.spec
     causes: list[Cause] = []
@@ -411,8 +409,8 @@ def explain_schedule(facts: ScheduleFacts) -> list[Cause]:
         causes.append(
             Cause(
                 why=Why.RETIRED,
-                text="No program has defined it for long, so it is retired.",
-                fix="Start a worker with the program that defines it; it goes on then.",
+                text="The schedule is retired: no program has defined it for a long time.",
+                fix="Start a worker of the program that defines it.",
                 until=row.seen_at,
             )
         )
@@ -420,27 +418,33 @@ def explain_schedule(facts: ScheduleFacts) -> list[Cause]:
         causes.append(
             Cause(
                 why=Why.UNREADABLE,
-                text="This version cannot read its rule: a newer one wrote it, or a hand.",
+                text="This version cannot read the rule. A newer version may have written it.",
                 fix="Upgrade this program.",
             )
         )
     elif row.next_due_at is None:
         causes.append(
-            Cause(why=Why.ENDED, text="Its rule has no instant left.", until=row.last_fired_at)
+            Cause(
+                why=Why.ENDED,
+                text="The schedule has ended: its rule has no more firings.",
+                until=row.last_fired_at,
+            )
         )
     elif row.next_due_at > now and not causes:
-        causes.append(Cause(why=Why.NOT_DUE, text="It is not due yet.", until=row.next_due_at))
+        causes.append(
+            Cause(why=Why.NOT_DUE, text="The schedule is not due yet.", until=row.next_due_at)
+        )
     if not causes or causes[0].why is Why.NOT_DUE:
-        lacking = why_nobody(facts.workers, job=spec.job)
+        lacking = find_missing_worker(facts.workers, job=spec.job)
         if not causes and not lacking:
             lacking = [
                 Cause(
                     why=Why.ABOUT_TO_START,
-                    text="It is due, and a worker that knows its job is up.",
+                    text="The schedule is due, and a worker that knows its job is running.",
                     until=row.next_due_at,
                 )
             ]
-        # What is due, and what nobody would fire, is more urgent than when it is due.
+        # A missing worker matters more than the next due time.
         causes = [*lacking, *causes]
     return [*causes, *_skips(facts), *_in_the_way(facts)]
 
@@ -454,10 +458,12 @@ def _in_the_way(facts: ScheduleFacts) -> list[Cause]:
     if facts.row.spec.overlap is Overlap.ALLOW or not facts.unfinished:
         return []
     if facts.row.spec.overlap is Overlap.SKIP:
-        text = "A run of it has not finished: until it has, instants are skipped."
+        text = "A run of this schedule has not finished. New firings are skipped until then."
     else:
-        text = "A run of it has not finished: the next ones wait for it."
-    return [Cause(why=Why.IN_THE_WAY, text=text, runs=tuple(run.id for run in facts.unfinished))]
+        text = "A run of this schedule has not finished. The next runs wait for it."
+    return [
+        Cause(why=Why.UNFINISHED_RUN, text=text, runs=tuple(run.id for run in facts.unfinished))
+    ]
 
 
 # ---------------------------------------------------------------- jobs
@@ -465,13 +471,11 @@ def _in_the_way(facts: ScheduleFacts) -> list[Cause]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """Everything that bears upon a job as such."""
-
     name: str
     now: datetime
     workers: Sequence[WorkerFact] = ()
     pauses: Sequence[PauseFact] = ()
-    is_written: bool = True  # some program has run with it
+    is_written: bool = True  # a worker has stored it
     has_schedules: bool = False
     has_unfinished: bool = False
     failures: int = 0
@@ -480,7 +484,7 @@ class JobFacts:
 
 
 def explain_job(facts: JobFacts) -> list[Cause]:
-    """What can be said about a job besides its schedules and its runs."""
+    """Causes that concern the job itself, not its schedules and runs."""
     causes = []
     for pause in facts.pauses:
         if (pause.kind, pause.name) == ("job", facts.name):
@@ -496,19 +500,19 @@ def explain_job(facts: JobFacts) -> list[Cause]:
     if not facts.is_written:
         causes.append(
             Cause(
-                why=Why.NOT_WRITTEN,
-                text="It is defined in code, and no worker has started with it yet.",
+                why=Why.NOT_STORED,
+                text="The job is defined in code, but no worker has started with it yet.",
                 fix="Start one: tickwork work",
             )
         )
     else:
-        causes += why_nobody(facts.workers, job=facts.name)
+        causes += find_missing_worker(facts.workers, job=facts.name)
     if facts.failures:
-        times = "time" if facts.failures == 1 else f"{facts.failures} times in a row"
+        runs = "run" if facts.failures == 1 else f"{facts.failures:,} runs"
         causes.append(
             Cause(
                 why=Why.FAILING,
-                text=f"It failed the last {times}: {_first_line(facts.last_error)}",
+                text=f"The last {runs} failed: {_first_line(facts.last_error)}",
                 fix=f"tickwork runs --job {facts.name} --status failed_permanent",
                 until=facts.last_error_at,
             )
@@ -516,8 +520,8 @@ def explain_job(facts: JobFacts) -> list[Cause]:
     if not facts.has_schedules and not facts.has_unfinished:
         causes.append(
             Cause(
-                why=Why.NOTHING,
-                text="It has no schedule, and no run of it waits.",
+                why=Why.NO_RUNS,
+                text="The job has no schedules and no waiting runs.",
                 fix=f"tickwork dispatch {facts.name}",
             )
         )
@@ -525,7 +529,7 @@ def explain_job(facts: JobFacts) -> list[Cause]:
 
 
 def _first_line(text: str) -> str:
-    return text.splitlines()[0] if text else "no reason was given"
+    return text.splitlines()[0] if text else "no reason given"
 
 
 def _because(reason: str) -> str:

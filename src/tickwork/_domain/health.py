@@ -1,4 +1,4 @@
-"""Is all well? What was measured in, verdicts out: where a number begins to be a problem."""
+"""Health checks: the thresholds, and what each check reports."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -7,20 +7,21 @@ from enum import StrEnum
 from typing import Final
 
 from tickwork._kernel.durations import human_duration
+from tickwork._kernel.plurals import count_of
 
 SKEW_WARN: Final = timedelta(seconds=1)
-"""Work is timed by the database's clock; but what people write down is by their own."""
+"""tickwork uses the clock of the database, but people compare logs with their own clock."""
 
 SLOW: Final = timedelta(milliseconds=200)
 LATE_WARN: Final = timedelta(seconds=30)
 LATE_BAD: Final = timedelta(minutes=10)
 OVERDUE: Final = timedelta(seconds=15)
-"""A worker stages, fires and reaps within a second or two."""
+"""A worker fires schedules and reaps leases within one or two seconds."""
 
 FAILURES_WARN: Final = 3
 OPEN_WARN: Final = timedelta(minutes=10)
 OPEN_BAD: Final = timedelta(hours=1)
-"""What was deleted since a transaction began cannot be cleaned up before it ends."""
+"""The database cannot remove rows that were deleted after this transaction started."""
 
 DEAD_WARN: Final = 200_000
 LOG_WARN: Final = 256 * 1024 * 1024
@@ -28,8 +29,6 @@ FREE_WARN: Final = 256 * 1024 * 1024
 
 
 class Level(StrEnum):
-    """How bad it is."""
-
     OK = "ok"
     WARN = "warn"
     BAD = "bad"
@@ -37,7 +36,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at: how it is, and what to do if it is not well."""
+    """The result of one health check."""
 
     name: str
     level: Level
@@ -47,37 +46,36 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFacts:
-    """What was measured, at one moment by the database's clock."""
+    """The measurements, all at one time of the database."""
 
     now: datetime
     round_trip: timedelta
-    skew: timedelta  # how far the machine's clock is ahead of the database's
-    up: int  # workers that report
-    silent: Sequence[str] = ()  # workers that do not, by host and pid
+    skew: timedelta  # how far this machine's clock is ahead of the database
+    up: int  # running workers
+    silent: Sequence[str] = ()  # workers without heartbeats, by host and pid
     versions: Collection[str] = ()
     version: str = ""
-    zones: Collection[str] = ()  # releases of time zone data that workers read
+    zones: Collection[str] = ()  # releases of time zone data on the workers
     zones_here: str = ""
-    expired: Sequence[str] = ()  # runs whose lease has ended, of which nobody took care
+    expired: Sequence[str] = ()  # runs with an expired lease
     oldest_ready_at: datetime | None = None
     ready: int = 0
     blocked: int = 0
-    cap: int = 0  # where counts end
+    cap: int = 0  # the largest count that is reported
     unstaged_at: datetime | None = None  # when the first waiting run fell due
-    unknown_jobs: Sequence[str] = ()  # with runs that wait, and no worker that knows them
+    unknown_jobs: Sequence[str] = ()  # jobs with waiting runs that no worker knows
     unfired_at: datetime | None = None  # when the first schedule fell due
     retired: Sequence[str] = ()
     unreadable: Sequence[str] = ()
-    failing: Sequence[tuple[str, int]] = field(default=())  # jobs, and how often in a row
+    failing: Sequence[tuple[str, int]] = field(default=())  # jobs, and their failures in a row
     size: int = 0  # bytes of the database
-    free: int = 0  # of them, used by nothing
-    log: int = 0  # bytes of a log that waits to be brought over
+    free: int = 0  # unused bytes of them
+    log: int = 0  # bytes of the write-ahead log that are not checkpointed
     dead_rows: int = 0
     open_since: datetime | None = None  # when the oldest transaction began
 
 
 def examine(facts: HealthFacts) -> list[Check]:
-    """A verdict on each of the things that were looked at."""
     return [
         _connection(facts),
         _clock(facts),
@@ -98,10 +96,10 @@ def _connection(facts: HealthFacts) -> Check:
         return Check(
             name="connection",
             level=Level.WARN,
-            text=f"The database answers after {taken}: every claim waits for that.",
-            fix="Move workers closer to it, or look at its load.",
+            text=f"The database answers in {taken}: every claim waits that long.",
+            fix="Run the workers closer to the database, or check its load.",
         )
-    return Check(name="connection", level=Level.OK, text=f"The database answers after {taken}.")
+    return Check(name="connection", level=Level.OK, text=f"The database answers in {taken}.")
 
 
 def _clock(facts: HealthFacts) -> Check:
@@ -111,10 +109,12 @@ def _clock(facts: HealthFacts) -> Check:
         return Check(
             name="clock",
             level=Level.WARN,
-            text=f"This machine's clock is {off} {side} the database's.",
-            fix="tickwork goes by the database's. For everything else: let both follow NTP.",
+            text=f"The clock of this machine is {off} {side} the clock of the database.",
+            fix="tickwork uses the clock of the database. Synchronize both with NTP.",
         )
-    return Check(name="clock", level=Level.OK, text="This machine and the database agree.")
+    return Check(
+        name="clock", level=Level.OK, text="The clocks of this machine and of the database agree."
+    )
 
 
 def _zones(facts: HealthFacts) -> Check:
@@ -123,11 +123,14 @@ def _zones(facts: HealthFacts) -> Check:
         return Check(
             name="time zones",
             level=Level.WARN,
-            text=f"Machines read different releases of time zone data: {', '.join(found)}.",
-            fix="Bring them to the same: they may disagree about when clocks change.",
+            text=f"Machines have different releases of time zone data: {', '.join(found)}.",
+            fix="Install the same release everywhere, or schedules may differ when clocks change.",
         )
-    said = found[0] if found else "of an unknown release"
-    return Check(name="time zones", level=Level.OK, text=f"Time zone data is {said}.")
+    return Check(
+        name="time zones",
+        level=Level.OK,
+        text=f"The release of the time zone data is {found[0] if found else 'unknown'}.",
+    )
 
 
 def _workers(facts: HealthFacts) -> Check:
@@ -135,15 +138,15 @@ def _workers(facts: HealthFacts) -> Check:
         return Check(
             name="workers",
             level=Level.WARN if facts.up else Level.BAD,
-            text=f"{facts.up} report, and {len(facts.silent)} are silent: "
-            f"{', '.join(facts.silent[:5])}.",
-            fix="If they are dead, their runs go on elsewhere when the leases end.",
+            text=f"{count_of(facts.up, 'worker')} running; no heartbeat from "
+            f"{count_of(len(facts.silent), 'worker')}: {', '.join(facts.silent[:5])}.",
+            fix="If they have died, other workers take over their runs when the leases expire.",
         )
     if not facts.up:
         return Check(
             name="workers",
             level=Level.BAD,
-            text="No worker is up: nothing will run.",
+            text="No worker is running.",
             fix="Start one: tickwork work",
         )
     others = sorted(set(facts.versions) - {facts.version})
@@ -151,22 +154,22 @@ def _workers(facts: HealthFacts) -> Check:
         return Check(
             name="workers",
             level=Level.WARN,
-            text=f"{facts.up} report; some are of version {', '.join(others)}, "
-            f"and this is {facts.version}.",
+            text=f"{count_of(facts.up, 'worker')} running, some with version {', '.join(others)}; "
+            f"this is version {facts.version}.",
             fix="Finish the deploy.",
         )
-    return Check(name="workers", level=Level.OK, text=f"{facts.up} report.")
+    return Check(name="workers", level=Level.OK, text=f"{count_of(facts.up, 'worker')} running.")
 
 
 def _leases(facts: HealthFacts) -> Check:
     if not facts.expired:
-        return Check(name="leases", level=Level.OK, text="None has ended without a word.")
+        return Check(name="leases", level=Level.OK, text="No lease has expired.")
     return Check(
         name="leases",
         level=Level.BAD,
-        text=f"{len(facts.expired)} have ended and nobody took the runs back: "
+        text=f"{count_of(len(facts.expired), 'lease')} expired, and no worker has taken over: "
         f"{', '.join(facts.expired[:3])}.",
-        fix="A worker that is up takes them back within seconds: start one, or read its log.",
+        fix="A running worker takes over within seconds. Start one, or read its log.",
     )
 
 
@@ -174,25 +177,29 @@ def _backlog(facts: HealthFacts) -> Check:
     waits = [facts.now - at for at in (facts.oldest_ready_at, facts.unstaged_at) if at is not None]
     longest = max(waits, default=timedelta(0))
     tail = f" ({facts.blocked} blocked by limits)" if facts.blocked else ""
-    many = f"{facts.ready:,}" + (" or more" if facts.cap and facts.ready >= facts.cap else "")
+    is_capped = bool(facts.cap) and facts.ready >= facts.cap
+    ready = f"{facts.ready:,} or more runs" if is_capped else count_of(facts.ready, "run")
     if longest <= LATE_WARN:
-        return Check(name="backlog", level=Level.OK, text=f"{many} runs are ready{tail}.")
+        return Check(name="backlog", level=Level.OK, text=f"{ready} ready{tail}.")
     return Check(
         name="backlog",
         level=Level.BAD if longest > LATE_BAD else Level.WARN,
-        text=f"{many} runs are ready{tail}; the oldest waits for {human_duration(longest)}.",
-        fix="`tickwork explain` a run says why. More --slots, --processes or workers help.",
+        text=f"{ready} ready{tail}; the oldest has waited for {human_duration(longest)}.",
+        fix="`tickwork explain RUN` shows why. Raise --slots or --processes, or start workers.",
     )
 
 
 def _unknown(facts: HealthFacts) -> Check:
     if not facts.unknown_jobs:
-        return Check(name="known jobs", level=Level.OK, text="Every run that waits has a worker.")
+        return Check(
+            name="known jobs", level=Level.OK, text="A worker knows the job of every waiting run."
+        )
     return Check(
         name="known jobs",
         level=Level.WARN,
-        text=f"Runs wait of jobs that no worker knows: {', '.join(facts.unknown_jobs[:5])}.",
-        fix="Start a worker with the program that defines them.",
+        text=f"Runs are waiting for jobs that no worker knows: "
+        f"{', '.join(facts.unknown_jobs[:5])}.",
+        fix="Start a worker of the program that defines them.",
     )
 
 
@@ -202,8 +209,8 @@ def _schedules(facts: HealthFacts) -> Check:
         return Check(
             name="schedules",
             level=Level.BAD,
-            text=f"One fell due {human_duration(late)} ago, and nobody fires it.",
-            fix="Start a worker that knows its job; `tickwork explain` the schedule says more.",
+            text=f"A schedule fell due {human_duration(late)} ago, and no worker has fired it.",
+            fix="Start a worker that knows its job. `tickwork explain SCHEDULE` shows details.",
         )
     if facts.unreadable:
         return Check(
@@ -216,21 +223,21 @@ def _schedules(facts: HealthFacts) -> Check:
         return Check(
             name="schedules",
             level=Level.WARN,
-            text=f"No program has them any more: {', '.join(facts.retired[:5])}.",
-            fix="They do not fire. `tickwork prune` removes them in time.",
+            text=f"No program defines these schedules any more: {', '.join(facts.retired[:5])}.",
+            fix="They do not fire. `tickwork prune` removes them.",
         )
-    return Check(name="schedules", level=Level.OK, text="None is overdue.")
+    return Check(name="schedules", level=Level.OK, text="No schedule is overdue.")
 
 
 def _jobs(facts: HealthFacts) -> Check:
     failing = [(name, times) for name, times in facts.failing if times >= FAILURES_WARN]
     if not failing:
-        return Check(name="jobs", level=Level.OK, text="None fails again and again.")
+        return Check(name="jobs", level=Level.OK, text="No job fails repeatedly.")
     shown = ", ".join(f"{name} ({times} in a row)" for name, times in failing[:5])
     return Check(
         name="jobs",
         level=Level.WARN,
-        text=f"These fail again and again: {shown}.",
+        text=f"These jobs fail repeatedly: {shown}.",
         fix=f"tickwork runs --job {failing[0][0]} --status failed_permanent",
     )
 
@@ -241,32 +248,32 @@ def _tables(facts: HealthFacts) -> Check:
         return Check(
             name="tables",
             level=Level.BAD if opened > OPEN_BAD else Level.WARN,
-            text=f"A transaction has been open for {human_duration(opened)}: nothing that was "
-            f"deleted since can be cleaned up ({facts.dead_rows:,} dead rows).",
+            text=f"A transaction has been open for {human_duration(opened)}, so the database "
+            f"cannot remove {count_of(facts.dead_rows, 'dead row')}.",
             fix="End it: PostgreSQL lists it in pg_stat_activity, MariaDB in its process list.",
         )
     if facts.dead_rows > DEAD_WARN:
         return Check(
             name="tables",
             level=Level.WARN,
-            text=f"{facts.dead_rows:,} dead rows were not cleaned up yet.",
-            fix="See that autovacuum is on, or VACUUM the tables by hand.",
+            text=f"{count_of(facts.dead_rows, 'dead row')} not removed yet.",
+            fix="Check that autovacuum is on, or run VACUUM.",
         )
     if facts.log > LOG_WARN:
         return Check(
             name="tables",
             level=Level.WARN,
-            text=f"The log has {_megabytes(facts.log)} that were not brought over yet.",
-            fix="A reader keeps a transaction open: find the program that does.",
+            text=f"The write-ahead log has grown to {_megabytes(facts.log)}.",
+            fix="A program keeps a read transaction open: end it.",
         )
     if facts.free > FREE_WARN and facts.free * 2 > facts.size:
         return Check(
             name="tables",
             level=Level.WARN,
-            text=f"{_megabytes(facts.free)} of {_megabytes(facts.size)} are used by nothing.",
-            fix="They will be, in time; VACUUM gives them back to the disk.",
+            text=f"{_megabytes(facts.free)} of {_megabytes(facts.size)} are unused.",
+            fix="The database reuses them. VACUUM returns them to the disk.",
         )
-    return Check(name="tables", level=Level.OK, text=f"They have {_megabytes(facts.size)}.")
+    return Check(name="tables", level=Level.OK, text=f"The tables use {_megabytes(facts.size)}.")
 
 
 def _megabytes(count: int) -> str:

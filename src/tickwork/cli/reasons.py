@@ -11,7 +11,7 @@ from tickwork.cli.render import BOLD, BUSY, DIM, Part, TextLine
 # How the time of a cause is introduced; "until" for the others.
 TIME_LABELS: Final = {
     Why.COMPLETED: "at",
-    Why.FAILED_FOR_GOOD: "at",
+    Why.FAILED_PERMANENT: "at",
     Why.CANCELED: "at",
     Why.FAILING: "at",
     Why.FILTERED: "at",
@@ -23,14 +23,14 @@ TIME_LABELS: Final = {
     Why.RETIRED: "last seen",
     Why.ENDED: "last fired",
     Why.WORKER_DOWN: "lease ends",
-    Why.LEASE_ENDED: "lease ended",
+    Why.LEASE_EXPIRED: "lease ended",
     Why.EXPIRED: "expired",
     Why.NOT_DUE: "due",
     Why.DELAYED: "due",
     Why.RETRYING: "due",
     Why.POSTPONED: "due",
     Why.SNOOZED: "due",
-    Why.RATED: "not before",
+    Why.RATE_LIMITED: "not before",
     Why.ABOUT_TO_START: "due",
 }
 
