@@ -1,9 +1,9 @@
-"""Fixtures for everyone, and what the summary says about servers that could not be had.
+"""Fixtures for all tests, and the summary of tests whose server is not on this machine.
 
     postgres_url, mariadb_url         a fresh database for one test
-    postgres_server, mariadb_server   the private servers, started once, when first asked for
+    postgres_server, mariadb_server   the private servers, started at their first use
 
-A test that wants to harm a server starts one of its own, and says so with a marker:
+A test that crashes a server starts one of its own, and has a marker:
 
     @pytest.mark.servers("postgres")
     def test_a_worker_survives_a_crash(self):
@@ -45,9 +45,8 @@ FINDERS_BY_KIND: dict[str, Callable[..., object]] = {
 NOT_RUN = pytest.StashKey[dict[str, list[str]]]()
 
 
-# The machine that lands changes must not fail by chance: there the examples are the same
-# each time. Elsewhere they are new ones, so that more is found over time. No deadlines:
-# a busy machine is not a bug.
+# CI must not fail by chance: there the examples are the same each time. Elsewhere they are new
+# ones, so that more is found over time. No deadlines: a busy machine is not a bug.
 settings.register_profile("landing", deadline=None, derandomize=True, database=None)
 settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("landing" if os.environ.get("CI") else "exploring")
@@ -118,15 +117,15 @@ def fresh_database(server: PostgresServer | MariaDBServer | GivenServer) -> Iter
         server.drop_database(database)
 
 
-# ---------------------------------------------------------------- servers that cannot be had
+# ---------------------------------------------------------------- missing servers
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOT_RUN] = {}
-    # How wide the terminal of whoever runs the tests is: none of what we start shall know.
+    # Programs under test must not depend on the size of the terminal.
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
-    # A shell that runs us in its background has us ignore these, and so would all that we start.
+    # A background shell ignores these signals, and child processes would inherit that.
     for number in (signal.SIGINT, getattr(signal, "SIGQUIT", signal.SIGINT)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -135,7 +134,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+@pytest.hookimpl(tryfirst=True)  # before -m evaluates the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         kinds = {KINDS_BY_FIXTURE[f] for f in _fixtures_of(item) if f in KINDS_BY_FIXTURE}
@@ -144,7 +143,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Install what is missing now, because inside of a test it would run into its time limit."""
+    """Install missing servers now: within a test it would exceed the time limit."""
     if session.config.option.collectonly or not install.may_install():
         return
     for kind in sorted({kind for item in session.items for kind in _kinds_of(item)}):
@@ -155,9 +154,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             reporter = session.config.pluginmanager.get_plugin("terminalreporter")
             if reporter is not None:
                 reporter.write_line(f"{error.what} Installing them; this takes a minute or two.")
-            # Whoever waited for another finds what that one installed.
+            # A process that waited finds what the other one installed.
             with install.one_at_a_time(), suppress(ServerUnavailable):
-                find_programs()  # when it fails, every test that needs it will say so
+                find_programs()  # if it fails, the tests that need it report it
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:
@@ -196,7 +195,7 @@ def _servers_are_required() -> bool:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     output = getattr(session.config, "workeroutput", None)
-    if output is not None:  # one of several processes: the first of them has the last word
+    if output is not None:  # a worker of pytest-xdist: the controller decides
         output["not_run"] = session.config.stash[NOT_RUN]
         return
     if session.config.stash[NOT_RUN] and _servers_are_required() and exitstatus == 0:
@@ -205,7 +204,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what one of several processes did not run."""
+    """Collect what a worker of pytest-xdist did not run."""
     not_run = node.config.stash[NOT_RUN]
     for reason, tests in getattr(node, "workeroutput", {}).get("not_run", {}).items():
         not_run.setdefault(reason, []).extend(tests)
@@ -233,7 +232,7 @@ def pytest_unconfigure() -> None:
     workspace.close_current()
 
 
-# ---------------------------------------------------------------- what servers wrote
+# ---------------------------------------------------------------- logs of servers
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,8 +18,8 @@ NOUNS = {"string", "testing", "timing"}
 
 # To be renamed. The lists only shrink.
 CLASSES_TWICE = {
-    "Answer", "BorrowedConnection", "Call", "Child", "Door", "Line", "Made", "Maker", "Order",
-    "Refused", "Said", "Table", "_LentStore", "_Mark", "_Owned", "_Reader",
+    "Answer", "BorrowedConnection", "Call", "Child", "Door", "Line", "Order", "Refused",
+    "Table", "_LentStore", "_Mark", "_Owned",
 }  # fmt: skip
 GERUNDS = {
     "_wiring", "awaiting", "borrowing", "completing",
@@ -28,9 +28,9 @@ GERUNDS = {
 }  # fmt: skip
 
 # Phrases that hide the actor or stand for a term of the field. `_` counts as a space, so that
-# names are found, too.
+# names are found, too. The user "nobody" of a system stands in quotes.
 PHRASES = (
-    "whoever", "nobody", "somebody", "said", "told", "asked", "stumbled?", "stumbles",
+    "whoever", "(?<!\")nobody", "somebody", "said", "told", "asked", "stumbled?", "stumbles",
     "lets? out", "let go", "held back", "holds? back", "makes? way", "made way", "in hand",
     "be it", "came of", "comes of", "has the word", "looked at",
 )  # fmt: skip
@@ -41,10 +41,10 @@ BANNED = re.compile(
 TEXTS = (".py", ".sql", ".md", ".toml", ".html")
 # How many uses are left.
 BANNED_LEFT = {
-    "src": 1373,
-    "docs": 82,
+    "src": 1104,
+    "docs": 31,
     "*.md": 12,
-    "tests": 1544,
+    "tests": 1408,
     "chaos": 1,
     "benchmarks": 0,
     "examples": 11,

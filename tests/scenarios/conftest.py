@@ -1,4 +1,4 @@
-"""For the stories of workers: `project` is a user's folder on a fresh database of each kind."""
+"""Fixtures for tests of workers: `project` is a user's folder on a new database of each kind."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,16 +12,15 @@ SERVERS = ["postgres", "mariadb"]
 KINDS = ["sqlite", *(pytest.param(kind, marks=[pytest.mark.servers(kind)]) for kind in SERVERS)]
 
 
-ALIKE = {"test_worker_handlers", "test_worker_processes"}
-"""What happens to a handler and its process is the same on any server: the third of them takes its
-turn in the long run."""
+SAME_ON_SERVERS = {"test_worker_handlers", "test_worker_processes"}
+"""Handlers and their processes behave the same on any server: MariaDB is tested in the long run."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+@pytest.hookimpl(tryfirst=True)  # before -m evaluates the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", {})
-        if item.path.stem in ALIKE and params.get("project") == "mariadb":
+        if item.path.stem in SAME_ON_SERVERS and params.get("project") == "mariadb":
             item.add_marker(pytest.mark.long)
 
 
@@ -43,7 +42,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
 
 @pytest.fixture
 def projects(tmp_path: Path, postgres_url: str, mariadb_url: str) -> Iterator[list[Project]]:
-    """One on each kind of database, at the same time: for what takes its time."""
+    """One project on each kind of database, at the same time: for slow tests."""
     sqlite_url = f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL"
     with ExitStack() as stack:
         made = []

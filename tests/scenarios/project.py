@@ -1,4 +1,4 @@
-"""A user's project in a folder, and the processes that work on it.
+"""A user's project in a folder, and the processes that run in it.
 
 project.write("shop", '''...''')      a module that defines `app`; the URL is in SHOP_URL
 worker = project.work("shop")          python -m tickwork -a shop:app work
@@ -90,7 +90,7 @@ class Process:
         return self.process.wait(seconds)
 
     def end(self) -> None:
-        """Whatever it is doing: it and its children are gone afterwards."""
+        """Kill it and its children."""
         if not self.is_alive:
             return
         children = self.children()
@@ -103,7 +103,7 @@ class Process:
         path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         return [int(word) for word in path.read_text(encoding="ascii").split()]
 
-    # ------------------------------------------------------------ what it costs
+    # ------------------------------------------------------------ resources
 
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
@@ -138,7 +138,7 @@ class Project:
 
     @property
     def app(self) -> Tickwork:
-        """An application that defines nothing: it asks, and dispatches by name."""
+        """An application without definitions: it reads, and dispatches by name."""
         if not self._apps:
             self._apps.append(Tickwork(self.url, install=True))
         return self._apps[0]
@@ -167,7 +167,7 @@ class Project:
         return self._started([sys.executable, file])
 
     def work(self, *words: str, name: str = "shop", is_ready: bool = True) -> Process:
-        """A worker; by default one that has begun."""
+        """Start a worker, and wait until it has begun by default."""
         known = {worker.id for worker in self.app._services.store.list_workers()}
         process = self.run("work", *words, name=name)
         if is_ready:
@@ -189,7 +189,7 @@ class Project:
         self._processes.append(process)
         return process
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     def marks(self, word: str | None = None) -> list[dict[str, Any]]:
         if not self.marks_path.exists():
@@ -199,18 +199,20 @@ class Project:
         return [mark for mark in found if word is None or mark["word"] == word]
 
     def until(self, check: Callable[[], T], *, seconds: float) -> T:
-        """What ``check`` says, once it says something. The seconds are five times what it needs."""
+        """Wait for a true result of ``check``. The limit is five times what it needs."""
         deadline = time.monotonic() + seconds
         while True:
             found = check()
             if found:
                 return found
             if time.monotonic() >= deadline:
-                raise AssertionError(f"It did not happen within {seconds} s.\n{self.told()}")
+                raise AssertionError(
+                    f"It did not happen within {seconds} s.\n{self.render_output()}"
+                )
             time.sleep(0.01)
 
     def marked(self, word: str, count: int = 1, *, seconds: float = 20) -> list[dict[str, Any]]:
-        """The marks of this word, once there are so many."""
+        """Wait for so many marks of this name, and return them."""
 
         def enough() -> list[dict[str, Any]] | None:
             found = self.marks(word)
@@ -218,22 +220,22 @@ class Project:
 
         return self.until(enough, seconds=seconds) or []
 
-    def told(self) -> str:
+    def render_output(self) -> str:
         logs = "\n".join(f"--- {p._log.name} ({p.pid})\n{p.log[-3000:]}" for p in self._processes)
         marks = "\n".join(map(str, self.marks()[-20:]))
         return f"marks:\n{marks}\n{logs}"
 
 
 def now() -> float:
-    """This moment, as marks have it."""
+    """The current time in the unit of marks."""
     return SystemClock().now().timestamp()
 
 
 def figure(text: str) -> None:
-    """Show what was measured, for whoever runs the tests with ``-s`` or sees one fail."""
+    """Print a measurement, visible with ``-s`` or when the test fails."""
     sys.stdout.write(f"{text}\n")
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process lives; one that ended and was not looked at does not."""
+    """Whether a process lives; a zombie does not."""
     return bool(read_process_start(pid))

@@ -39,7 +39,7 @@ from tickwork.stores._sql.rows import micros
 from tickwork.stores.contract import Expired, Held, Wanted
 
 SLOTS_BY_LIMIT: Final = {
-    "job:resize": 12,  # is changed on the way
+    "job:resize": 12,  # changed during the test
     "account:charge": 1,
     "queue:mail": 24,
     "job:both": 12,
@@ -50,15 +50,15 @@ SLOTS_BY_LIMIT: Final = {
 CHANGING: Final = "job:resize"
 UNIQUE_KEYS: Final = 40
 CANCELED_OF: Final = 53
-"""Of so many runs one is to be canceled, by whoever comes to it."""
+"""One of so many runs is canceled, by the first process that reaches it."""
 
 ATTEMPTS_MAX: Final = 3
 BATCH: Final = 40
 RETRY: Final = Fixed(attempts_max=ATTEMPTS_MAX, delay=timedelta(milliseconds=80))
 LEASES: Final = (timedelta(seconds=2), timedelta(seconds=3), timedelta(seconds=5))
 SLOW_OF: Final = 250
-"""Of so many runs one is slow, among the first 1,000: its worker stalls past its lease, and
-finds when it wakes that another holds the run."""
+"""One of so many runs is slow, among the first 1,000: its worker stalls past its lease, and
+finds that another worker holds the run."""
 
 STALL_SECONDS_MAX: Final = 20.0
 SLOW_SECONDS: Final = 1.5
@@ -122,7 +122,7 @@ def all_limit_keys() -> list[str]:
 
 
 def outcome_of(claim: Claim) -> Outcome:
-    """What the "handler" does with this attempt: the same whoever makes it."""
+    """The outcome of this attempt: the same in every process."""
     if claim.job == "slow":
         return Succeeded()
     dice = (number_of(claim.run_id) * 7919 + claim.attempt * 104_729) % 100
@@ -143,7 +143,7 @@ def outcome_of(claim: Claim) -> Outcome:
 
 
 class Log:
-    """Lines of words, each batch written at once."""
+    """Appends lines of fields, each batch with one write."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -170,14 +170,14 @@ def stamp() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """What a process is told, as JSON on its command line."""
+    """The options of a process, as JSON on its command line."""
 
     url: str
     folder: str
     seat: int  # a killed process is replaced by another on the same seat
-    serial: int  # and this one is its own
+    serial: int  # unique for each process
     runs: int  # that the test adds, numbered from 0
-    uniques: int  # runs with unique keys that it shall add
+    uniques: int  # runs with unique keys that it adds
     seed: int
 
     @classmethod
@@ -209,7 +209,7 @@ class Orders:
 
 
 class Moment(NamedTuple):
-    """The database's time, and a stamp from just before it was asked for."""
+    """The database's time, and a stamp from just before it was read."""
 
     now: datetime
     stamp: int
@@ -220,7 +220,7 @@ class Moment(NamedTuple):
 
 
 class StoreWorker:
-    """What a worker does with a store, in one thread, and more of it than usual."""
+    """The operations of a worker on a store, in one thread, more often than usual."""
 
     def __init__(self, orders: Orders, store: Store) -> None:
         self.orders = orders
@@ -234,9 +234,9 @@ class StoreWorker:
 
     def run(self) -> None:
         tags = 0
-        # It ends when the test says so.
+        # It ends when the test creates a file.
         while not self.orders.is_over.exists():
-            self.look_after()
+            self.maintain()
             self.add_uniques()
             self.cancel_some()
             tags += 1
@@ -311,7 +311,7 @@ class StoreWorker:
         self.finish(claims, to_cancel)
 
     def stall(self, claims: list[Claim]) -> None:
-        """Do nothing, as a stopped process does, until others have taken or ended one of these."""
+        """Stall like a stopped process, until others have taken or ended one of these."""
         self.orders.is_stalling.touch()
         tokens = {claim.run_id: claim.token for claim in claims}
         give_up_at = time.monotonic() + STALL_SECONDS_MAX
@@ -341,7 +341,7 @@ class StoreWorker:
         steps = []
         for claim in claims:
             is_canceled = claim.run_id in to_cancel
-            outcome = Canceled("as it was told") if is_canceled else outcome_of(claim)
+            outcome = Canceled("as requested") if is_canceled else outcome_of(claim)
             steps.append(
                 settle(
                     claim,
@@ -353,7 +353,7 @@ class StoreWorker:
                 )
             )
         ended = stamp()
-        self.log.write(*(("end", *_attempt(step), ended, _word(step)) for step in steps))
+        self.log.write(*(("end", *_attempt(step), ended, _status_of(step)) for step in steps))
         completed = [step for step in steps if _is_for_complete(step)]
         for step in completed:
             is_ours = self.store.complete(step.claim, now=now)
@@ -362,7 +362,7 @@ class StoreWorker:
         lost = set(self.store.record(recorded))
         if self.random.random() < 0.05:
             again = set(self.store.record(recorded, is_repeat=True))
-            # What was ours and waits for its next attempt may have been claimed since.
+            # A run that waits for its next attempt may have been claimed since.
             assert {run for run in again - lost if _is_final(run, recorded)} == set(), "twice"
         self.log.write(
             *(
@@ -371,9 +371,9 @@ class StoreWorker:
             )
         )
 
-    # ------------------------------------------------------------ besides
+    # ------------------------------------------------------------ maintenance
 
-    def look_after(self) -> None:
+    def maintain(self) -> None:
         """Stage, tick, reap, sweep and take turns, each process at times of its own."""
         if time.monotonic() < self.upkeep_at:
             return
@@ -399,7 +399,7 @@ class StoreWorker:
             ),
         )
         taken_back = self.store.reap(now=now, limit=100, verdict=verdict)
-        self.log.write(*(("reaped", *_attempt(step), _word(step)) for step in taken_back))
+        self.log.write(*(("reaped", *_attempt(step), _status_of(step)) for step in taken_back))
         self.store.sweep(now=now, limit=100)
         self.store.unblock_rated(now=self.store.database_time(), limit=100)
 
@@ -451,7 +451,7 @@ def _attempt(step: Transition) -> tuple[RunId, int]:
     return step.claim.run_id, step.claim.token
 
 
-def _word(step: Transition) -> str:
+def _status_of(step: Transition) -> str:
     return step.to_status.value if step.is_final else "again"
 
 
@@ -460,7 +460,7 @@ def _is_final(run_id: RunId, steps: Iterable[Transition]) -> bool:
 
 
 def _is_for_complete(step: Transition) -> bool:
-    return _word(step) == "completed" and number_of(step.claim.run_id) % 17 == 0
+    return _status_of(step) == "completed" and number_of(step.claim.run_id) % 17 == 0
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Two workers whose wall clocks are an hour apart double nothing, and hold nothing back.
+"""Two workers whose wall clocks are an hour apart do nothing twice, and delay nothing.
 
 They tell the time by the database. Nothing else could happen: nothing in tickwork but
 `_kernel/clock.py` asks the system what time it is, and SQL never does.
@@ -50,7 +50,7 @@ SOURCE: Final = Path(tickwork.__file__).parent
 
 
 class Worker:
-    """A worker on a machine whose clock is wrong. It asks the store for the time."""
+    """A worker on a machine whose clock is wrong. It uses the time of the store."""
 
     def __init__(self, store: Store, name: WorkerId, *, off_by: timedelta) -> None:
         self.store = store
@@ -60,7 +60,7 @@ class Worker:
 
     @contextmanager
     def at_home(self) -> Iterator[datetime]:
-        """On its own machine, where the system says another time; gives the database's."""
+        """Patch the system's time as on that machine; yield the database's time."""
         with pytest.MonkeyPatch.context() as patch:
             real_now, real_time = SystemClock.now, time.time  # noqa: TID251  # to make it wrong
             off_by = self.off_by
@@ -113,8 +113,8 @@ class Worker:
 def stores(request, tmp_path) -> Iterator[tuple[Store, Store]]:
     """The same database, as two processes see it."""
     if request.param == "sqlite":
-        # One file is on one machine: its clock is the database's. Whatever else a process
-        # may take for the time is wrong by an hour.
+        # A file is on one machine, whose clock is the database's. All other clocks of a process
+        # are wrong by an hour.
         machine = ManualClock(SystemClock().now())
         path = tmp_path / "jobs.db"
         made = [SqliteStore(path, synchronous="NORMAL", clock=machine) for _ in range(2)]
@@ -141,12 +141,12 @@ def fast(stores) -> Worker:
 class TestWallClocks:
     """Wall clocks an hour apart make no difference."""
 
-    def test_they_are_an_hour_apart(self, slow, fast):
+    def test_the_clocks_are_an_hour_apart(self, slow, fast):
         apart = fast.wall() - slow.wall()
 
         assert abs(apart - HOUR) < MINUTE
 
-    def test_the_database_says_the_same_to_both(self, slow, fast):
+    def test_both_get_the_same_database_time(self, slow, fast):
         with slow.at_home() as one:
             pass
         with fast.at_home() as other:
@@ -154,7 +154,7 @@ class TestWallClocks:
 
         assert abs(one - other) < MINUTE
 
-    def test_a_lease_is_as_long_for_the_one_as_for_the_other(self, slow, fast):
+    def test_leases_are_equally_long(self, slow, fast):
         now = slow.store.database_time()
         add(slow.store, *(a_run(created_at=now) for _ in range(2)))
 
@@ -197,7 +197,7 @@ class TestWallClocks:
 
         runs = [*fast.tick().runs, *slow.tick().runs, *fast.tick().runs]
 
-        # A minute may begin while we look.
+        # A minute may begin in the meantime.
         assert len({run.nominal_at for run in runs}) == len(runs) <= 2
         assert all(run.nominal_at <= slow.store.database_time() for run in runs)
 
@@ -210,7 +210,7 @@ class TestWallClocks:
             wish = a_lock("bob", acquired_at=now, until=now + 10 * MINUTE)
             assert fast.store.acquire_lock(wish, now=now) == lock
 
-    def test_together_they_do_all_of_it_once(self, slow, fast):
+    def test_together_they_do_each_run_once(self, slow, fast):
         now = slow.store.database_time()
         add(slow.store, *(a_run(created_at=now) for _ in range(200)))
         done: list[RunId] = []
@@ -226,7 +226,7 @@ class TestWallClocks:
         assert {run.status for run in all_runs(slow.store)} == {RunStatus.COMPLETED}
 
     def test_by_wall_clocks_a_lease_would_be_broken(self, slow, fast):
-        """The control: it is the database's time that makes the difference."""
+        """The control: the database's time makes the difference."""
         add(slow.store, a_run(created_at=slow.store.database_time()))
         [claim] = slow.claim()
 
@@ -235,9 +235,9 @@ class TestWallClocks:
         assert slow.record(claim) == [claim.run_id]
 
 
-# ---------------------------------------------------------------- nobody else asks the system
+# ---------------------------------------------------------------- only the clock reads the time
 
-ASKS: Final = {
+TIME_READS: Final = {
     "datetime": {"now", "utcnow", "today"},
     "date": {"today"},
     "time": {
@@ -252,71 +252,75 @@ ASKS: Final = {
         "strftime",
     },
 }
-"""Whatever says what time it is. How long something took (``monotonic``) is another matter."""
+"""Functions that return the time of day. Durations (``monotonic``) are allowed."""
 
-ASKS_IN_SQL: Final = re.compile(
+TIME_READS_IN_SQL: Final = re.compile(
     r"\b(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday|sysdate"
     r"|unix_timestamp|utc_timestamp)\s*\("
     r"|\b(current_timestamp|current_time|current_date|localtime|localtimestamp)\b"
     r"|'now'|\bunixepoch\s*\(\s*\)",
     re.IGNORECASE,
 )
-DOOR: Final = "_kernel/clock.py"
-DOORS_IN_SQL: Final = {
+CLOCK_MODULE: Final = "_kernel/clock.py"
+ALLOWED_QUERIES: Final = {
     "server_time",
-    "oldest_transaction",  # what the server's own clock says of its own books
+    "oldest_transaction",  # compares the server's clock with its own statistics
 }
-"""The one query whose answer is the time: ``database_time`` asks it."""
+"""The queries whose result is the time: ``database_time`` uses them."""
 
 
-def asked_in(source: str) -> list[str]:
-    """Where Python code asks the system for the time."""
+def time_reads_in(source: str) -> list[str]:
+    """The lines where Python code reads the time of the system."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute):
             owner = node.value
             name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-            if node.attr in ASKS.get(name, ()):
+            if node.attr in TIME_READS.get(name, ()):
                 found.append(f"line {node.lineno}: {name}.{node.attr}")
         elif isinstance(node, ast.ImportFrom) and node.module == "time":
-            names = {alias.name for alias in node.names} & ASKS["time"]
+            names = {alias.name for alias in node.names} & TIME_READS["time"]
             found += [f"line {node.lineno}: from time import {name}" for name in sorted(names)]
-        elif isinstance(node, ast.alias) and node.asname and {node.name, node.asname} & set(ASKS):
-            found.append(f"line {node.lineno}: {node.name} in disguise")
+        elif (
+            isinstance(node, ast.alias)
+            and node.asname
+            and {node.name, node.asname} & set(TIME_READS)
+        ):
+            found.append(f"line {node.lineno}: {node.name} under another name")
     return found
 
 
-def asked_in_sql(text: str) -> list[str]:
-    """Where SQL asks the database for the time, by the name of the query."""
+def time_reads_in_sql(text: str) -> list[str]:
+    """The queries that read the time of the database."""
     found = []
     for block in re.split(r"^-- name: ", text, flags=re.MULTILINE):
         name, _, body = block.partition("\n")
         bare = re.sub(r"--.*$", "", body, flags=re.MULTILINE)
-        found += [f"{name}: {match[0]}" for match in ASKS_IN_SQL.finditer(bare)]
+        found += [f"{name}: {match[0]}" for match in TIME_READS_IN_SQL.finditer(bare)]
     return found
 
 
-class TestNobodyElseAsks:
-    """Time has one door, and it is handed in."""
+class TestOneSourceOfTime:
+    """Only the clock reads the time; all other code gets it as an argument."""
 
-    def test_only_the_clock_asks_the_system(self):
-        asking = {
-            path.relative_to(SOURCE).as_posix(): asked
+    def test_only_the_clock_reads_the_system_time(self):
+        reads = {
+            path.relative_to(SOURCE).as_posix(): found
             for path in SOURCE.rglob("*.py")
-            if (asked := asked_in(path.read_text(encoding="utf-8")))
+            if (found := time_reads_in(path.read_text(encoding="utf-8")))
         }
 
-        assert list(asking) == [DOOR], asking
+        assert list(reads) == [CLOCK_MODULE], reads
 
-    def test_sql_does_not_ask(self):
-        asking = {
-            path.relative_to(SOURCE).as_posix(): asked
+    def test_queries_do_not_read_the_time(self):
+        reads = {
+            path.relative_to(SOURCE).as_posix(): found
             for path in SOURCE.rglob("*.sql")
-            if (asked := asked_in_sql(path.read_text(encoding="utf-8")))
+            if (found := time_reads_in_sql(path.read_text(encoding="utf-8")))
         }
-        names = {asked.partition(":")[0] for found in asking.values() for asked in found}
+        names = {read.partition(":")[0] for found in reads.values() for read in found}
 
-        assert names <= DOORS_IN_SQL, asking
+        assert names <= ALLOWED_QUERIES, reads
 
     @pytest.mark.parametrize(
         "source",
@@ -330,8 +334,8 @@ class TestNobodyElseAsks:
             "from datetime import datetime as d",
         ],
     )
-    def test_asking_is_found(self, source):
-        assert asked_in(source)
+    def test_a_time_read_is_found(self, source):
+        assert time_reads_in(source)
 
     @pytest.mark.parametrize(
         "source",
@@ -342,11 +346,11 @@ class TestNobodyElseAsks:
             "from datetime import UTC, datetime\ndatetime(2026, 1, 1, tzinfo=UTC)",
         ],
     )
-    def test_being_told_is_not_asking(self, source):
-        assert asked_in(source) == []
+    def test_an_argument_is_not_a_time_read(self, source):
+        assert time_reads_in(source) == []
 
     @pytest.mark.parametrize(
-        ("text", "is_asking"),
+        ("text", "is_found"),
         [
             ("-- name: a\nSELECT now();", True),
             ("-- name: a\nUPDATE x SET at = CURRENT_TIMESTAMP;", True),
@@ -355,10 +359,10 @@ class TestNobodyElseAsks:
             ("-- name: a\n-- as it was now()\nSELECT :now;", False),
         ],
     )
-    def test_asking_in_sql_is_found(self, text, is_asking):
-        assert bool(asked_in_sql(text)) is is_asking
+    def test_a_time_read_in_sql_is_found(self, text, is_found):
+        assert bool(time_reads_in_sql(text)) is is_found
 
 
-def test_the_database_is_not_far_off(stores):
-    """What the fixtures call the database's time is about what this machine says."""
+def test_the_database_time_is_about_the_machine_time(stores):
+    """Otherwise the fixtures would measure something else."""
     assert abs(stores[0].database_time() - SystemClock().now().astimezone(UTC)) < MINUTE

@@ -1,9 +1,9 @@
-"""A process that dies anywhere in a transaction leaves it whole, or leaves nothing of it.
+"""A process that dies anywhere in a transaction leaves all of it, or nothing.
 
 The process is killed with SIGKILL before each statement of an operation in turn, after the
-last one but before COMMIT, and after COMMIT but before its answer is used. Whoever comes
-next sees all of the tables as they were before, or (only in the last case) as they are
-after; and doing it again ends where doing it once would have.
+last one but before COMMIT, and after COMMIT but before its answer is used. Afterwards all
+tables are as before or, in the last case only, as after the operation. A repeat gives the same
+tables as one undisturbed call.
 """
 
 import os
@@ -62,17 +62,17 @@ AFTER_COMMIT: Final = -1
 Dump = dict[str, list[tuple[Any, ...]]]
 
 
-# ---------------------------------------------------------------- what is done, and done again
+# ---------------------------------------------------------------- operations, and repeats
 
 
-class Deed(NamedTuple):
-    """One verb of the contract: how it is done, and how it is done again by one in doubt."""
+class Act(NamedTuple):
+    """One operation of the contract, and how a caller repeats it after a lost answer."""
 
     do: Callable[[Store], Any]
     again: Callable[[Store], Any]
 
 
-def an_enqueue(store: Store, clock: ManualClock) -> Deed:
+def an_enqueue(store: Store, clock: ManualClock) -> Act:
     add(store, a_run(unique=UniqueKey("taken", None)))
     add(store, a_run(unique=UniqueKey("window passed", NOON - MINUTE)))
     runs = [
@@ -86,7 +86,7 @@ def an_enqueue(store: Store, clock: ManualClock) -> Deed:
 
     def again(store: Store) -> None:
         answers = store.enqueue(runs, is_repeat=True)
-        # Where a run stands for another, it is the same one as before.
+        # A duplicate returns the same run as before.
         assert [answer.run_id for answer in answers] == [
             runs[0].id,
             runs[1].id,
@@ -97,15 +97,15 @@ def an_enqueue(store: Store, clock: ManualClock) -> Deed:
         ]
 
     first_taken = store.enqueue([a_run(unique=UniqueKey("taken", None))])[0].run_id
-    return Deed(lambda store: store.enqueue(runs), again)
+    return Act(lambda store: store.enqueue(runs), again)
 
 
-def a_claim(store: Store, clock: ManualClock) -> Deed:
-    """Some are granted, some blocked, and one that moves on makes room for another."""
+def a_claim(store: Store, clock: ManualClock) -> Act:
+    """Some runs are granted, some blocked, and one frees a slot for another."""
     store.set_limits({KEY: 2, QUEUE_KEY: 3})
     add(store, *(a_run(limit_keys=(KEY,)) for _ in range(4)))
     first, *_ = Hands(store, clock).claim(2)
-    Hands(store, clock).claim()  # the others find it full
+    Hands(store, clock).claim()  # it takes all slots
     Hands(store, clock).record(first)
     add(store, *(a_run(limit_keys=(QUEUE_KEY, KEY), priority=90) for _ in range(2)))
     add(store, *(a_run(limit_keys=(QUEUE_KEY,), priority=110) for _ in range(3)))
@@ -126,11 +126,11 @@ def a_claim(store: Store, clock: ManualClock) -> Deed:
         assert claims, "what was claimed is found, or claimed anew"
         assert claims == store.find_claims(worker=BOB, tag="the tag")
 
-    return Deed(do, again)
+    return Act(do, again)
 
 
-def a_record(store: Store, clock: ManualClock) -> Deed:
-    """Steps of all kinds in one batch; those with slots let out others, who wait for them."""
+def a_record(store: Store, clock: ManualClock) -> Act:
+    """Transitions of all kinds in one batch; those with slots unblock other runs."""
     store.set_limits({KEY: 3})
     stale_run = a_run(priority=1)
     add(store, stale_run)
@@ -162,11 +162,11 @@ def a_record(store: Store, clock: ManualClock) -> Deed:
     def again(store: Store) -> None:
         assert store.record(steps, is_repeat=True) == [stale.run_id]
 
-    return Deed(lambda store: store.record(steps), again)
+    return Act(lambda store: store.record(steps), again)
 
 
-def a_firing(store: Store, clock: ManualClock) -> Deed:
-    """A run, skips, a gap, a queue of one, and a running one that is told to stop."""
+def a_firing(store: Store, clock: ManualClock) -> Act:
+    """A run, skips, a gap, a queue of one, and a running one that is canceled."""
     added(store, "plain", overlap=Overlap.ALLOW)
     added(store, "held", overlap=Overlap.SKIP)
     added(store, "queued", overlap=Overlap.QUEUE_ONE)
@@ -186,10 +186,10 @@ def a_firing(store: Store, clock: ManualClock) -> Deed:
         do(store)
         assert do(store).runs == []
 
-    return Deed(do, again)
+    return Act(do, again)
 
 
-def a_cancel(store: Store, clock: ManualClock) -> Deed:
+def a_cancel(store: Store, clock: ManualClock) -> Act:
     """The run waits for its retry, and keeps a slot for which another waits."""
     hands = Hands(store, clock)
     first = a_run(limit_keys=(SCHEDULE_KEY,), attempts_max=2, unique=UniqueKey("one", None))
@@ -204,11 +204,11 @@ def a_cancel(store: Store, clock: ManualClock) -> Deed:
         do(store)
         assert do(store) is Canceling.FINISHED
 
-    return Deed(do, again)
+    return Act(do, again)
 
 
-def a_reaping(store: Store, clock: ManualClock) -> Deed:
-    """Leases that ended: of runs that had started, that had not, that have slots."""
+def a_reaping(store: Store, clock: ManualClock) -> Act:
+    """Expired leases of runs that had started, had not started, and hold slots."""
     hands = Hands(store, clock)
     store.set_limits({KEY: 2})
     add(store, a_run(), a_run(attempts_max=3), *(a_run(limit_keys=(KEY,)) for _ in range(4)))
@@ -221,11 +221,11 @@ def a_reaping(store: Store, clock: ManualClock) -> Deed:
         Hands(store, clock).reap()
         assert Hands(store, clock).reap() == []
 
-    return Deed(lambda store: Hands(store, clock).reap(), again)
+    return Act(lambda store: Hands(store, clock).reap(), again)
 
 
-def a_completion(store: Store, clock: ManualClock) -> Deed:
-    """A handler's own finish; whoever waited for its slot is let out by a sweep."""
+def a_completion(store: Store, clock: ManualClock) -> Act:
+    """A handler completes its run; a sweep unblocks the run that waits for its slot."""
     store.set_limits({KEY: 1})
     add(store, *(a_run(limit_keys=(KEY,), unique=UniqueKey(name, None)) for name in "ab"))
     [claim] = Hands(store, clock).claim()
@@ -234,15 +234,15 @@ def a_completion(store: Store, clock: ManualClock) -> Deed:
         return store.complete(claim, now=NOON)
 
     def again(store: Store) -> None:
-        # Whatever belongs to it must not be written twice: it is told when it was done before.
+        # The store reports a repeat, so that the caller does not write its own rows twice.
         is_done = the_run(store, claim).is_finished
         assert do(store) is not is_done
 
-    return Deed(do, again)
+    return Act(do, again)
 
 
-def a_look_afterwards(store: Store, clock: ManualClock) -> Deed:
-    """What a handler's own finish left to be done."""
+def a_sweep_after_completion(store: Store, clock: ManualClock) -> Act:
+    """The sweep after a handler completed its run."""
     added(store)
     tick(store, clock)
     Hands(store, clock).record(Hands(store, clock).claim_one(), Skipped("closed"))
@@ -260,10 +260,10 @@ def a_look_afterwards(store: Store, clock: ManualClock) -> Deed:
     def again(store: Store) -> None:
         assert do(store) == [claim.run_id for claim in claims]
 
-    return Deed(do, again)
+    return Act(do, again)
 
 
-def a_claim_by_name(store: Store, clock: ManualClock) -> Deed:
+def a_claim_by_name(store: Store, clock: ManualClock) -> Act:
     store.set_limits({KEY: 2})
     add(store, *(runs := [a_run(limit_keys=(KEY, QUEUE_KEY), due_at=NOON + HOUR) for _ in "ab"]))
 
@@ -274,19 +274,19 @@ def a_claim_by_name(store: Store, clock: ManualClock) -> Deed:
         do(store)
         assert len(store.find_claims(worker=BOB, tag="tag")) == 1
 
-    return Deed(do, again)
+    return Act(do, again)
 
 
-def a_sweep(store: Store, clock: ManualClock) -> Deed:
+def a_sweep(store: Store, clock: ManualClock) -> Act:
     a_completion(store, clock).do(store)
 
     def do(store: Store) -> Any:
         return store.sweep(now=NOON, limit=10)
 
-    return Deed(do, do)
+    return Act(do, do)
 
 
-def a_changed_limit(store: Store, clock: ManualClock) -> Deed:
+def a_changed_limit(store: Store, clock: ManualClock) -> Act:
     store.set_limits({KEY: 1})
     add(store, *(a_run(limit_keys=(KEY,)) for _ in range(3)))
     Hands(store, clock).claim()
@@ -294,10 +294,10 @@ def a_changed_limit(store: Store, clock: ManualClock) -> Deed:
     def do(store: Store) -> Any:
         store.change_limit(KEY, 3, now=NOON)
 
-    return Deed(do, do)
+    return Act(do, do)
 
 
-def a_canceled_schedule(store: Store, clock: ManualClock) -> Deed:
+def a_canceled_schedule(store: Store, clock: ManualClock) -> Act:
     added(store, overlap=Overlap.ALLOW)
     clock.advance(minutes=3)
     tick(store, clock)
@@ -306,10 +306,10 @@ def a_canceled_schedule(store: Store, clock: ManualClock) -> Deed:
     def do(store: Store) -> Any:
         return store.cancel_schedule("", "digest", now=clock.now())
 
-    return Deed(do, do)
+    return Act(do, do)
 
 
-def a_pruning(store: Store, clock: ManualClock) -> Deed:
+def a_pruning(store: Store, clock: ManualClock) -> Act:
     add(store, *(a_run(attempts_max=2, unique=UniqueKey(name, NOON + HOUR)) for name in "abc"))
     for claim in Hands(store, clock).claim(2):
         Hands(store, clock).record(claim, Failed("no", retry=False))
@@ -318,10 +318,10 @@ def a_pruning(store: Store, clock: ManualClock) -> Deed:
     def do(store: Store) -> Any:
         return store.prune(before=NOON + DAY, limit=10)
 
-    return Deed(do, do)
+    return Act(do, do)
 
 
-GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Deed], int]]] = {
+GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Act], int]]] = {
     "enqueue": (an_enqueue, 4),
     "claim": (a_claim, 8),
     "record": (a_record, 14),
@@ -329,25 +329,25 @@ GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Deed], int]]] = {
     "cancel": (a_cancel, 7),
     "reap": (a_reaping, 8),
     "complete": (a_completion, 3),
-    "after_complete": (a_look_afterwards, 6),
+    "after_complete": (a_sweep_after_completion, 6),
     "claim_run": (a_claim_by_name, 6),
     "sweep": (a_sweep, 4),
     "change_limit": (a_changed_limit, 5),
     "cancel_schedule": (a_canceled_schedule, 3),
     "prune": (a_pruning, 4),
 }
-"""What stands before each verb, and how many statements it takes at the least.
+"""The setup of each operation, and how many statements it takes at least.
 
 The number is there to see that we are where we think we are: between statements.
 """
 
 
-# ---------------------------------------------------------------- dying
+# ---------------------------------------------------------------- the kill
 
 
 @dataclass
 class Deadly:
-    """Runs a store's operations, and kills this process before a statement of the first."""
+    """Runs a store's operations, and kills this process before one statement of the first."""
 
     store: SqlStore
     place: int | None  # None: never
@@ -374,7 +374,7 @@ class Deadly:
                 statement = operation.send((yield statement))
         except StopIteration as end:
             if self.place == len(self.statements):
-                _die()  # all is done but the COMMIT
+                _die()  # before the COMMIT
             return end.value
 
 
@@ -382,22 +382,22 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_doing(url: str, deed: Deed, *, place: int) -> None:
-    """Do it in a process that is killed on the way."""
+def die_doing(url: str, act: Act, *, place: int) -> None:
+    """Do it in a process that is killed before the statement at ``place``."""
     pid = os.fork()
     if pid == 0:
         try:
             store = open_store(url)
             Deadly(cast("SqlStore", store), place)
-            deed.do(store)
+            act.do(store)
         finally:
-            os._exit(1)  # it should not have come this far
+            os._exit(1)  # the kill did not happen
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status), f"it ended by itself, at {place}"
     assert os.WTERMSIG(status) == signal.SIGKILL, status
 
 
-# ---------------------------------------------------------------- looking
+# ---------------------------------------------------------------- reading the tables
 
 
 def dump(url: str) -> Dump:
@@ -425,7 +425,7 @@ def dump(url: str) -> Dump:
 
 
 class Databases:
-    """Fresh databases of one kind, as many as are asked for."""
+    """Creates databases of one kind."""
 
     def __init__(self, request: pytest.FixtureRequest, kind: str) -> None:
         self._kind = kind
@@ -438,7 +438,7 @@ class Databases:
 
     def fresh(self) -> str:
         if self._server is None:
-            # Nothing here is about power cuts, and waiting for the disk is most of the time.
+            # This test is not about power cuts, and fsync would take most of the time.
             return f"sqlite:///{self._folder}/{next(self._numbers)}.db?synchronous=NORMAL"
         self._names.append(self._server.create_database())
         url: str = self._server.url(self._names[-1])
@@ -458,10 +458,10 @@ def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
 
 @dataclass
 class Scene:
-    """A database in which a deed is about to be done."""
+    """A database that is prepared for an operation."""
 
     url: str
-    deed: Deed
+    act: Act
     before: Dump
 
     @classmethod
@@ -471,13 +471,13 @@ class Scene:
         url = databases.fresh()
         store = open_store(url)
         store.install()
-        deed = GIVEN[verb][0](store, ManualClock(NOON))
-        # A connection must not cross a fork, nor be there when its file is looked at.
+        act = GIVEN[verb][0](store, ManualClock(NOON))
+        # A connection must not cross a fork, nor be open while the file is read.
         store.close()
-        return cls(url, deed, dump(url))
+        return cls(url, act, dump(url))
 
     def do(self, act: Callable[[Store], Any]) -> tuple[list[str], Dump]:
-        """Do it unharmed; return the statements that it took, and what is there then."""
+        """Do it without a kill; return its statements and the tables afterwards."""
         store = open_store(self.url)
         watch = Deadly(cast("SqlStore", store), None)
         act(store)
@@ -489,22 +489,22 @@ class Scene:
 class TestDyingBetweenStatements:
     """A transaction happens as a whole or not at all, wherever its process dies."""
 
-    def test_nothing_or_all(self, verb, databases, monkeypatch):
+    def test_all_or_nothing_is_written(self, verb, databases, monkeypatch):
         unharmed = Scene.of(verb, databases, monkeypatch)
-        statements, after = unharmed.do(unharmed.deed.do)
+        statements, after = unharmed.do(unharmed.act.do)
         assert len(statements) >= GIVEN[verb][1], statements
         assert after != unharmed.before
 
         scene = Scene.of(verb, databases, monkeypatch)
         assert scene.before == unharmed.before
         for place in range(len(statements) + 1):
-            die_doing(scene.url, scene.deed, place=place)
+            die_doing(scene.url, scene.act, place=place)
             assert dump(scene.url) == scene.before, (
                 f"killed before {[*statements, 'COMMIT'][place]}"
             )
-        assert scene.do(scene.deed.again)[1] == after
+        assert scene.do(scene.act.again)[1] == after
 
         scene = Scene.of(verb, databases, monkeypatch)
-        die_doing(scene.url, scene.deed, place=AFTER_COMMIT)
+        die_doing(scene.url, scene.act, place=AFTER_COMMIT)
         assert dump(scene.url) == after
-        assert scene.do(scene.deed.again)[1] == after
+        assert scene.do(scene.act.again)[1] == after

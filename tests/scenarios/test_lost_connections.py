@@ -1,4 +1,4 @@
-"""Servers go away and come back, answers get lost: nothing is lost, and nothing is twice."""
+"""Servers restart and answers get lost: no run is lost, and none is done twice."""
 
 import threading
 import time
@@ -52,7 +52,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Kind(NamedTuple):
-    """A kind of server, and how its COMMIT is seen on the wire."""
+    """A kind of server, and how to recognise its COMMIT on the wire."""
 
     name: str
     server: type[PostgresServer] | type[MariaDBServer]
@@ -62,7 +62,7 @@ class Kind(NamedTuple):
 
 
 def is_last_ok(answer: bytes) -> bool:
-    """Whether this ends with a packet that says "done", and that no more will follow."""
+    """Whether this ends with an OK packet that is the last one."""
     last = answer[-11:]
     return last[:3] == b"\x07\x00\x00" and last[4] == 0 and not last[7] & 0x08
 
@@ -90,10 +90,9 @@ KINDS = [
 
 
 def insist(act: Callable[[bool], T]) -> T:
-    """Do it until it works; from the second time on it is a repeat."""
+    """Call it until it succeeds; from the second call on it is a repeat."""
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     is_repeat = False
-    # It ends at the deadline.
     while True:
         try:
             return act(is_repeat)
@@ -108,7 +107,7 @@ def insist(act: Callable[[bool], T]) -> T:
 
 @dataclass
 class Stream:
-    """Threads that add, claim and record while somebody harms the server."""
+    """Threads that add, claim and record while the server is stopped."""
 
     store: ServerStore[Any]
     added: list[RunId] = field(default_factory=list)
@@ -159,7 +158,7 @@ class Stream:
             if not claims and is_last:
                 return
             self.handled.update(ids(claims))
-            # Some fail first, and are tried again.
+            # Some runs fail first, and are retried.
             steps = [
                 settled(claim, Failed("no", delay=timedelta(0)))
                 if claim.attempt == 1 and claim.run_id.endswith("7")
@@ -187,11 +186,11 @@ class Stream:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-class TestAServerThatStops:
-    """The store revives by itself; whoever repeats what failed has it once."""
+class TestServerRestart:
+    """The store reconnects by itself; a caller that repeats a failed call has its effect once."""
 
     @pytest.mark.parametrize("way", ["fast", "immediate", "crash"])
-    def test_mid_stream(self, kind, way):
+    def test_in_the_middle_of_the_work(self, kind, way):
         with kind.server(fsync=False) as server:
             store = kind.store(server.url(server.create_database()))
             store.install()
@@ -216,7 +215,7 @@ class TestAServerThatStops:
             assert stream.handled == expected
             store.close()
 
-    def test_that_is_down_is_said_to_be(self, kind):
+    def test_while_it_is_down_calls_raise_an_error(self, kind):
         with kind.server(fsync=False) as server:
             store = kind.store(server.url(server.create_database()))
             store.install()
@@ -268,7 +267,7 @@ def store(kind: Kind, server: Any, database: str, proxy: TcpProxy) -> Iterator[S
 
 @pytest.fixture
 def losing(kind: Kind, proxy: TcpProxy) -> Callable[[Callable[[], object]], None]:
-    """Does something, and loses the answer to its COMMIT."""
+    """Calls a function, and loses the answer to its COMMIT."""
 
     def lose(act: Callable[[], object]) -> None:
         sprung = proxy.cut_after(kind.commit, answer=kind.committed)
@@ -279,8 +278,8 @@ def losing(kind: Kind, proxy: TcpProxy) -> Callable[[Callable[[], object]], None
     return lose
 
 
-class TestALostAnswer:
-    """COMMIT was carried out, and nobody heard of it."""
+class TestLostAnswer:
+    """COMMIT succeeded, and its answer did not arrive."""
 
     def test_to_an_enqueue(self, store, losing):
         for _ in range(5):
@@ -347,10 +346,10 @@ class TestALostAnswer:
         assert the_run(store, run).status is RunStatus.CANCELED
 
 
-class TestALostConnection:
-    """Before COMMIT was asked for nothing has happened, and the store tries again by itself."""
+class TestLostConnection:
+    """Before COMMIT nothing has happened, and the store retries by itself."""
 
-    def test_nobody_hears_of_it(self, store, proxy):
+    def test_the_caller_does_not_notice(self, store, proxy):
         add(store, first := a_run())
         proxy.cut(reset=True)
         proxy.heal()
@@ -369,7 +368,7 @@ class TestALostConnection:
         assert sprung.is_set()
         assert (claim.run_id, claim.token) == (run.id, 1)
 
-    def test_with_nobody_there_it_is_said(self, store, proxy):
+    def test_without_a_server_it_is_an_error(self, store, proxy):
         proxy.cut()
 
         with pytest.raises(StoreUnavailable):
@@ -379,8 +378,8 @@ class TestALostConnection:
         add(store, a_run())
 
 
-class TestAStalledConnection:
-    """A server that does not answer does not hold us for ever."""
+class TestStalledConnection:
+    """A call on a server that does not answer ends with a timeout."""
 
     def test_the_deadline_fires(self, kind, server, database, proxy, monkeypatch):
         for module in (postgres_connection, mysql_connection):
@@ -397,7 +396,7 @@ class TestAStalledConnection:
             store.enqueue([run])
 
         assert 1.0 < time.monotonic() - begun < 15.0
-        proxy.heal()  # what was held back is delivered, late
+        proxy.heal()  # what was queued is delivered, late
         assert insist(lambda _: store.enqueue([run], is_repeat=True)[0].run_id) == run.id
         assert ids(all_runs(store)) == [run.id]
         store.close()

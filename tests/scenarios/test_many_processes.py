@@ -1,4 +1,4 @@
-"""Eight processes on one database, some of them killed: what each of them saw fits together.
+"""Eight processes on one database, some of them killed: their logs are consistent.
 
 The checker knows only what the processes wrote down beside the database, and what the
 tables say in the end.
@@ -50,7 +50,7 @@ from tickwork.stores.contract import RunFilter
 
 SEATS = 8
 FAIR_SHARE_MIN = 0.02
-"""Of what each seat would have if all had the same: nobody starves. Among a few thousand runs
+"""The least part of an equal share that each seat must have done. Among a few thousand runs,
 kills and stalls make most of the difference."""
 FAIR_SHARE_MIN_LONG = 0.2
 SLOWEST_MAX_SECONDS = 10.0
@@ -66,7 +66,7 @@ RATES = ["account/500ms:call=0", "job/second:call"]
 
 
 class Crew:
-    """Eight seats, a process on each; whoever is killed is replaced."""
+    """Eight seats, a process on each; a killed process is replaced."""
 
     def __init__(self, url: str, folder: Path, *, runs: int, seed: int = 1) -> None:
         self.url = url
@@ -110,7 +110,7 @@ class Crew:
         self.serials[seat] = serial
 
     def kill(self, store: Store) -> None:
-        """Kill one with SIGKILL; half of the time somebody notices, and says so.
+        """Kill one with SIGKILL; half of the time its leases are released at once.
 
         Not one that stalls: it is to wake up, and to find that it has lost its runs.
         """
@@ -123,7 +123,7 @@ class Crew:
         )
         process, orders = self.processes.pop(seat), self.orders[self.serials[seat]]
         process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, self.said_by(orders.serial)
+        assert process.wait() == -signal.SIGKILL, self.stderr_of(orders.serial)
         self.log.write(("kill", orders.serial, stamp()))
         if self.random.random() < 0.5:
             store.release_worker(orders.worker, now=store.database_time())
@@ -138,7 +138,7 @@ class Crew:
 
     def is_done(self, store: Store) -> bool:
         for seat, process in self.processes.items():
-            assert process.poll() is None, self.said_by(self.serials[seat])
+            assert process.poll() is None, self.stderr_of(self.serials[seat])
         has_added = all(self.orders[serial].has_added.exists() for serial in self.serials.values())
         is_ticking = store.next_firing_at() is not None
         return has_added and not is_ticking and not any(store.count_runs().by_phase.values())
@@ -146,19 +146,19 @@ class Crew:
     def dismiss(self) -> None:
         (self.folder / "over").touch()
         for seat, process in self.processes.items():
-            assert process.wait(timeout=30) == 0, self.said_by(self.serials[seat])
+            assert process.wait(timeout=30) == 0, self.stderr_of(self.serials[seat])
         for serial in self.orders:
-            assert self.said_by(serial) == "", self.said_by(serial)
+            assert self.stderr_of(serial) == "", self.stderr_of(serial)
         self.processes.clear()
 
-    def said_by(self, serial: int) -> str:
+    def stderr_of(self, serial: int) -> str:
         return (self.folder / f"{serial}.stderr").read_text(encoding="utf-8")
 
 
 def work_through(
     url: str, folder: Path, *, runs: int, kills: int, seconds_max: float
 ) -> tuple[Crew, "Tables"]:
-    """Let a crew do all of it, and come to rest."""
+    """Have a crew process all runs, and wait for its end."""
     store = open_store(url)
     store.install()
     store.set_limits(SLOTS_BY_LIMIT)
@@ -185,7 +185,7 @@ def work_through(
 
 
 def add_schedules(store: Store) -> None:
-    """Schedules that fire each second for a while, whatever becomes of the run before."""
+    """Schedules that fire each second for a while, and allow overlaps."""
     now = store.database_time()
     for number, overlap in enumerate(list(Overlap) * 6):
         spec = ScheduleSpec(
@@ -204,12 +204,12 @@ def add_schedules(store: Store) -> None:
         )
 
 
-# ---------------------------------------------------------------- what they left behind
+# ---------------------------------------------------------------- tables and logs
 
 
 @dataclass
 class Tables:
-    """What the database says in the end."""
+    """The tables at the end."""
 
     runs: list[Run]
     slots_taken: int = 0
@@ -230,20 +230,20 @@ class Tables:
 
 @dataclass
 class Attempt:
-    """One start, as it was written down. Stamps say when the lease was surely valid."""
+    """One start from the log. Its stamps bound the time at which the lease was valid."""
 
     run: str
     token: int
     serial: int
-    begun: int  # before the claim was asked for
+    begun: int  # before the claim
     start: int  # after it was committed
     lease: int
     keys: list[str]
     end: int = FOREVER  # before it was recorded
-    word: str = ""  # what it was to be recorded as
-    verdict: str = ""  # whether that landed
+    status: str = ""  # the status that it recorded
+    verdict: str = ""  # whether the store accepted it
     killed: int = FOREVER
-    at: int = 0  # the time of the database for which it was asked
+    at: int = 0  # the database's time of the claim
 
     @property
     def valid_until(self) -> int:
@@ -260,7 +260,7 @@ class Change:
 
 @dataclass
 class Story:
-    """All that was written down."""
+    """The contents of all logs."""
 
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     added: dict[str, tuple[str, int]] = field(default_factory=dict)  # key and stamp, by run
@@ -276,14 +276,14 @@ class Story:
         for path in sorted(folder.glob("*.log")):
             serial = int(path.stem) if path.stem.isdigit() else 0
             for line in read_log(path):
-                story.take_in(serial, *line)
+                story.add_line(serial, *line)
         # Last, because each process knows only its own attempts.
         killed = {int(line[1]): int(line[2]) for line in _lines(folder / "crew.log", "kill")}
         for attempt in story.attempts.values():
             attempt.killed = killed.get(attempt.serial, FOREVER)
         return story
 
-    def take_in(self, serial: int, word: str, *rest: str) -> None:
+    def add_line(self, serial: int, word: str, *rest: str) -> None:
         match word, rest:
             case "start", (run, token, begun, start, lease, keys, at):
                 attempt = Attempt(
@@ -297,7 +297,7 @@ class Story:
                 attempt.lease = max(attempt.lease, int(lease))
             case "end", (run, token, end, as_what):
                 attempt = self.attempts[run, int(token)]
-                attempt.end, attempt.word = int(end), as_what
+                attempt.end, attempt.status = int(end), as_what
             case "wrote", (run, token, verdict):
                 self.attempts[run, int(token)].verdict = verdict
                 self.landed_by_serial[serial] += verdict == "landed"
@@ -326,7 +326,7 @@ def _lines(path: Path, word: str) -> Iterator[list[str]]:
 
 
 def problems(story: Story, tables: Tables) -> list[str]:
-    """Everything that should not be."""
+    """All violations."""
     return [
         *_lost_or_left(story, tables),
         *_finished_wrongly(story, tables),
@@ -342,7 +342,7 @@ def _lost_or_left(story: Story, tables: Tables) -> Iterator[str]:
     counted = Counter[str](run.id for run in tables.runs)
     for run_id, times in counted.items():
         if times > 1:
-            yield f"{run_id} is there {times} times"
+            yield f"{run_id} exists {times} times"
     for run_id in sorted(story.added.keys() - counted.keys()):
         yield f"{run_id} is lost"
     for run in tables.runs:
@@ -359,7 +359,7 @@ def _finished_wrongly(story: Story, tables: Tables) -> Iterator[str]:
     last_tokens: dict[str, int] = {}
     for (run_id, token), attempt in story.attempts.items():
         last_tokens[run_id] = max(token, last_tokens.get(run_id, 0))
-        if attempt.verdict == "landed" and attempt.word != "again":
+        if attempt.verdict == "landed" and attempt.status != "again":
             final_tokens[run_id].append(token)
     for run in tables.runs:
         tokens = final_tokens[run.id]
@@ -370,18 +370,18 @@ def _finished_wrongly(story: Story, tables: Tables) -> Iterator[str]:
         if last_tokens.get(run.id, 0) > run.token:
             yield f"{run.id} was claimed after its end"
         if not _is_explained(run, story):
-            yield f"{run.id} is {run.status} (token {run.token}), and nobody said so"
+            yield f"{run.id} is {run.status} (token {run.token}), and no process recorded it"
 
 
 def _is_explained(run: Run, story: Story) -> bool:
     attempt = story.attempts.get((run.id, run.token))
-    if attempt is not None and attempt.word == run.status and attempt.verdict != "lost":
+    if attempt is not None and attempt.status == run.status and attempt.verdict != "lost":
         return True
     if run.status is RunStatus.CANCELED:
         return bool(story.canceling[run.id]) or run.cancel_requested_at is not None
     if run.status is RunStatus.SKIPPED and run.schedule is not None and run.token == 0:
-        return True  # by a ticker: there was no room for it
-    # A reaper ended it, after its third worker.
+        return True  # a ticker skipped it: the overlap policy
+    # The reaper ended it, after its third worker.
     return run.status is RunStatus.FAILED_PERMANENT and run.crashes >= 3
 
 
@@ -396,7 +396,7 @@ def _overlapping(story: Story) -> Iterator[str]:
 def _over_limits(story: Story) -> Iterator[str]:
     by_key: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in story.attempts.values():
-        # One that came to write down its start after its lease says nothing about others.
+        # A start that was logged after its lease expired proves nothing.
         if attempt.valid_until > attempt.start:
             for key in slots_in(attempt.keys):
                 by_key[key].append(attempt)
@@ -404,7 +404,7 @@ def _over_limits(story: Story) -> Iterator[str]:
         starts = sorted(attempt.start for attempt in attempts)
         ends = sorted(attempt.valid_until for attempt in attempts)
         for attempt in attempts:
-            # Those that had started by then, less those that had ended before.
+            # Started by then, minus ended before.
             at = attempt.start
             running = bisect_right(starts, at) - bisect_right(ends, at - 1)
             allowed = (
@@ -417,7 +417,7 @@ def _over_limits(story: Story) -> Iterator[str]:
 
 
 def _over_rates(story: Story) -> Iterator[str]:
-    """More starts than there may be, in any stretch of the window's length."""
+    """More starts than the rate allows, in any window."""
     by_key: dict[str, list[int]] = defaultdict(list)
     for attempt in story.attempts.values():
         for key in filter(is_rate, attempt.keys):
@@ -431,9 +431,9 @@ def _over_rates(story: Story) -> Iterator[str]:
 
 
 def _slots_during(changes: Iterable[Change], name: str, begun: int, at: int) -> int:
-    """The most that was allowed at any moment of a claim.
+    """The highest limit during a claim.
 
-    Whoever was let in last saw all the others: the limit in force at that moment counts,
+    The last claim saw all the others: the limit at that moment counts,
     and it came between this claim's beginning and its start.
     """
     slots, since = SLOTS_BY_LIMIT[name], 0
@@ -447,7 +447,7 @@ def _slots_during(changes: Iterable[Change], name: str, begun: int, at: int) -> 
 
 
 def _not_unique(story: Story) -> Iterator[str]:
-    """Two runs of one key that were surely there, and surely unfinished, at some moment."""
+    """Two runs of one key that were both unfinished at some moment."""
     spans_by_run: dict[str, tuple[int, int]] = {}
     for attempt in story.attempts.values():
         if attempt.verdict != "lost":
@@ -457,7 +457,7 @@ def _not_unique(story: Story) -> Iterator[str]:
     by_key: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for run_id, (key, added) in story.added.items():
         if key and run_id in spans_by_run:
-            # Whoever added it may have come to say so after others had worked on it.
+            # The process that added it may have logged it after others had worked on it.
             first, last = spans_by_run[run_id]
             by_key[key].append((min(first, added), last, run_id))
     for key, spans in by_key.items():
@@ -468,7 +468,7 @@ def _not_unique(story: Story) -> Iterator[str]:
 
 
 def _fired_wrongly(tables: Tables) -> Iterator[str]:
-    """Every instant of a schedule gave one run, or is counted in one row that says why not."""
+    """Every instant of a schedule gave one run, or is counted in one row with a reason."""
     runs_by_schedule: dict[str, list[Run]] = defaultdict(list)
     for run in tables.runs:
         if run.schedule is not None:
@@ -498,7 +498,7 @@ def unfair(story: Story, crew: Crew, *, share_min: float) -> list[str]:
 # ---------------------------------------------------------------- the tests
 
 RUNS_BY_KIND = {"sqlite": 20_000, "postgres": 20_000, "mariadb": 3_000}
-"""What two cores get done in less than half a minute; the long variant does more."""
+"""What two cores do in less than half a minute; the long variant does more."""
 
 SERVERS = {"postgres", "mariadb"}
 KINDS = [
@@ -511,15 +511,15 @@ def url_of(kind: str, request: pytest.FixtureRequest) -> str:
     if kind in SERVERS:
         url: str = request.getfixturevalue(f"{kind}_url")
         return url
-    # A killed process is not a power cut: what it has written, the system keeps.
+    # A killed process is not a power cut: the system keeps what it has written.
     return f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db?synchronous=NORMAL"
 
 
 class TestManyProcesses:
-    """Eight processes share a database, and keep every promise, whoever is killed."""
+    """Eight processes share a database without a violation, while some are killed."""
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_every_promise_is_kept(self, kind, request, tmp_path):
+    def test_there_is_no_violation(self, kind, request, tmp_path):
         self.check(url_of(kind, request), tmp_path, runs=RUNS_BY_KIND[kind], kills=8)
 
     @pytest.mark.long
@@ -562,21 +562,21 @@ class TestManyProcesses:
 # ---------------------------------------------------------------- the checker is checked
 
 
-def a_start(run: str = "one", token: int = 1, at: int = 0, **said: Any) -> Attempt:
+def a_start(run: str = "one", token: int = 1, at: int = 0, **fields: Any) -> Attempt:
     facts: dict[str, Any] = {"serial": 1, "begun": at, "start": at, "lease": at + 100, "keys": []}
     facts["at"] = at
-    return Attempt(run, token, **facts | {"end": at + 10, "word": "completed"} | said)
+    return Attempt(run, token, **facts | {"end": at + 10, "status": "completed"} | fields)
 
 
-def a_story(*attempts: Attempt, **said: Any) -> Story:
+def a_story(*attempts: Attempt, **fields: Any) -> Story:
     added = {attempt.run: ("", 0) for attempt in attempts}
     return Story(
         attempts={(attempt.run, attempt.token): attempt for attempt in attempts},
-        **{"added": added, "wanted": set(added)} | said,
+        **{"added": added, "wanted": set(added)} | fields,
     )
 
 
-def an_ended(run: str = "one", token: int = 1, **said: Any) -> Run:
+def an_ended(run: str = "one", token: int = 1, **fields: Any) -> Run:
     facts: dict[str, Any] = {
         "status": RunStatus.COMPLETED,
         "phase": None,
@@ -584,38 +584,38 @@ def an_ended(run: str = "one", token: int = 1, **said: Any) -> Run:
         "due_at": EPOCH,
         "ended_at": EPOCH,
     }
-    return Run(id=RunId(run), job="plain", token=token, **facts | said)
+    return Run(id=RunId(run), job="plain", token=token, **facts | fields)
 
 
 def a_change(slots: int, before: int, after: int) -> Change:
     return Change(CHANGING, slots, before, after)
 
 
-class TestTheChecker:
-    """It finds what is wrong, and nothing where all is well."""
+class TestChecker:
+    """It finds each violation, and none in a clean log."""
 
-    def test_all_is_well(self):
+    def test_a_clean_log(self):
         assert problems(a_story(a_start()), Tables([an_ended()])) == []
 
     def test_a_run_is_lost(self):
         assert problems(a_story(a_start()), Tables([])) == ["one is lost"]
 
-    def test_a_run_comes_from_nowhere(self):
+    def test_a_run_was_never_added(self):
         story = a_story(a_start(), wanted={"two"}, added={})
 
         assert problems(story, Tables([an_ended()])) == ["one was never added"]
 
-    def test_a_run_is_there_twice(self):
+    def test_a_run_exists_twice(self):
         [found] = problems(a_story(a_start()), Tables([an_ended(), an_ended()]))
 
-        assert found == "one is there 2 times"
+        assert found == "one exists 2 times"
 
-    def test_a_run_is_left(self):
+    def test_a_run_is_unfinished(self):
         left = an_ended(status=RunStatus.PENDING, phase=Phase.READY, token=0, ended_at=None)
 
         assert "one is left ready on None" in problems(a_story(a_start()), Tables([left]))
 
-    def test_a_slot_is_left(self):
+    def test_a_slot_leaked(self):
         assert problems(a_story(), Tables([], slots_taken=1)) == ["1 slots leaked"]
 
     def test_a_run_is_finished_twice(self):
@@ -625,20 +625,20 @@ class TestTheChecker:
 
         assert "one was finished 2 times" in found
 
-    def test_a_run_is_finished_by_one_who_had_lost_it(self):
-        first, second = a_start(verdict="landed"), a_start(token=2, at=20, word="again")
+    def test_a_run_is_finished_by_a_worker_that_lost_it(self):
+        first, second = a_start(verdict="landed"), a_start(token=2, at=20, status="again")
 
         found = problems(a_story(first, second), Tables([an_ended(token=1)]))
 
         assert "one was claimed after its end" in found
 
-    def test_a_run_is_finished_by_nobody(self):
-        [found] = problems(a_story(a_start(word="again")), Tables([an_ended()]))
+    def test_a_run_is_finished_by_no_process(self):
+        [found] = problems(a_story(a_start(status="again")), Tables([an_ended()]))
 
-        assert "nobody said so" in found
+        assert "no process recorded it" in found
 
     @pytest.mark.parametrize(
-        ("first", "is_well"),
+        ("first", "is_clean"),
         [
             ({"end": 5}, True),
             ({"end": 30}, False),
@@ -647,22 +647,22 @@ class TestTheChecker:
             ({"end": FOREVER, "lease": 30, "killed": 15}, True),
         ],
     )
-    def test_two_have_a_run_at_once(self, first, is_well):
-        story = a_story(a_start(**first, word="again"), a_start(token=2, at=20))
+    def test_two_workers_hold_a_run_at_once(self, first, is_clean):
+        story = a_story(a_start(**first, status="again"), a_start(token=2, at=20))
 
-        assert (problems(story, Tables([an_ended(token=2)])) == []) is is_well
+        assert (problems(story, Tables([an_ended(token=2)])) == []) is is_clean
 
-    @pytest.mark.parametrize(("second_at", "is_well"), [(5, False), (10, False), (11, True)])
-    def test_a_limit_is_exceeded(self, second_at, is_well):
+    @pytest.mark.parametrize(("second_at", "is_clean"), [(5, False), (10, False), (11, True)])
+    def test_a_limit_is_exceeded(self, second_at, is_clean):
         keys = ["account:charge=1"]
         story = a_story(a_start(keys=keys), a_start("two", at=second_at, keys=keys))
 
         found = problems(story, Tables([an_ended(), an_ended("two")]))
 
-        assert (found == []) is is_well
+        assert (found == []) is is_clean
 
     @pytest.mark.parametrize(
-        ("changes", "is_well"),
+        ("changes", "is_clean"),
         [
             ([], True),
             ([a_change(1, 3, 4)], False),
@@ -671,27 +671,27 @@ class TestTheChecker:
             ([a_change(1, 1, 2), a_change(2, 9, 10)], False),
         ],
     )
-    def test_a_limit_that_changes(self, changes, is_well):
+    def test_a_limit_that_changes(self, changes, is_clean):
         second = a_start("two", at=8, begun=6, keys=[CHANGING])
         story = a_story(a_start(keys=[CHANGING]), second, changes=changes)
 
         found = problems(story, Tables([an_ended(), an_ended("two")]))
 
-        assert (found == []) is is_well
+        assert (found == []) is is_clean
 
-    @pytest.mark.parametrize(("last_at", "is_well"), [(499_999, False), (500_000, True)])
-    def test_a_rate_is_exceeded(self, last_at, is_well):
+    @pytest.mark.parametrize(("last_at", "is_clean"), [(499_999, False), (500_000, True)])
+    def test_a_rate_is_exceeded(self, last_at, is_clean):
         times = [*range(40), last_at]
         story = a_story(*(a_start(f"at {at}", at=at, keys=RATES[:1]) for at in times))
 
         found = problems(story, Tables([an_ended(f"at {at}") for at in times]))
 
-        assert (found == []) is is_well
+        assert (found == []) is is_clean
 
     @pytest.mark.parametrize(
-        ("instants", "is_well"), [([1, 1], True), ([1], False), ([1, 2], False), ([2], True)]
+        ("instants", "is_clean"), [([1, 1], True), ([1], False), ([1, 2], False), ([2], True)]
     )
-    def test_an_instant_gives_no_run_or_two(self, instants, is_well):
+    def test_an_instant_gives_no_run_or_two(self, instants, is_clean):
         spec = ScheduleSpec(name="digest", job="ticked", rule="every second")
         row = ScheduleRow(
             id=ScheduleId("schedule"),
@@ -712,13 +712,13 @@ class TestTheChecker:
             for number, count in enumerate(instants)
         ]
 
-        assert (problems(Story(), Tables(runs, schedules=[row])) == []) is is_well
+        assert (problems(Story(), Tables(runs, schedules=[row])) == []) is is_clean
 
-    @pytest.mark.parametrize(("second_at", "is_well"), [(5, False), (11, True)])
-    def test_a_unique_key_is_held_twice(self, second_at, is_well):
+    @pytest.mark.parametrize(("second_at", "is_clean"), [(5, False), (11, True)])
+    def test_a_unique_key_is_held_twice(self, second_at, is_clean):
         added = {"one": ("key", 0), "two": ("key", second_at)}
         story = a_story(a_start(), a_start("two", at=second_at), added=added)
 
         found = problems(story, Tables([an_ended(), an_ended("two")]))
 
-        assert (found == []) is is_well
+        assert (found == []) is is_clean

@@ -1,4 +1,4 @@
-"""Behind a PgBouncer in transaction mode: everything works, and nobody is woken by NOTIFY.
+"""Behind a PgBouncer in transaction mode everything works, without wake-ups by NOTIFY.
 
 Its server connections are lent in turns, so whatever is kept in a session is gone at once. That the
 store itself keeps every promise there, its own suite says: ``postgres pgbouncer``.
@@ -51,7 +51,7 @@ def app(url: str) -> Iterator[Tickwork]:
 
 @pytest.fixture
 def quick_echoes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long for what will not come."""
+    """Shorten the wait for an answer that does not come."""
     monkeypatch.setattr(wakeup, "ECHO_SECONDS", 0.1)
     monkeypatch.setattr(wakeup, "RETRY_SECONDS", 0.05)
 
@@ -64,8 +64,8 @@ def about_notify(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in warnings(caplog) if "No NOTIFY comes through" in text]
 
 
-def test_the_pooler_does_lend_another_connection_each_time(url):
-    """Or all of this would show nothing."""
+def test_the_pooler_lends_another_connection_each_time(url):
+    """Otherwise the other tests would prove nothing."""
     pid = "SELECT pg_backend_pid()"
     with (
         closing(psycopg.connect(url, prepare_threshold=None)) as one,
@@ -123,11 +123,11 @@ def test_a_worker_dispatches_fires_retries_and_drains(app, url, quick_echoes, ca
     assert fired
     assert len(about_notify(caplog)) == 1
     assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
-    assert app._services.opened_store._may_prepare is False  # noticed, without a word
+    assert app._services.opened_store._may_prepare is False  # noticed, without a warning
 
 
-def test_many_threads_find_out_at_once_that_nothing_can_be_prepared(url):
-    """Whoever finds out second does so on a connection from before, and tries again as well."""
+def test_many_threads_notice_at_once_that_statements_cannot_be_prepared(url):
+    """The second thread notices it on an older connection, and retries as well."""
     store = PostgresStore(url)
     store.install()
     ready = threading.Barrier(THREADS)
@@ -142,7 +142,7 @@ def test_many_threads_find_out_at_once_that_nothing_can_be_prepared(url):
         assert sum(threads.map(add, range(THREADS))) == len(all_runs(store))
 
 
-def test_a_worker_of_its_own_process_says_so_once(tmp_path, url):
+def test_a_worker_process_logs_it_once(tmp_path, url):
     with Project(tmp_path, url) as project:
         project.write("shop", "@app.job\ndef greet(name: str):\n    return f'Hello {name}'\n")
         worker = project.work()
@@ -156,7 +156,7 @@ def test_a_worker_of_its_own_process_says_so_once(tmp_path, url):
 
 
 class TestListening:
-    """What is heard is found out by saying something."""
+    """The listener sends itself a notification to find out whether any arrive."""
 
     @pytest.fixture(autouse=True)
     def _quick(self, quick_echoes):
@@ -172,7 +172,7 @@ class TestListening:
             connection.execute("NOTIFY tickwork")
         return listener.wait(5)
 
-    def test_through_sessions_everything(self, postgres_databases, caplog):
+    def test_in_session_mode_notifications_arrive(self, postgres_databases, caplog):
         with PgBouncer(postgres_databases.url(), mode="session") as pooler:
             is_listening, listener = self.listened(pooler.url(), times=1)
             assert is_listening
@@ -183,15 +183,17 @@ class TestListening:
     @pytest.mark.parametrize(
         "settings", [{}, {"default_pool_size": "1", "server_round_robin": "0"}], ids=["many", "one"]
     )
-    def test_through_transactions_nothing(self, postgres_databases, caplog, settings):
-        """Even where there is but one server connection, which then has said LISTEN itself."""
+    def test_in_transaction_mode_none_arrives(self, postgres_databases, caplog, settings):
+        """Even if there is one server connection, which has executed LISTEN itself."""
         with PgBouncer(postgres_databases.url(), settings=settings) as pooler:
             is_listening, listener = self.listened(pooler.url())
             assert not is_listening
             listener.close()
         assert len(warnings(caplog)) == 1
 
-    def test_directly_everything_and_no_word_is_said(self, postgres_databases, monkeypatch, caplog):
+    def test_without_a_pooler_they_arrive_and_nothing_is_logged(
+        self, postgres_databases, monkeypatch, caplog
+    ):
         monkeypatch.setattr(wakeup.PostgresListener, "_echoes", lambda *_: 1 // 0)
 
         is_listening, listener = self.listened(postgres_databases.url(), times=1)
@@ -201,7 +203,7 @@ class TestListening:
         listener.close()
         assert warnings(caplog) == []
 
-    def test_it_is_tried_again_and_not_said_again(
+    def test_it_retries_and_logs_nothing_more(
         self, postgres_databases, pgbouncer_server, monkeypatch, caplog
     ):
         monkeypatch.setattr(wakeup, "DEAF_SECONDS", 0.0)
@@ -209,13 +211,13 @@ class TestListening:
         assert not is_listening
         assert len(warnings(caplog)) == 1
 
-        listener._conninfo = postgres_databases.url()  # as when the pooler is taken away
+        listener._conninfo = postgres_databases.url()  # as if the pooler was removed
         assert listener.wait(0.1)
         listener.close()
         assert len(warnings(caplog)) == 1
 
 
-def test_the_pooler_goes_and_comes_back(postgres_databases, quick_echoes):
+def test_the_pooler_restarts(postgres_databases, quick_echoes):
     with PgBouncer(postgres_databases.url()) as pooler:
         database = postgres_databases.create_database()
         with Tickwork(pooler.url(database), install=True) as app:
@@ -227,18 +229,18 @@ def test_the_pooler_goes_and_comes_back(postgres_databases, quick_echoes):
         postgres_databases.drop_database(database)
 
 
-def test_options_of_a_connection_are_refused_by_the_pooler_and_that_is_said(url):
+def test_connection_options_that_the_pooler_refuses_are_an_error(url):
     store = PostgresStore(f"{url}?options=-c%20search_path%3Djobs")
 
     with pytest.raises(StoreUnavailable, match="unsupported startup parameter: options"):
         store.install()
 
 
-# ---------------------------------------------------------------- callers behind it, too
+# ---------------------------------------------------------------- callers behind the pooler
 
 
 def said_to(kind: Kind) -> dict[str, Any]:
-    """What asyncpg's users must say behind such a pooler, for their own statements."""
+    """The options that asyncpg needs behind such a pooler."""
     if "asyncpg" not in kind.name:
         return {}
     if " over " not in kind.name:

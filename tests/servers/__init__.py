@@ -1,4 +1,4 @@
-"""Private database servers for the tests, and the faults to try them with.
+"""Private database servers for the tests, and a proxy that injects faults.
 
 guard      ends what a test process started, even if that process was killed
 workspace  the temporary folders of a test process, and its guard

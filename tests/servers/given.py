@@ -1,4 +1,4 @@
-"""A server that someone names with TICKWORK_TEST_URL, to use instead of a private one."""
+"""A server named by TICKWORK_TEST_URL, used instead of a private one."""
 
 import os
 from collections.abc import Mapping
@@ -19,10 +19,9 @@ KINDS_BY_SCHEME = {
 
 
 class GivenServer:
-    """Makes databases on a server that is not ours, where it is allowed to.
+    """Creates databases on a server that is not ours, if it has the right to.
 
-    Where it is not, the database that the URL names is used as it is, by one test after the
-    other.
+    Otherwise all tests use the database in the URL, one after the other.
     """
 
     def __init__(self, given_url: str) -> None:

@@ -1,10 +1,10 @@
-"""A small process that outlives the test process, and clears up after it.
+"""A small process that outlives the test process, and cleans up after it.
 
 It reads orders from a pipe that only the test process holds open. The kernel closes that
-pipe however the process ends, so the end of the orders is the end of the tests: whatever
-is still watched is ended, and the folders are removed.
+pipe however the process ends. Then the guard ends the servers that are still watched, and removes
+the folders.
 
-PR_SET_PDEATHSIG would be shorter and lost for three reasons: it fires when the *thread*
+PR_SET_PDEATHSIG would be shorter. It was rejected for three reasons: it fires when the *thread*
 that started the server ends, so a test that restarts a server from a thread would kill it;
 it needs code between fork and exec, which Python 3.12 warns about as soon as there are
 threads; and it cannot remove a folder.
@@ -57,7 +57,7 @@ def wait_until_gone(pid: int, started: int, *, limit: float = PATIENCE) -> bool:
 
 
 def end(pid: int, started: int, signal_number: int) -> None:
-    """End exactly this process: kindly first, by force when it takes too long."""
+    """End exactly this process: with the signal first, with SIGKILL if it takes too long."""
     if started_ticks(pid) != started:
         return
     with contextlib.suppress(ProcessLookupError):

@@ -17,13 +17,13 @@ INSTALL_SECONDS_MAX = 300
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d/tickwork-tests.conf")
-# What did not work once is not tried again for every test.
+# A failed installation is not repeated for every test.
 _failures: dict[tuple[str, ...], "ServerUnavailable"] = {}
 MARK = "# Written by tickwork's tests for the time of an installation.\n"
 
 
 class ServerUnavailable(Exception):  # noqa: N818  it states a fact about the machine
-    """This machine cannot have the server. Says what was looked for, and what to install."""
+    """The server is not on this machine. The message has the paths, and what to install."""
 
     def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
         super().__init__("\n".join(part for part in (what, why, fix) if part))
@@ -47,7 +47,7 @@ def find_program(names: Iterable[str], folders: Iterable[Path]) -> Path | None:
 
 
 def version_of(program: Path, *, pattern: str) -> tuple[int, ...] | None:
-    """Ask the program for its version. None when it is not what its name says."""
+    """Return the version of the program; None if it is another program of that name."""
     try:
         answer = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=10, check=False
@@ -60,7 +60,7 @@ def version_of(program: Path, *, pattern: str) -> tuple[int, ...] | None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Wait for whoever else installs: the tests may run in several processes."""
+    """Wait while another process installs: the tests may run in several processes."""
     with (Path(tempfile.gettempdir()) / "tickwork-tests-install.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -78,7 +78,7 @@ def install(packages: Sequence[str]) -> None:
     """Install Debian packages without starting, stopping or configuring a server.
 
     Raises:
-        ServerUnavailable: it may not, it did not work, or it took too long.
+        ServerUnavailable: no permission, an error, or a timeout.
     """
     key = tuple(packages)
     if key in _failures:
@@ -155,7 +155,7 @@ def _no_server_starts() -> Iterator[None]:
     """Keep Debian's packages from making a cluster and from starting services.
 
     Installing PostgreSQL makes a cluster "main" on port 5432 and starts every cluster of
-    the machine, also those that someone has stopped on purpose.
+    the machine, also those that an administrator has stopped.
     """
     made = []
     try:

@@ -119,7 +119,7 @@ class MariaDBServer(PrivateServer):
             "innodb-log-file-size": "16M",
             # Needs locked memory that containers often do not grant.
             "innodb-use-native-aio": "0",
-            # From 11.4 on a server makes its own certificate. A proxy must see what passes.
+            # From 11.4 on a server creates a certificate. The proxy has to read the traffic.
             "loose-ssl": "0",
         }
         if not self.fsync:
@@ -138,7 +138,7 @@ class MariaDBServer(PrivateServer):
 
 
 class Connection(pymysql.Connection):  # type: ignore[misc]  # PyMySQL has no types
-    """As PyMySQL makes them, with a short way to say something."""
+    """PyMySQL's connection, with ``execute``."""
 
     def execute(self, text: str) -> Any:
         cursor = pymysql.cursors.Cursor(self)
@@ -146,7 +146,7 @@ class Connection(pymysql.Connection):  # type: ignore[misc]  # PyMySQL has no ty
         return cursor
 
 
-def connect(url: str, **said: Any) -> Connection:
+def connect(url: str, **options: Any) -> Connection:
     """Open a connection to what a ``mysql://`` URL names; one that commits by itself."""
     parts = urlsplit(url)
     facts = {
@@ -161,7 +161,7 @@ def connect(url: str, **said: Any) -> Connection:
         # PyMySQL reads all certificates of the machine for every connection: 80 of 85 ms.
         "ssl_disabled": parts.hostname == HOST,
     }
-    return Connection(**facts | said)
+    return Connection(**facts | options)
 
 
 def create_database(admin_url: str) -> str:
@@ -181,7 +181,7 @@ def empty(url: str) -> None:
     with connect(url) as connection:
         for name in tables_of(connection):
             if name not in {"tickwork_meta", "tickwork_gate", "tickwork_news"}:
-                # Quicker than TRUNCATE, of which each makes a file anew.
+                # Quicker than TRUNCATE, which creates a new file.
                 connection.execute(f"DELETE FROM {name}")
 
 

@@ -1,4 +1,4 @@
-"""What every private server can do: start, stop, crash, restart, and be gone."""
+"""The base of the private servers: start, stop, crash, restart, remove."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ LOG_TAIL_BYTES = 6_000
 
 
 class ServerFailed(Exception):  # noqa: N818  it states what happened
-    """A server that this machine has did not do what it was told. Carries its log's end."""
+    """A server did not start or stop. The message has the end of its log."""
 
 
 class PrivateServer(ABC):
@@ -38,8 +38,8 @@ class PrivateServer(ABC):
 
     ``fsync=False`` is for tests that want speed. Data then still survives ``crash``, because
     the kernel keeps what a killed process has written; only a machine that loses power would
-    lose it. So ``True`` matters to those who measure, or look at what is synced; only then are
-    the files sure to be on disk.
+    lose it. ``True`` is for benchmarks and for tests of what is synced; only then are the files
+    sure to be on disk.
 
     ``settings`` are options of the server by name, and win over ours.
 
@@ -47,9 +47,9 @@ class PrivateServer(ABC):
         ServerUnavailable: the programs are not on this machine.
     """
 
-    name: ClassVar[str]  # as people write it
-    kind: ClassVar[str]  # as folders are called
-    user_names: ClassVar[Sequence[str]]  # whom to run it as, when we are root
+    name: ClassVar[str]  # for messages
+    kind: ClassVar[str]  # for folders and fixtures
+    user_names: ClassVar[Sequence[str]]  # the user that runs it if we are root
     signals_by_mode: ClassVar[Mapping[str, signal.Signals]]
 
     def __init__(self, *, fsync: bool = True, settings: Mapping[str, str] | None = None) -> None:
@@ -64,7 +64,7 @@ class PrivateServer(ABC):
         self._log_of_closed = ""
         _known.add(self)
 
-    # ------------------------------------------------------------ what a test asks for
+    # ------------------------------------------------------------ for tests
 
     def start(self) -> Self:
         assert not self.is_running, self
@@ -81,7 +81,7 @@ class PrivateServer(ABC):
             try:
                 self._launch()
             except ServerFailed as error:
-                # Someone else took the port between our look and the server's.
+                # Another process took the port after we checked it.
                 if "in use" not in str(error) or not attempts_left:
                     raise
             else:
@@ -117,7 +117,7 @@ class PrivateServer(ABC):
         assert process is not None, self
         assert process.poll() is None, self
         assert self._workspace is not None, self
-        # Stopped first, so that it cannot start another child while we look for them.
+        # Stopped first, so that it cannot start another child while we list them.
         process.send_signal(signal.SIGSTOP)
         children = children_of(process.pid)
         process.kill()
@@ -199,24 +199,24 @@ class PrivateServer(ABC):
     def drop_database(self, database: str) -> None:
         """Drop the database, and every connection that is still in it."""
 
-    # ------------------------------------------------------------ what a server must say
+    # ------------------------------------------------------------ for subclasses
 
     @abstractmethod
     def _prepare_command(self, data_folder: Path) -> list[str | Path]:
-        """Say how an empty data folder is filled."""
+        """The command that fills an empty data folder."""
 
     @abstractmethod
     def _server_command(self) -> list[str | Path]:
-        """Say how the server is run, in the foreground."""
+        """The command that runs the server in the foreground."""
 
     @abstractmethod
     def _is_ready(self, output: bytes) -> bool:
-        """Say whether the server answers, given what it has written since its start."""
+        """Whether the server answers, given its output since its start."""
 
     def _after_crash(self) -> None:  # noqa: B027  most servers leave nothing outside of their folder
         """Clear up what the killed processes left outside of the folder."""
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ details
 
     def _seed(self) -> Path:
         """Return a filled data folder to copy from, made once per process.
@@ -239,7 +239,7 @@ class PrivateServer(ABC):
         self._run_as_owner(["cp", "-a", "--reflink=auto", seed, self.data_folder])
 
     def _run_as_owner(self, command: list[str | Path]) -> None:
-        # Not SIGKILL: initdb clears up when it is told to end.
+        # Not SIGKILL: initdb removes its files on SIGTERM.
         process = self._spawn(command, end_by=signal.SIGTERM)
         assert self._workspace is not None, self
         try:
@@ -254,7 +254,7 @@ class PrivateServer(ABC):
             raise ServerFailed(
                 f"{' '.join(map(str, command))} ended with status {status}.\n{self.log_tail()}"
             )
-        self.log_path.write_bytes(b"")  # what went well need not be read
+        self.log_path.write_bytes(b"")  # the output of a success is not needed
 
     def _launch(self) -> None:
         written_before = self.log_path.stat().st_size
@@ -281,7 +281,7 @@ class PrivateServer(ABC):
     ) -> subprocess.Popen[bytes]:
         assert self._workspace is not None, self
         uid, gid = self.owner or (None, None)
-        # Nothing of ours leaks in: PGDATA, MYSQL_HOME or a locale would change the server.
+        # Not our environment: PGDATA, MYSQL_HOME or a locale would change the server.
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.folder),
@@ -308,7 +308,7 @@ class PrivateServer(ABC):
         return process
 
 
-# Those that a failed test may want to read the log of. Weak, so as to keep none alive.
+# The servers whose log a failed test shows. Weak references, so that none is kept alive.
 _known: weakref.WeakSet[PrivateServer] = weakref.WeakSet()
 _seed_lock = threading.Lock()
 _seeds: dict[tuple[Workspace, str], Path] = {}
@@ -316,19 +316,21 @@ _ports_given: set[int] = set()
 
 
 def known_servers() -> list[PrivateServer]:
-    """Return the servers of this process that someone still holds on to."""
+    """Return the servers of this process that are still referenced."""
     return list(_known)
 
 
 def unprivileged_user(names: Sequence[str]) -> tuple[int, int] | None:
-    """Whom to run a server as, because servers refuse to run as root; None for "as we are"."""
+    """The user that runs a server, because servers refuse to run as root; None if we are not."""
     if os.geteuid() != 0:
         return None
     for name in names:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
             return entry.pw_uid, entry.pw_gid
-    raise ServerFailed(f"We are root, and there is none of the users {', '.join(names)}.")
+    raise ServerFailed(
+        f"Servers do not run as root, and none of these users exists: {', '.join(names)}."
+    )
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A TCP proxy on the loopback that does what networks do to databases."""
+"""A TCP proxy on the loopback that injects the faults of a network."""
 
 import contextlib
 import select
@@ -24,16 +24,16 @@ Predicate = Callable[[bytes], bool]
 
 
 class TcpProxy:
-    """Forwards connections to a server until a test tells it to misbehave.
+    """Forwards connections to a server until a test injects a fault.
 
-    Orders have taken effect when they return. One thread does all the work, and is gone after
+    A fault has taken effect when its method returns. One thread does all the work, and ends with
     ``close``; a predicate is called in that thread, and must neither block nor use the proxy.
     """
 
     def __init__(self, target_host: str, target_port: int) -> None:
         self.target = (target_host, target_port)
         self.port = free_port()
-        # Seconds by which everything is late, in each direction: a round trip takes twice that.
+        # Seconds of delay in each direction: a round trip takes twice that.
         self.delay = 0.0
         self._links: list[_Link] = []
         self._trap: _Trap | None = None
@@ -49,7 +49,7 @@ class TcpProxy:
         self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)
         self._thread.start()
 
-    # ------------------------------------------------------------ what a test asks for
+    # ------------------------------------------------------------ faults
 
     def cut(self, *, reset: bool = False) -> None:
         """Close all connections and refuse new ones.
@@ -65,7 +65,7 @@ class TcpProxy:
         self._do(order)
 
     def stall(self) -> None:
-        """Accept connections and forward nothing, on old ones as on new: no error, no answer."""
+        """Accept connections and forward nothing on any of them: no error, no answer."""
 
         def order() -> None:
             self._is_stalled = True
@@ -73,7 +73,7 @@ class TcpProxy:
         self._do(order)
 
     def heal(self) -> None:
-        """Forward again, without any delay. What was held back by ``stall`` is delivered."""
+        """Forward again, without delay. What ``stall`` has queued is delivered."""
 
         def order() -> None:
             self._is_stalled = False
@@ -137,7 +137,7 @@ class TcpProxy:
     # ------------------------------------------------------------ the thread
 
     def _do(self, order: Callable[[], None]) -> None:
-        """Have the thread carry out the order, so that nothing here needs a lock."""
+        """Run this in the proxy's thread, so that no lock is needed."""
         done = threading.Event()
         self._orders.append((order, done))
         self._wake_sender.send(b"!")
@@ -172,14 +172,14 @@ class TcpProxy:
             if link.trap is not None and not link.is_closed:
                 self._spring_if_answered(link, link.trap, now)
         self._links = [link for link in self._links if not link.is_closed]
-        # Last, so that an order finds a consistent list; what arrives next sees its effect.
+        # Last, when the list of links is consistent.
         while self._orders:
             order, done = self._orders.popleft()
             order()
             done.set()
 
     def _poll(self) -> dict[socket.socket, int]:
-        """Wait until something can be done, and say what. Rebuilt every time: it is short."""
+        """Wait for sockets that are ready, and return them. The list is short: it is rebuilt."""
         poller = select.poll()
         sockets_by_number = {}
 
@@ -261,7 +261,7 @@ class TcpProxy:
     def _stop_listening(self) -> None:
         if self._is_listening:
             self._listener.close()
-            # Bound without listening: connections are refused, and nobody takes the port.
+            # Bound without listening: connections are refused, and the port stays ours.
             self._listener = self._bound_socket()
             self._is_listening = False
 
@@ -276,7 +276,7 @@ def _predicate(wanted: Predicate | bytes) -> Predicate:
 
 
 class ProxyDied(Exception):  # noqa: N818  it states what happened
-    """The proxy cannot carry out orders any more. Its thread's traceback says why."""
+    """The thread of the proxy has ended. Its traceback has the cause."""
 
 
 @dataclass(slots=True)
@@ -287,7 +287,7 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Stream:
-    """What is under way in one direction."""
+    """The data under way in one direction."""
 
     source: socket.socket
     sink: socket.socket
@@ -338,7 +338,7 @@ class _Link:
         self.is_closed = False
 
     def events_of(self, side: socket.socket, now: float) -> int:
-        """Say what this side is waited for: something to read, room to write, or neither."""
+        """The events to poll for on this side: readable, writable, or neither."""
         incoming, outgoing = self.to_server, self.to_client
         if side is self.server:
             incoming, outgoing = outgoing, incoming

@@ -26,7 +26,7 @@ MEMORY_BYTES_MIN = 4 * 2**30
 
 
 class Workspace:
-    """Folders that live no longer than this process, whatever ends the process.
+    """Folders that are removed when this process ends, also when it is killed.
 
     One is on disk. The other is in memory if the machine has plenty, and else on disk too:
     making a PostgreSQL database then takes 40 ms rather than 250 on a busy machine.
@@ -39,7 +39,7 @@ class Workspace:
             sweep(parent)
             prefix = f"{PREFIX}{os.getpid()}-{started}-"
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-            # Servers run as other users: they may pass through, but not look around.
+            # Servers run as other users: they may enter, but not list it.
             folder.chmod(0o711)
             self.folders.append(folder)
         # Its own session, so that Ctrl-C in the terminal does not reach it; no output, so
@@ -87,7 +87,7 @@ class Workspace:
         self._guard.wait(timeout=4 * guard.PATIENCE)
 
     def disown(self) -> None:
-        """Let go of it in a forked child. The guard must see the end of the parent alone."""
+        """Close the pipe in a forked child: the guard waits for the end of the parent only."""
         assert self._guard.stdin is not None, self._guard
         self._guard.stdin.close()
         self._guard.returncode = 0  # not the child's to wait for
@@ -154,7 +154,7 @@ def _disk_parent() -> Path:
             return folder
     raise OSError(
         f"No folder for temporary files has a short path that the users of database servers "
-        f"can reach. Looked at: {', '.join(map(str, candidates))}."
+        f"can reach. Tried: {', '.join(map(str, candidates))}."
     )
 
 
@@ -163,7 +163,7 @@ def _is_open_to_others(folder: Path) -> bool:
 
 
 def sweep(parent: Path) -> None:
-    """Remove what earlier test processes left: those that died together with their guard.
+    """Remove the folders of earlier test processes that died together with their guard.
 
     Ours only: the name says which process it belonged to, the owner is this user, and a
     server in it is recognised by the folder's path on its command line.
