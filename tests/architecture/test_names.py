@@ -18,19 +18,18 @@ NOUNS = {"string", "testing", "timing"}
 
 # To be renamed. The lists only shrink.
 CLASSES_TWICE = {
-    "Answer", "BorrowedConnection", "Call", "Child", "Door", "Line", "Order", "Refused",
-    "Table", "_LentStore", "_Mark", "_Owned",
+    "Answer", "BorrowedConnection", "Child", "Door", "Line", "Order", "Refused", "_LentStore",
+    "_Owned",
 }  # fmt: skip
 GERUNDS = {
-    "_wiring", "awaiting", "borrowing", "completing",
-    "defining", "keeping", "making", "reporting", "running", "serving",
-    "waking", "working",
+    "_wiring", "awaiting", "borrowing", "completing", "defining", "keeping", "making",
+    "reporting", "running", "serving", "waking", "working",
 }  # fmt: skip
 
 # Phrases that hide the actor or stand for a term of the field. `_` counts as a space, so that
 # names are found, too. The user "nobody" of a system stands in quotes.
 PHRASES = (
-    "whoever", "(?<!\")nobody", "somebody", "said", "told", "asked", "stumbled?", "stumbles",
+    "whoever", '(?<!")nobody', "somebody", "said", "told", "asked", "stumbled?", "stumbles",
     "lets? out", "let go", "held back", "holds? back", "makes? way", "made way", "in hand",
     "be it", "came of", "comes of", "has the word", "looked at",
 )  # fmt: skip
@@ -41,10 +40,10 @@ BANNED = re.compile(
 TEXTS = (".py", ".sql", ".md", ".toml", ".html")
 # How many uses are left.
 BANNED_LEFT = {
-    "src": 1104,
-    "docs": 31,
-    "*.md": 12,
-    "tests": 1408,
+    "src": 947,
+    "docs": 11,
+    "*.md": 3,
+    "tests": 1356,
     "chaos": 1,
     "benchmarks": 0,
     "examples": 11,
