@@ -303,10 +303,10 @@ BUGS: Final = (
         {"lost"},
         Edit(
             "stores/sqlite/queries/records.sql",
-            "       created_at, started_at, :now, 'canceled', NULL, :reason\n"
+            "       :now, 'canceled', NULL, :reason\n"
             "FROM tickwork_run\n"
             "WHERE id IN (SELECT value FROM json_each(:ids)) AND status <> 'running';",
-            "       created_at, started_at, :now, 'canceled', NULL, :reason\n"
+            "       :now, 'canceled', NULL, :reason\n"
             "FROM tickwork_run\n"
             "WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'gone';",
         ),
