@@ -54,10 +54,10 @@ tickwork dispatch billing.close_month --remote year=2026
 )
 @click.argument("job", shell_complete=complete_jobs)
 @click.argument("args", nargs=-1, metavar="[KEY=VALUE | JSON]...")
-@click.option("--delay", type=DURATION, help="Run after this time: 10m.")
+@click.option("--delay", type=DURATION, help="Run after this delay: 10m.")
 @click.option("--at", type=FUTURE_TIME, help="Run at this time; local time without an offset.")
 @click.option("-q", "--queue", help="Queue, instead of the job's.")
-@click.option("--priority", type=int, help="Priority: lower numbers run first.")
+@click.option("--priority", metavar="N", type=int, help="Priority: lower numbers run first.")
 @click.option("--unique", metavar="KEY", help="Create no run if an unfinished one has this key.")
 @click.option("--expires", type=DURATION, help="Skip the run if it starts later than this.")
 @click.option("--tag", "tags", multiple=True, help="Tag. Repeatable.")
@@ -453,6 +453,7 @@ tickwork prune --days 7 --orphans --json
 )
 @click.option(
     "--days",
+    metavar="N",
     type=click.FloatRange(0),
     default=30,
     show_default=True,
@@ -460,6 +461,7 @@ tickwork prune --days 7 --orphans --json
 )
 @click.option(
     "--batch",
+    metavar="N",
     type=click.IntRange(1, 10_000),
     default=1_000,
     show_default=True,

@@ -20,6 +20,8 @@ DIM: Final = "dim"
 BOLD: Final = "bold"
 FLEXIBLE_MIN: Final = 12
 """Least width of a flexible column."""
+FLEXIBLE_GOOD: Final = 20
+"""Other columns are dropped before a flexible column gets narrower than this."""
 
 STYLES: Final[Mapping[str, str]] = {
     RunStatus.COMPLETED: GOOD,
@@ -44,8 +46,9 @@ class Cell(NamedTuple):
 class Column(NamedTuple):
     """A column of a table.
 
-    On a narrow terminal flexible columns shrink to ``FLEXIBLE_MIN``. If that is not enough,
-    columns with a ``drop`` are left out, the highest number first.
+    On a narrow terminal flexible columns shrink to ``FLEXIBLE_GOOD``. If that is not enough,
+    columns with a ``drop`` are left out, the highest number first. If that is not enough
+    either, flexible columns shrink to ``FLEXIBLE_MIN``.
     """
 
     name: str
@@ -205,22 +208,23 @@ def column_widths(part: TextTable, room: int) -> dict[int, int]:
         for index, column in enumerate(part.columns)
     }
 
-    def least_width(index: int) -> int:
-        return (
-            min(wanted[index], FLEXIBLE_MIN) if part.columns[index].is_flexible else wanted[index]
-        )
+    def least_widths(flexible: int) -> dict[int, int]:
+        return {
+            index: min(width, flexible) if part.columns[index].is_flexible else width
+            for index, width in wanted.items()
+        }
 
-    def spare_room() -> int:
-        return room - sum(map(least_width, wanted)) - 2 * (len(wanted) - 1)
+    def spare_room(flexible: int) -> int:
+        return room - sum(least_widths(flexible).values()) - 2 * (len(wanted) - 1)
 
     droppable = sorted(
         (index for index in wanted if part.columns[index].drop),
         key=lambda index: part.columns[index].drop,
     )
-    while spare_room() < 0 and droppable:
+    while spare_room(FLEXIBLE_GOOD) < 0 and droppable:
         del wanted[droppable.pop()]
-    widths = {index: least_width(index) for index in wanted}
-    left = max(spare_room(), 0)
+    widths = least_widths(FLEXIBLE_MIN)
+    left = max(spare_room(FLEXIBLE_MIN), 0)
     narrow = sorted(
         (index for index in wanted if widths[index] < wanted[index]), key=wanted.__getitem__
     )

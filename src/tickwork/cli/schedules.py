@@ -219,6 +219,7 @@ tickwork simulate --days 365 --zone Europe/Berlin --json
 )
 @click.option(
     "--days",
+    metavar="N",
     type=click.FloatRange(0, 3_660, min_open=True),
     default=30,
     show_default=True,
@@ -228,10 +229,11 @@ tickwork simulate --days 365 --zone Europe/Berlin --json
 @click.option(
     "--collisions",
     "collisions_max",
+    metavar="N",
     type=click.IntRange(0, 1_000),
     default=5,
     show_default=True,
-    help="Number of instants to list at which several schedules fire.",
+    help="Number of collisions to list: instants at which several schedules fire.",
 )
 def simulate_command(
     ctx: CommandContext, days: float, zone: str | None, collisions_max: int

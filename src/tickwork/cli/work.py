@@ -46,18 +46,31 @@ tickwork work --exclusive --max-missed 10
 )
 @click.option("-q", "--queue", "queues", multiple=True, help="Only this queue. Repeatable.")
 @click.option(
-    "--slots", "--threads", "threads", default=10, show_default=True, help="Concurrent functions."
+    "--slots",
+    "--threads",
+    "threads",
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="Concurrent functions.",
 )
-@click.option("--coroutines", default=100, show_default=True, help="Concurrent coroutines.")
+@click.option(
+    "--coroutines", metavar="N", default=100, show_default=True, help="Concurrent coroutines."
+)
 @click.option(
     "--processes",
+    metavar="N",
     type=click.IntRange(1, 1_000),
     default=1,
     show_default=True,
     help="Worker processes. A supervisor replaces those that die.",
 )
 @click.option(
-    "--children", default=2, show_default=True, help="Concurrent jobs with engine=process."
+    "--children",
+    metavar="N",
+    default=2,
+    show_default=True,
+    help="Concurrent jobs with engine=process.",
 )
 @click.option(
     "--drain",
@@ -69,6 +82,7 @@ tickwork work --exclusive --max-missed 10
 @click.option("--exclusive", is_flag=True, help="Exit if another exclusive worker is running.")
 @click.option(
     "--max-missed",
+    metavar="N",
     type=click.IntRange(1),
     help="Exit after this many consecutive firings that start over a second late.",
 )
@@ -217,7 +231,7 @@ tickwork collect --for 60 --exclusive
     exit_codes={EXIT_FAILURE: "an attempt failed, or another exclusive collect is running"},
 )
 @click.option(
-    "--for", "length", type=DURATION, default="0", help="Keep running for this long: 60 seconds."
+    "--for", "length", type=DURATION, default="0", help="Keep running for this long: 60, or 5m."
 )
 @click.option("--exclusive", is_flag=True, help="Exit if another exclusive collect is running.")
 def collect_command(ctx: CommandContext, length: timedelta, exclusive: bool) -> None:  # noqa: FBT001
@@ -233,7 +247,8 @@ def collect_command(ctx: CommandContext, length: timedelta, exclusive: bool) -> 
     text = f"{plural(done.attempts, 'attempt')}, {done.failures:,} failed."
     ctx.out.show(done, lambda: [TextLine(text)])
     if failures:
-        ctx.out.note(f"{plural(failures, 'attempt')} failed.", BAD)
+        if not ctx.out.is_terminal:
+            ctx.out.note(f"{plural(failures, 'attempt')} failed.", BAD)
         sys.exit(EXIT_FAILURE)
 
 
