@@ -261,7 +261,7 @@ BUGS: Final = (
         "postgres",
         {"effects"},
         Edit(
-            "_worker/desk.py",
+            "_worker/attempt_store.py",
             "        borrowed = self._store.using(connection)\n"
             "        return borrowed.complete(claim, now=self._clock.now(), result=result)",
             "        return self._store.complete(claim, now=self._clock.now(), result=result)",
@@ -282,7 +282,7 @@ BUGS: Final = (
         "sqlite",
         {"leases"},
         Edit(
-            "_upkeep/reaper.py",
+            "_worker/reaper.py",
             "return self._is_here(worker) and has_ended(worker.pid, worker.process_started)",
             "return self._is_here(worker) and worker.pid != self._me.pid",
         ),

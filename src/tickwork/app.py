@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from tickwork._domain.explain import Explanation
     from tickwork._domain.health import Check
     from tickwork._inspect.inspector import Inspector
-    from tickwork._worker.desk import StoreDesk
+    from tickwork._worker.attempt_store import AttemptStore
     from tickwork._worker.options import WorkerOptions
     from tickwork._worker.stats import Stats
-    from tickwork.engines.wire import Origin
+    from tickwork.engines.wire import AppLocation
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -417,20 +417,20 @@ class Tickwork:
         return self._services.worker.stats
 
     @property
-    def desk(self) -> "StoreDesk":
+    def attempt_store(self) -> "AttemptStore":
         """Where handlers in a child process save their progress."""
-        return self._services.worker.desk
+        return self._services.worker.attempt_store
 
     @property
-    def origin(self) -> "Origin":
+    def location(self) -> "AppLocation":
         """Where other processes find this application.
 
         Raises:
             InvalidOption: No module holds it under a name.
         """
-        from tickwork._wiring.worker_services import find_origin  # noqa: PLC0415
+        from tickwork.worker_composition import find_app_location  # noqa: PLC0415
 
-        return find_origin(self)
+        return find_app_location(self)
 
     def release_dead(self, pid: int) -> int:
         """End the leases of a worker process of this machine that is known to be dead."""

@@ -38,9 +38,9 @@ from tickwork.stores.contract import Store
 if TYPE_CHECKING:
     from tickwork._domain.health import Check
     from tickwork._inspect.inspector import Inspector
-    from tickwork._wiring.worker_services import WorkerServices
     from tickwork._worker.options import WorkerOptions
     from tickwork._worker.worker import Worker
+    from tickwork.worker_composition import WorkerServices
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class Services:
         """Start anew in a child process: threads and the worker of the parent are not here."""
         self._start_empty()
         if "worker" in self.__dict__:
-            self.worker.keeper.forget()
+            self.worker.log_capture.forget()
         self._drop(_built(self) - _KEPT_BY_CLOSE)
 
     def close(self) -> None:
@@ -285,15 +285,15 @@ class Services:
     @built_once
     def worker(self) -> "WorkerServices":
         """The services that fire schedules and execute runs."""
-        from tickwork._wiring.worker_services import WorkerServices  # noqa: PLC0415
+        from tickwork.worker_composition import WorkerServices  # noqa: PLC0415
 
         return WorkerServices(
             self._app,
             store=self.store,
             clock=self.clock,
             catalog=self.catalog,
-            # Leases expire by themselves, unless time stands still or no other process sees them.
-            is_beating=not (self._is_swapped or is_manual(self.clock)),
+            # Not while a test moves the clock, or all happens in a transaction of the caller.
+            has_threads=not (self._is_swapped or is_manual(self.clock)),
         )
 
     def execute(self, run_id: RunId) -> RunHandle:
@@ -310,14 +310,14 @@ class Services:
         with self._starting:
             if self._worker is not None:
                 raise AlreadyStarted
-            worker = self.worker.worker(options, given)
+            worker = self.worker.build_worker(options, given)
             self._worker = worker  # before it starts: another thread may stop it meanwhile
-            self.worker.keeper.listen()
+            self.worker.log_capture.enable()
             try:
                 worker.start()
             except BaseException:
                 self._worker = None
-                self.worker.keeper.listen(is_on=False)
+                self.worker.log_capture.enable(is_on=False)
                 raise
 
     def stop_worker(self) -> None:
@@ -336,7 +336,7 @@ class Services:
         with self._starting:
             if self._worker is worker:
                 self._worker = None
-                self.worker.keeper.listen(is_on=False)
+                self.worker.log_capture.enable(is_on=False)
         return worker.left_behind
 
 

@@ -284,7 +284,7 @@ class TestRulesOfAnotherVersion:
 
     def test_whoever_waits_for_the_next_firing_rests_all_the_same(self, app, clock):
         clock.advance(hours=1)
-        timer = app._services.worker.timer
+        timer = app._services.worker.parts.timer
         rests = []
         for _ in range(10):
             timer.step()

@@ -171,7 +171,7 @@ class TestLooking:
         assert waiting[0].turn() is None
 
     def test_one_that_is_asked_for_by_name_says_why_not(self, app, waiting):
-        with pytest.raises(RunError, match="its turn has not come"):
+        with pytest.raises(RunError, match="its rate does not admit it yet"):
             app.execute(waiting[2].id)
 
 

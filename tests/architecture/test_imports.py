@@ -34,5 +34,5 @@ def test_a_process_that_only_dispatches_loads_no_worker_and_no_engine():
         "job.delay(1).dispatch(number=1); job.dispatch_many([{'number': 2}])"
     )
 
-    unwanted = ("tickwork._worker", "tickwork._ticker", "tickwork._upkeep", "tickwork.engines")
+    unwanted = ("tickwork._worker", "tickwork.worker_composition", "tickwork.engines")
     assert not [name for name in loaded if name.startswith(unwanted)]

@@ -185,4 +185,4 @@ def test_an_application_that_no_module_has_is_refused_at_the_start(sqlite_projec
     )
 
     assert program.wait(30) == 1
-    assert "no module has it under a name" in program.log
+    assert "that no module holds" in program.log

@@ -1,4 +1,4 @@
-"""Extends every lease this worker holds, and lets go of those it lost."""
+"""Extends the leases of all held claims, and stops attempts whose lease was lost."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -10,34 +10,26 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.run import Claim, Run
 from tickwork._kernel.clock import Clock
-from tickwork._worker.held import HeldRun, HeldRuns
+from tickwork._worker.held_runs import HeldRun, HeldRuns
 from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores.contract import Beat, Held
 
 AGAIN_AFTER: Final = 0.2
-"""The share of the pace after which a heartbeat that did not arrive is repeated."""
+"""The share of the pace after which a heartbeat that failed is repeated."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 
 
 class LeaseStore(Protocol):
-    """All that a heartbeat needs of a store."""
-
-    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat:
-        """Extend these leases, and note which handlers have started."""
-        ...
+    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat: ...
 
 
 class LeaseOf(Protocol):
-    """How long the leases of a job's runs are."""
-
-    def __call__(self, job: str) -> timedelta:
-        """The length."""
-        ...
+    def __call__(self, job: str) -> timedelta: ...
 
 
 class Heartbeat:
-    """One statement for all leases of one length."""
+    """Sends one statement for all leases of one length."""
 
     def __init__(
         self, *, store: LeaseStore, held: HeldRuns, clock: Clock, lease_of: LeaseOf
@@ -49,35 +41,35 @@ class Heartbeat:
         self._has_failed = False
 
     def beat(self) -> None:
-        """Extend all leases; stop what was lost or shall be stopped.
+        """Extend all leases; stop attempts that were lost or canceled.
 
         Raises:
-            StoreUnavailable: Nobody answered; the next beat may get through.
-            StoreBusy: The same: others may get through meanwhile.
+            StoreUnavailable: The database did not answer; the next beat may succeed.
+            StoreBusy: The same, though other workers may succeed meanwhile.
         """
         for length, runs in self._by_lease().items():
-            asked = self._clock.monotonic()
+            sent_at = self._clock.monotonic()
             held = [Held(run.claim.run_id, run.claim.token, run.started_at) for run in runs]
             try:
                 beat = self._store.extend_leases(held, until=self._clock.now() + length)
-            except StoreBusy as fault:
-                if not fault.is_for_everyone:
+            except StoreBusy as error:
+                if not error.is_for_everyone:
                     raise
-                # While the write lock is refused to everyone nobody can take a lease either.
-                _extended(runs, at=asked)
+                # While no process gets the write lock, no process can take a lease either.
+                _mark_extended(runs, at=sent_at)
                 continue
-            _extended(runs, at=asked)
+            _mark_extended(runs, at=sent_at)
             lost = set(beat.lost)
             for run_id, token, _ in held if lost else ():
-                # Someone else may already be running it. Stopping our attempt is all we can
-                # do; the token guard keeps whatever it still writes from landing.
+                # Another worker may be running it already. The attempt here is stopped; its
+                # fencing token rejects what it still writes.
                 if run_id in lost:
                     self._held.revoke(run_id, token=token)
             for run_id in beat.cancel_requested:
                 self._held.cancel(run_id)
 
-    def let_go(self) -> None:
-        """Stop what could be another's by now, because no heartbeat has landed for too long."""
+    def stop_expired(self) -> None:
+        """Stop attempts that another worker may have by now: no heartbeat succeeded in time."""
         monotonic = self._clock.monotonic()
         for run in self._held.snapshot():
             lease = Lease(self._lease_of(run.claim.job))
@@ -85,37 +77,36 @@ class Heartbeat:
                 self._held.revoke(run.claim.run_id, token=run.claim.token)
 
     def pace(self) -> float:
-        """Seconds until the next beat."""
+        """Return the seconds until the next beat."""
         lengths: Collection[timedelta] = self._by_lease() or {LEASE_DEFAULT.length: []}
         seconds = _pace(min(lengths))
         return seconds * AGAIN_AFTER if self._has_failed else seconds
 
     def step(self) -> None:
-        """Beat, and let go of what it was too late for."""
+        """Beat, and stop attempts whose leases could not be extended in time."""
         try:
             self.beat()
             self._has_failed = False
-        except (StoreUnavailable, StoreBusy) as fault:
+        except (StoreUnavailable, StoreBusy) as error:
             self._has_failed = True
-            _log.warning("No heartbeat: %s", fault.what)
-        self.let_go()
+            _log.warning("A heartbeat failed: %s", error.what)
+        self.stop_expired()
 
-    def keep(self) -> None:
-        """Beat if it is time to: for whoever comes by between two attempts."""
+    def step_if_due(self) -> None:
         if any(self.is_due(run) for run in self._held.snapshot() if not run.is_lost):
             self.step()
 
-    def is_lost(self, run_id: RunId, *, found: Run | None = None) -> bool:
+    def is_lost(self, run_id: RunId, *, row: Run | None = None) -> bool:
         """Whether an attempt shall stop, because another worker may have its run.
 
-        ``found`` is the run as the store shows it, for whoever has just looked: a run that
-        others have finished is gone, which a heartbeat cannot tell from one that we have.
+        ``row`` is the run in the store, if the caller has just read it. A heartbeat alone cannot
+        tell a run that another worker finished from one that this worker finished.
         """
-        self.keep()
+        self.step_if_due()
         run = self._held.get(run_id)
         if run is None:
             return False
-        if found is not None and found.token != run.claim.token:
+        if row is not None and row.token != run.claim.token:
             self._held.revoke(run_id, token=run.claim.token)
         return run.is_lost
 
@@ -125,15 +116,15 @@ class Heartbeat:
         return age >= _pace(self._lease_of(run.claim.job))
 
     def is_late(self, run: HeldRun) -> bool:
-        """Whether its lease may have ended since it was last extended."""
+        """Whether its lease may have expired since it was last extended."""
         age = self._clock.monotonic() - run.extended_at
         return age >= self._lease_of(run.claim.job).total_seconds()
 
     def write_start(self, claim: Claim) -> None:
-        """Write down that its handler is about to be called: should it take us with it.
+        """Record that its handler starts, in case it kills this process.
 
         Raises:
-            StoreUnavailable: Nobody answered.
+            StoreUnavailable: The database did not answer.
         """
         now = self._clock.now()
         held = Held(claim.run_id, claim.token, now)
@@ -154,6 +145,6 @@ def _pace(length: timedelta) -> float:
     return Lease(length).beat_every.total_seconds()
 
 
-def _extended(runs: Sequence[HeldRun], *, at: float) -> None:
+def _mark_extended(runs: Sequence[HeldRun], *, at: float) -> None:
     for run in runs:
         run.extended_at = max(run.extended_at, at)

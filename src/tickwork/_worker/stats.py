@@ -1,4 +1,4 @@
-"""How a worker has done: for its last words, and for people who look."""
+"""Counts the attempts of a worker, for its summary and for status commands."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -13,10 +13,10 @@ LATE: Final = timedelta(seconds=1)
 
 
 class Stats:
-    """Counts what was recorded. Written by several threads, a batch at a time.
+    """Counters. Several threads write them, a batch at a time.
 
-    ``missed`` is how many firings in a row have started late. What had fallen due before
-    ``since``, when nobody was there, does not count.
+    ``missed`` is how many firings in a row started late. Firings that were due before ``since``,
+    when this worker did not run, do not count.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,6 @@ class Stats:
         self.is_behind = False
 
     def add(self, steps: Iterable[Transition]) -> None:
-        """Take in what was written."""
         made = [step for step in steps if step.started_at is not None]
         failures = sum(step.outcome is OutcomeKind.FAILED for step in made)
         late = [step.started_at - step.claim.due_at for step in made if step.started_at is not None]

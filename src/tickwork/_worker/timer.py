@@ -1,30 +1,33 @@
-"""What happens at its time: schedules fire, and runs that waited for theirs become ready."""
+"""Does what falls due: schedules fire, and runs that waited for a time become ready."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import Clock
-from tickwork._worker.once import NextFiring
-from tickwork._worker.reporting import Reporter
-from tickwork._worker.wake import Backoff
-from tickwork.stores.contract import Store
+from tickwork._worker.reporter import Reporter
+from tickwork._worker.wakeup import Backoff
+from tickwork.stores.contract import Ahead, Store
 
 STAGE_MAX: Final = 5_000
 STUCK_FIRST: Final = 0.01
-"""Seconds to the next look when something is due that cannot be fired: another ticker has it."""
+"""Seconds to the next try when something is due that cannot be fired: another ticker has it."""
 
 STUCK_LONG: Final = 0.1
 
 TURNS_MAX: Final = 500
 TURN_PACE: Final = timedelta(seconds=0.01)
-"""Turns of rates that follow each other faster than this are taken together."""
+"""Runs that wait for a rate limit and follow each other faster than this become ready together."""
+
+
+class NextFiring(Protocol):
+    def __call__(self, *, after: datetime | None = None) -> datetime | None:
+        """Return when the next schedule fires; strictly after an instant, if one is given."""
+        ...
 
 
 class Timer:
-    """Fires and stages what is due, and knows when the next is."""
-
     def __init__(
         self,
         *,
@@ -41,13 +44,12 @@ class Timer:
         self._next_firing_at = next_firing_at
         self._reporter = reporter
         self._is_moving = True
-        self._turn_at: datetime | None = None  # when a run that waits for a rate has its turn
+        self._turn_at: datetime | None = None  # when a rate limit admits the next run
         self._stuck = Backoff(STUCK_FIRST, longest)
 
     def step(self) -> bool:
-        """Do what is due; whether runs became ready."""
-        plan = self._tick()
-        self._reporter.fired(plan, at=self._clock.now())
+        """Do what is due; True when runs became ready."""
+        plan = self.fire()
         now = self._clock.now()
         staged = self._store.stage(now=now, limit=STAGE_MAX)
         if self._turn_at is not None and self._turn_at <= now:
@@ -55,17 +57,32 @@ class Timer:
         self._is_moving = bool(plan.moves or staged)
         return bool(plan.runs or staged)
 
+    def fire(self) -> TickPlan:
+        """Fire the schedules that are due."""
+        plan = self._tick()
+        self._reporter.fired(plan, at=self._clock.now())
+        return plan
+
+    def stage(self, ahead: Ahead) -> int:
+        """Make runs ready whose time has come, as the store showed it; return how many."""
+        now, staged = self._clock.now(), 0
+        if ahead.due_at is not None and ahead.due_at <= now:
+            staged += self._store.stage(now=now, limit=STAGE_MAX)
+        if ahead.turn_at is not None and ahead.turn_at <= now:
+            staged += self._store.unblock_rated(now=now, limit=TURNS_MAX)
+        return staged
+
     def is_due(self) -> bool:
-        """Whether anything is, be it nothing that we could fire."""
-        found = [self._next_at(), self._turn_at]
+        """Whether anything is due, even if this process cannot fire it."""
+        moments = [self._next_at(), self._turn_at]
         now = self._clock.now()
-        return any(moment is not None and moment <= now for moment in found)
+        return any(moment is not None and moment <= now for moment in moments)
 
     def seconds_left(self, longest: float) -> float:
-        """How long until the next is due, at most ``longest``.
+        """Return the seconds until something is due, at most ``longest``.
 
-        What is due already and did not move in the last step is another's, or nobody can
-        fire it: it must neither keep us busy nor hide what comes after it.
+        A schedule that is due and did not move in the last step is being fired by another
+        process, or cannot be fired. It must neither keep this thread busy nor hide later ones.
         """
         due_at, now = self._next_at(), self._clock.now()
         if self._turn_at is not None:
@@ -73,23 +90,23 @@ class Timer:
             due_at = turn_at if due_at is None else min(due_at, turn_at)
         if due_at is None or due_at > now:
             self._stuck.reset()
-            return _between(now, due_at, longest)
+            return _seconds_between(now, due_at, longest)
         if self._is_moving:
             self._stuck.reset()
             return 0.0
         seconds = self._stuck.seconds()
         if seconds < STUCK_LONG:
             return seconds
-        # This looks at every schedule there is, and need not be done for a moment's wait.
-        return min(seconds, _between(now, self._next_firing_at(after=now), longest))
+        # This reads all schedules, so it is not worth it for a short wait.
+        return min(seconds, _seconds_between(now, self._next_firing_at(after=now), longest))
 
     def _next_at(self) -> datetime | None:
-        """When the next fires or falls due; when the next has its turn is noted."""
+        """Return when the next schedule fires or run is due; remember the next rate slot."""
         ahead = self._store.look_ahead()
         self._turn_at = ahead.turn_at
-        found = [self._next_firing_at(), ahead.due_at]
-        return min((moment for moment in found if moment is not None), default=None)
+        moments = [self._next_firing_at(), ahead.due_at]
+        return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _between(now: datetime, then: datetime | None, longest: float) -> float:
+def _seconds_between(now: datetime, then: datetime | None, longest: float) -> float:
     return longest if then is None else min((then - now).total_seconds(), longest)

@@ -1,4 +1,4 @@
-"""The order of starting and stopping. Nothing else."""
+"""The threads of a worker: how they start, what they repeat, and how they stop."""
 
 import logging
 import threading
@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from tickwork._domain.outcome import Interrupted
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
+from tickwork._worker.attempt_runner import STOPPED, AttemptRunner
 from tickwork._worker.heartbeat import Heartbeat
-from tickwork._worker.held import HeldRuns
+from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.options import WorkerOptions
-from tickwork._worker.pump import NOT_BEGUN, TURN_SECONDS, Pump
+from tickwork._worker.pump import NOT_STARTED, TURN_SECONDS, Pump
 from tickwork._worker.timer import Timer
-from tickwork._worker.wake import Backoff, Wake
+from tickwork._worker.wakeup import Backoff, Wakeup
 from tickwork._worker.writer import Writer
 from tickwork.engines.contract import Engine
 from tickwork.errors import StoreBusy, StoreError, StoreUnavailable
@@ -24,86 +26,80 @@ from tickwork.stores.contract import Listener
 
 _log: Final = logging.getLogger("tickwork.worker")
 
-UPKEEP_EVERY: Final = 1.0
+MAINTAIN_EVERY: Final = 1.0
 TIMER_LONGEST: Final = 1.0
 WATCH_EVERY: Final = 0.1
 LISTEN_FOR: Final = 0.5
 WRITE_EVERY: Final = 0.05
-"""Seconds after which outcomes are written while other claims still wait for their turn."""
+"""Seconds after which outcomes are written while claims still wait for a slot."""
 
 TIMER_REST: Final = 0.01
-"""Seconds between two looks at what is due that somebody else asked for."""
+"""Seconds between two steps of the timer when notifications arrive all the time."""
 
-FELL_OVER_FOR: Final = 0.1
-"""Seconds after which a thread goes on that has fallen over."""
+RESTART_AFTER: Final = 0.1
+"""Seconds after which a thread is restarted that raised an exception."""
 
-HOLD_BACK: Final = 0.002
-"""Seconds between two looks whether it is time to look for work that one was told of."""
+REST_POLL: Final = 0.002
+"""Seconds between two checks whether a lane has rested long enough to poll."""
 
 REGISTER_EVERY: Final = 10.0
-BEATS_IN_A_PACE: Final = 4
+CHECKS_PER_BEAT: Final = 4
 SIGNALS_EVERY: Final = 1.0
-"""Seconds after which whoever waits for the end looks for signals, should one have been missed."""
+"""Seconds after which a thread that waits for the end wakes up to handle signals."""
 
 INTERRUPT_SECONDS: Final = 2.0
-"""How long coroutines and processes that are ended may take to hand over what they came to."""
+"""How long coroutines and processes that are ended may take to report their outcomes."""
 
 WRITE_SECONDS: Final = 10.0
 """How long the last outcomes may take to be written."""
 
-STOPPED: Final = Interrupted("The worker was stopped while it ran.")
+STOPPED_WHILE_RUNNING: Final = Interrupted(STOPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a worker is made of."""
-
+class WorkerParts:
     clock: Clock
     options: WorkerOptions
     engines: Sequence[Engine]
+    runner: AttemptRunner
     pumps: Sequence[Pump]
     writer: Writer
     held: HeldRuns
     heartbeat: Heartbeat
     beat_pace: Callable[[], float]  # seconds between two beats of the shortest lease
     timer: Timer
-    upkeep: Callable[[], bool]
-    was_away: Callable[[], None]
+    maintain: Callable[[], bool]
+    on_disconnect: Callable[[], None]
     register: Callable[[int], None]
-    leave: Callable[[], None]
-    give_back: Callable[[Claim, Interrupted], None]
-    leaving: Callable[[], None]
-    watch: Callable[[], bool]
-    nudge: Callable[[], None]
+    unregister: Callable[[], None]
+    should_stop: Callable[[], bool]
     listener: Listener | None
-    wake: Wake
-    timer_wake: Wake
+    wakeup: Wakeup
+    timer_wakeup: Wakeup
 
 
 class Worker:
-    """One process, a few plain threads."""
-
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._is_stopping = threading.Event()
         self._is_drained = threading.Event()
         self._is_over = threading.Event()
-        self._joining = threading.Lock()
-        self._pumping_threads: list[threading.Thread] = []
+        self._join_lock = threading.Lock()
+        self._pump_threads: list[threading.Thread] = []
         self._threads: list[threading.Thread] = []
         self.started_at: datetime = parts.clock.now()
-        self.left_behind = 0  # attempts that go on though the worker has ended
+        self.left_behind = 0  # attempts that still run though the worker has ended
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it takes no new work."""
+        """Whether it claims nothing any more."""
         return self._is_stopping.is_set()
 
     def start(self) -> None:
         """Start all threads.
 
         Raises:
-            StoreError: The database cannot be reached. Nothing was started.
+            StoreError: The database is unreachable. Nothing was started.
         """
         parts = self._parts
         try:
@@ -115,60 +111,60 @@ class Worker:
         for engine in parts.engines:
             engine.start()
         for pump in parts.pumps:
-            self._spawn(lambda pump=pump: self._pumping(pump), "pump")  # type: ignore[misc]
-        self._pumping_threads = list(self._threads)
-        self._spawn(self._timing, "timer")
-        self._spawn(self._beating, "heartbeat")
-        self._spawn(self._registering, "register")
-        self._spawn(self._keeping_up, "upkeep")
-        self._spawn(self._watching, "watch")
+            self._spawn(partial(self._run_pump, pump), "pump")
+        self._pump_threads = list(self._threads)
+        self._spawn(self._run_timer, "timer")
+        self._spawn(self._run_heartbeat, "heartbeat")
+        self._spawn(self._run_registration, "register")
+        self._spawn(self._run_maintenance, "maintenance")
+        self._spawn(self._run_watch, "watch")
         if parts.listener is not None:
-            self._spawn(self._listening, "listener")
+            self._spawn(self._run_listener, "listener")
 
     def stop(self) -> None:
-        """Take no new work; what runs may end. Returns at once."""
+        """Claim nothing more; running attempts may finish. Returns at once."""
         self._is_stopping.set()
-        self._parts.wake.call()
-        self._parts.timer_wake.stop()
+        self._parts.wakeup.notify()
+        self._parts.timer_wakeup.stop()
 
     def join(self) -> None:
-        """Wait for :meth:`stop`, then for the drain; give back the rest, and leave."""
-        # Not for good: a signal that arrives just as this thread falls asleep is not seen by
-        # Python before the thread wakes up again.
+        """Wait for :meth:`stop`, then drain; give back the remaining runs, and unregister."""
+        # In short waits: a signal that arrives just as this thread falls asleep is handled by
+        # Python only when the thread wakes up again.
         while not self._is_stopping.wait(SIGNALS_EVERY):
             pass
-        with self._joining:
+        with self._join_lock:
             if not self._is_over.is_set():
-                self._end()
+                self._shut_down()
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         parts = self._parts
         self._wait_for_engines(parts.options.drain.total_seconds())
-        parts.leaving()
+        parts.runner.leave()
         for engine in parts.engines:
-            self._give_back(engine.interrupt(), STOPPED)
-        parts.wake.call()
-        self._wait_for_engines(INTERRUPT_SECONDS, is_told=True)
+            self._give_back(engine.interrupt(), STOPPED_WHILE_RUNNING)
+        parts.wakeup.notify()
+        self._wait_for_engines(INTERRUPT_SECONDS, is_interrupted=True)
         for engine in parts.engines:
             left = engine.unfinished()
             self.left_behind += len(left)
-            self._give_back(left, STOPPED)
+            self._give_back(left, STOPPED_WHILE_RUNNING)
         self._is_drained.set()
-        parts.wake.call()
+        parts.wakeup.notify()
         self._wait_for_pumps()
         self._is_over.set()
-        parts.wake.stop()
+        parts.wakeup.stop()
         for thread in self._threads:
             thread.join(timeout=2 * LISTEN_FOR)
         for engine in parts.engines:
             engine.stop()
         unwritten = len(parts.writer)
         if unwritten:
-            # Our row stays: others see that this process is gone, and need not wait.
-            _log.error("%d outcomes could not be written; their runs are made again.", unwritten)
+            # The row of this worker stays, so that others see that its process is gone.
+            _log.error("%d outcomes could not be written; their runs will run again.", unwritten)
             return
         with suppress(StoreError):
-            parts.leave()
+            parts.unregister()
 
     # ------------------------------------------------------------ threads
 
@@ -179,142 +175,143 @@ class Worker:
         self._threads.append(thread)
         thread.start()
 
-    def _pumping(self, pump: Pump) -> None:
+    def _run_pump(self, pump: Pump) -> None:
         parts, options = self._parts, self._parts.options
         idle = Backoff(options.poll.total_seconds(), options.poll_idle.total_seconds())
         is_polling = True
-        # It ends when everything is drained and written, or it took too long.
+        # It ends when everything is drained and written, or that took too long.
         while not self._is_over.is_set():
-            since = parts.wake.seen()
+            since = parts.wakeup.count
             try:
                 is_busy = pump.step(may_claim=not self.is_stopping, is_polling=is_polling)
-            except Exception:  # noqa: BLE001  # whatever it is, leases must not wait for it
-                _log.exception("A pump stumbled, and goes on.")
+            except Exception:  # noqa: BLE001  # one bad step must not be the last
+                _log.exception("Claiming runs failed; retrying.")
                 is_busy = False
             if self._is_drained.is_set() and not parts.writer.pending:
                 return
-            is_called = is_busy or parts.wake.wait(since, self._idle_seconds(pump, idle))
-            is_polling = not is_called
-            if is_called:
+            is_notified = is_busy or parts.wakeup.wait(since, self._idle_seconds(pump, idle))
+            is_polling = not is_notified
+            if is_notified:
                 idle.reset()
 
     def _idle_seconds(self, pump: Pump, idle: Backoff) -> float:
-        if pump.is_put_off:
+        if pump.is_deferred:
             return TURN_SECONDS
-        if pump.is_holding_back:
-            return HOLD_BACK
+        if pump.is_resting:
+            return REST_POLL
         if self.is_stopping or any(engine.waiting for engine in self._parts.engines):
-            # Whoever finishes one and takes the next does not call us.
+            # Engines do not notify the pumps while claims are waiting.
             return WRITE_EVERY
         return idle.seconds()
 
-    def _timing(self) -> None:
+    def _run_timer(self) -> None:
         parts = self._parts
         backoff = Backoff(0.05, 2.0)
-        is_called = False
+        is_notified = False
         # It ends when the worker is stopped.
         while not self.is_stopping:
-            since = parts.timer_wake.seen()
+            since = parts.timer_wakeup.count
             try:
-                # Whoever calls may have added something that is due earlier, or anything else.
-                if (not is_called or parts.timer.is_due()) and parts.timer.step():
-                    parts.wake.tell()
+                # A notification may be about anything: check before doing a whole step.
+                if (not is_notified or parts.timer.is_due()) and parts.timer.step():
+                    parts.wakeup.notify_new_work()
                 seconds = parts.timer.seconds_left(TIMER_LONGEST)
                 backoff.reset()
-            except (StoreUnavailable, StoreBusy) as fault:
-                _log.warning("Nothing was fired: %s", fault.what)
+            except (StoreUnavailable, StoreBusy) as error:
+                _log.warning("Firing schedules failed: %s", error.what)
                 seconds = backoff.seconds()
             except Exception:  # noqa: BLE001  # one bad tick must not be the last
-                _log.exception("A tick stumbled; the next one comes.")
+                _log.exception("Firing schedules failed; retrying.")
                 seconds = backoff.seconds()
-            is_called = parts.timer_wake.wait(since, seconds)
-            if is_called:
-                # A busy database calls all the time: those calls are answered together.
+            is_notified = parts.timer_wakeup.wait(since, seconds)
+            if is_notified:
+                # A busy database notifies all the time: handle those notifications together.
                 self._is_stopping.wait(min(seconds, TIMER_REST))
 
-    def _beating(self) -> None:
+    def _run_heartbeat(self) -> None:
         parts = self._parts
-        # It ends when nothing is held any more. Claims come at any time: it looks a few times
+        # It ends when nothing is held any more. Claims come at any time, so it checks a few times
         # for each beat that the shortest of all leases would need.
-        while not self._is_drained.wait(min(parts.beat_pace() / BEATS_IN_A_PACE, 1.0)):
-            self._carefully(parts.heartbeat.keep)
-            self._carefully(parts.heartbeat.let_go)
+        while not self._is_drained.wait(min(parts.beat_pace() / CHECKS_PER_BEAT, 1.0)):
+            self._try(parts.heartbeat.step_if_due)
+            self._try(parts.heartbeat.stop_expired)
 
-    def _registering(self) -> None:
+    def _run_registration(self) -> None:
         parts = self._parts
         # It ends when everything is drained.
         while not self._is_drained.wait(REGISTER_EVERY):
-            self._carefully(lambda: parts.register(len(parts.held)))
+            self._try(lambda: parts.register(len(parts.held)))
 
-    def _keeping_up(self) -> None:
+    def _run_maintenance(self) -> None:
         parts = self._parts
         is_away = False
-        # It ends when everything is drained: what handlers log is kept until then.
-        while not self._is_drained.wait(UPKEEP_EVERY):
+        # It ends when everything is drained: until then handlers write logs.
+        while not self._is_drained.wait(MAINTAIN_EVERY):
             try:
-                if parts.upkeep():
-                    parts.wake.tell()
+                if parts.maintain():
+                    parts.wakeup.notify_new_work()
                 is_away = False
-            except (StoreUnavailable, StoreBusy) as fault:
+            except (StoreUnavailable, StoreBusy) as error:
                 if not is_away:
-                    _log.warning("No upkeep: %s", fault.what)
+                    _log.warning("Maintenance failed: %s", error.what)
                 is_away = True
-                parts.was_away()
+                parts.on_disconnect()
             except Exception:  # noqa: BLE001  # as above
-                _log.exception("The upkeep stumbled, and goes on.")
+                _log.exception("Maintenance failed; retrying.")
 
-    def _watching(self) -> None:
+    def _run_watch(self) -> None:
         # It ends when everything is drained.
         while not self._is_drained.wait(WATCH_EVERY):
-            self._carefully(lambda: self.stop() if self._parts.watch() else None)
-            self._parts.nudge()
+            self._try(lambda: self.stop() if self._parts.should_stop() else None)
+            for engine in self._parts.engines:
+                engine.rebalance()
 
-    def _listening(self) -> None:
+    def _run_listener(self) -> None:
         parts = self._parts
         listener = parts.listener
         assert listener is not None, parts
-        # It ends when the worker is stopped, and lets go of what it alone uses.
+        # It ends when the worker is stopped, and closes its connection.
         while not self.is_stopping:
             try:
                 if listener.wait(LISTEN_FOR):
-                    parts.wake.tell()
-                    parts.timer_wake.call()
-            except Exception:  # noqa: BLE001  # without it, polling goes on
-                _log.exception("The listener stumbled, and goes on.")
+                    parts.wakeup.notify_new_work()
+                    parts.timer_wakeup.notify()
+            except Exception:  # noqa: BLE001  # without notifications, polling goes on
+                _log.exception("Listening for notifications failed; retrying.")
                 self._is_stopping.wait(1.0)
         listener.close()
 
-    def _carefully(self, act: Callable[[], object]) -> None:
+    def _try(self, act: Callable[[], object]) -> None:
         try:
             act()
-        except StoreError as fault:
-            _log.warning("%s", fault.what)
+        except StoreError as error:
+            _log.warning("%s", error.what)
         except Exception:  # noqa: BLE001  # as above
-            _log.exception("A part of the worker stumbled, and goes on.")
+            _log.exception("A background task of the worker failed; retrying.")
 
     # ------------------------------------------------------------ stopping
 
-    def _wait_for_engines(self, seconds: float, *, is_told: bool = False) -> None:
-        """Wait for attempts to end. What comes in meanwhile is given back.
+    def _wait_for_engines(self, seconds: float, *, is_interrupted: bool = False) -> None:
+        """Wait for attempts to end; give back claims that have not started.
 
-        A pump may have been claiming when it was told to stop.
+        A pump may have been claiming when the worker was stopped.
         """
         engines, clock = self._parts.engines, self._parts.clock
         deadline = clock.monotonic() + seconds
         # It ends at the deadline.
         while True:
             for engine in engines:
-                self._give_back(engine.take_back(), NOT_BEGUN)
-            if not any(self._is_busy(engine, is_told=is_told) for engine in engines):
+                self._give_back(engine.take_back(), NOT_STARTED)
+            if not any(self._is_busy(engine, is_interrupted=is_interrupted) for engine in engines):
                 return
             if clock.monotonic() >= deadline:
                 return
             self._is_drained.wait(0.02)
 
-    def _is_busy(self, engine: Engine, *, is_told: bool) -> bool:
-        if not is_told:
+    def _is_busy(self, engine: Engine, *, is_interrupted: bool) -> bool:
+        if not is_interrupted:
             return bool(engine.running)
-        # What was given back already may take as long as it wants.
+        # Attempts that were given back already need not be waited for.
         held = self._parts.held
         runs = map(held.of, engine.unfinished())
         return any(run is not None and not run.is_settled for run in runs)
@@ -322,34 +319,34 @@ class Worker:
     def _wait_for_pumps(self) -> None:
         clock = self._parts.clock
         deadline = clock.monotonic() + WRITE_SECONDS
-        for thread in self._pumping_threads:
+        for thread in self._pump_threads:
             thread.join(timeout=max(deadline - clock.monotonic(), 0))
-        # A pump that was claiming until now has put it where nobody looks any more.
+        # A pump that was claiming until now submitted its claims to a stopped engine.
         for engine in self._parts.engines:
-            self._give_back(engine.take_back(), NOT_BEGUN)
+            self._give_back(engine.take_back(), NOT_STARTED)
         with suppress(StoreError):
             while self._parts.writer.pending and clock.monotonic() < deadline:
                 self._parts.writer.write()
 
     def _give_back(self, claims: Sequence[Claim], outcome: Interrupted) -> None:
         for claim in claims:
-            self._parts.give_back(claim, outcome)
+            self._parts.runner.give_back(claim, outcome)
         if claims:
-            self._parts.wake.call()
+            self._parts.wakeup.notify()
 
 
 def keep_going(work: Callable[[], None], is_over: threading.Event) -> None:
-    """Have a thread's work go on, whatever it raised, until it ends by itself or all is over.
+    """Call ``work`` again after an exception, until it returns or all is over.
 
-    Each has dealt with what can go wrong. But where there is no memory left, even that goes wrong,
-    and a worker without one of its threads would look alive.
+    Each thread handles the errors that it expects. Where there is no memory left, even handling
+    fails, and a worker that lost one of its threads would still look alive.
     """
     while not is_over.is_set():
         try:
             work()
         except BaseException:  # noqa: BLE001  # see above
             with suppress(BaseException):
-                _log.exception("A thread of the worker fell over, and goes on.")
-            is_over.wait(FELL_OVER_FOR)
+                _log.exception("A thread of the worker failed; restarting it.")
+            is_over.wait(RESTART_AFTER)
         else:
             return

@@ -127,8 +127,8 @@ def _app_arguments(ctx: CommandContext) -> list[str]:
     if ctx.app.path:
         return ["-a", ctx.app.path]
     if ctx.is_mounted:
-        origin = ctx.app.origin
-        return ["-a", f"{origin.module}:{origin.attribute}"]
+        location = ctx.app.location
+        return ["-a", f"{location.module}:{location.attribute}"]
     return []  # it finds the same tickwork.toml
 
 

@@ -1,56 +1,164 @@
-"""What every engine does: take claims, make attempts, hand over what came of them."""
+"""The engine seam: what a worker needs of an engine, and what an engine gets from its worker.
 
-from collections.abc import Sequence
-from typing import Protocol
+An engine is a place where handlers are called: a thread, an event loop, a child process, a broker.
+To add one, write a module with a class that has the methods of :class:`Engine`, and register a
+factory under its name in the composition root. Jobs choose it with ``engine="name"``.
+"""
 
+from collections.abc import Callable, Sequence, Sized
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from tickwork._define.context import RunContext
+from tickwork._define.definition import Definition
+from tickwork._define.handlers import Construct
+from tickwork._domain.identity import RunId
+from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import Claim
+from tickwork._kernel.clock import Clock
+from tickwork.engines.durations import DurationEstimate
+from tickwork.engines.wire import AppLocation, LogMessage
+
+
+class RunningAttempt(NamedTuple):
+    """A claim that passed every check: its handler is to be called now."""
+
+    claim: Claim
+    definition: Definition
+    ctx: RunContext
+    timeout: timedelta | None
+    ends_at: float | None  # when the timeout passes, by the monotonic clock
+    started_at: datetime
+    begun_at: float  # time.perf_counter()
+    held: Any  # the worker's record of the claim; engines do not read it
+
+
+class EngineHost(Protocol):
+    """The worker, as an engine sees it. Every method may be called from any thread."""
+
+    @property
+    def outbox(self) -> Sized:
+        """The outcomes that are not written yet."""
+        ...
+
+    def begin(self, claim: Claim, *, is_timed: bool = True) -> RunningAttempt | None:
+        """Check whether an attempt may start; None when the claim needs no attempt any more.
+
+        ``is_timed`` False means that the engine itself ends attempts that exceed their timeout,
+        so that the worker need not watch for handlers that ignore it.
+        """
+        ...
+
+    def end(self, attempt: RunningAttempt, outcome: Outcome) -> None:
+        """Report the outcome of an attempt. Only the first report about a claim counts."""
+        ...
+
+    def fail(self, claim: Claim, error: BaseException) -> None:
+        """Report that the engine itself could not make the attempt."""
+        ...
+
+    def outcome_of_stop(self, attempt: RunningAttempt, error: BaseException) -> Outcome:
+        """Tell why an attempt was ended from outside: canceled, or the worker stops.
+
+        When neither is the case, the handler itself raised ``error``, and has failed.
+        """
+        ...
+
+    def is_settled(self, attempt: RunningAttempt) -> bool:
+        """Whether an outcome was reported already, so that the engine need not wait for another.
+
+        The worker gives up attempts that ignore their timeout.
+        """
+        ...
+
+    def notify(self) -> None:
+        """Tell the worker that outcomes can be written, or that the engine has free slots."""
+        ...
+
+
+class EngineSetup(NamedTuple):
+    """What the composition root gives to the factory of an engine."""
+
+    host: EngineHost
+    clock: Clock
+    slots: int
+    construct: Callable[[], Construct]  # makes handlers that are classes
+    app_location: Callable[[], AppLocation]  # where other processes find the application
+    add_log_line: Callable[[RunId, LogMessage], None]
 
 
 class Engine(Protocol):
     """Where attempts happen.
 
-    Whoever made it has said where outcomes go. A claim that was submitted is handed over
-    once, or is given back by :meth:`take_back`, or is in :meth:`unfinished`.
+    Each claim that was submitted ends in exactly one of three ways: the engine calls
+    ``host.begin`` and reports an outcome, :meth:`take_back` returns it, or it is still in
+    :meth:`unfinished`.
     """
 
+    durations: DurationEstimate
+    """How long attempts took lately. While it is empty, the worker claims nothing in advance."""
+
     def start(self) -> None:
-        """Be ready to take claims."""
+        """Get ready to accept claims."""
         ...
 
     @property
     def slots(self) -> int:
-        """How many attempts it makes at the same time."""
+        """How many attempts can run at the same time."""
         ...
 
     @property
     def waiting(self) -> int:
-        """How many claims it has that have not started."""
+        """How many claims were submitted and have not started."""
         ...
 
     @property
     def running(self) -> int:
-        """How many attempts it is making."""
+        """How many attempts are running."""
         ...
 
     def submit(self, claims: Sequence[Claim]) -> None:
-        """Take these: they start in this order, as soon as there is room."""
+        """Accept claims. They start in this order, as soon as slots are free."""
         ...
 
     def take_back(self) -> list[Claim]:
-        """Give back what has not started."""
+        """Remove and return the claims that have not started."""
+        ...
+
+    def rebalance(self) -> None:
+        """Called about ten times a second: start claims that are stuck behind a slow attempt."""
+        ...
+
+    def cancel(self, claim: Claim) -> None:
+        """Request the end of one attempt. Does nothing where an attempt cannot be ended.
+
+        Claims that have not started are left alone: ``host.begin`` rejects them later.
+        """
         ...
 
     def interrupt(self) -> list[Claim]:
-        """End what can be ended; return the claims whose attempts go on all the same.
+        """Start nothing more, and end what can be ended; return the attempts that cannot be.
 
-        Returns at once: what was ended is handed over a moment later. Nothing starts any more.
+        Returns at once. Attempts that were ended report their outcomes a moment later.
         """
         ...
 
     def unfinished(self) -> list[Claim]:
-        """The claims whose attempts are being made now."""
+        """Return the claims whose attempts are running."""
         ...
 
     def stop(self) -> None:
-        """Take nothing any more, and let go of threads and processes that are idle."""
+        """Release threads and processes."""
         ...
+
+
+class EngineRegistration(NamedTuple):
+    """How the composition root builds an engine.
+
+    ``slots_option`` is the worker option with the number of slots. ``needs_import`` means that
+    other processes make the attempts, so they must be able to import the application.
+    """
+
+    factory: Callable[[EngineSetup], Engine]
+    slots_option: str
+    needs_import: bool = False

@@ -1,78 +1,125 @@
-"""Attempts in the thread that asks for them: one after the other."""
+"""The inline engine: attempts in the thread that asks for them, one after the other."""
 
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Final
 
-from tickwork._define.context import RunContext
-from tickwork._define.definition import Definition
-from tickwork._define.handlers import Construct
-from tickwork._domain.outcome import Failed, Outcome, outcome_of_exception
-from tickwork._kernel.clock import Clock
-from tickwork.engines.invoke import Stopped, after_hooks, attempt, drive_attempt, simple_attempt
-from tickwork.errors import AttemptTimeout
+from tickwork._domain.run import Claim
+from tickwork.engines.contract import EngineSetup, RunningAttempt
+from tickwork.engines.durations import DurationEstimate
+from tickwork.engines.thread_caller import ThreadCaller
 
-if TYPE_CHECKING:
-    from tickwork.engines.awaiting import Waiter
+WAIT_EVERY: Final = 0.05
+"""Seconds between two calls of ``while_waiting``."""
 
 
 class InlineEngine:
-    """Calls handlers here and now. Coroutines run on a loop of its own.
+    """Queues claims. The owner's thread makes one attempt with each call of :meth:`run_next`.
 
-    A coroutine that takes too long is cancelled. A function cannot be stopped from outside:
-    that it took too long is known when it returns, and is a failed attempt all the same.
+    A job without a timeout runs in the calling thread: nothing is cheaper, and the handler sees
+    the caller's thread-local state. A job with a timeout runs in a thread of its own with a copy
+    of the caller's context, because only then can the caller stop waiting for a function that
+    ignores its timeout. ``while_waiting`` is called meanwhile; it has to watch for deadlines.
+    Without ``while_waiting``, as in tests that move the clock themselves, every job runs in the
+    calling thread: no other thread could notice that time passes.
     """
 
-    def __init__(self, *, clock: Clock, construct: Callable[[], Construct]) -> None:
-        self._clock = clock
-        self._construct = construct
-        self._waiter: Waiter | None = None
+    def __init__(
+        self, setup: EngineSetup, *, while_waiting: Callable[[], object] | None = None
+    ) -> None:
+        self.durations = DurationEstimate()
+        self._host = setup.host
+        self._call = ThreadCaller(clock=setup.clock, construct=setup.construct)
+        self._while_waiting = while_waiting
+        self._ready: deque[Claim] = deque()
+        self._running: Claim | None = None
+        self._is_interrupted = False
 
-    def __call__(
-        self, definition: Definition, ctx: RunContext, timeout: timedelta | None
-    ) -> Outcome:
-        """Make one attempt."""
-        if timeout is None and definition.is_simple:
-            return simple_attempt(definition, ctx, wait=self._wait)
-        begun = self._clock.monotonic()
+    slots: int = 1
 
-        def left() -> float | None:
-            if timeout is None:
-                return None
-            return timeout.total_seconds() - (self._clock.monotonic() - begun)
+    @property
+    def waiting(self) -> int:
+        return len(self._ready)
 
-        steps = attempt(definition, ctx, construct=self._construct())
+    @property
+    def running(self) -> int:
+        return int(self._running is not None)
+
+    def start(self) -> None:
+        pass
+
+    def submit(self, claims: Sequence[Claim]) -> None:
+        self._ready.extend(claims)
+
+    def run_next(self) -> bool:
+        """Make the next attempt, in this thread; False when there is none to make.
+
+        Raises:
+            KeyboardInterrupt: It was pressed during the attempt. :meth:`take_back` returns the
+                claim, because there is no outcome.
+        """
+        if self._is_interrupted or not self._ready:
+            return False
+        claim = self._running = self._ready.popleft()
+        host = self._host
         try:
-            outcome = drive_attempt(steps, ctx, wait=lambda what: self._wait(what, left()))
-        except Stopped:
-            assert timeout is not None, definition
-            return self._timed_out(definition, ctx, timeout)
-        is_late = timeout is not None and (left() or 0) < 0
-        if is_late and not isinstance(outcome, Failed) and timeout is not None:
-            return _too_late(ctx, timeout)
-        return outcome
+            attempt = host.begin(claim)
+            if attempt is None:
+                pass
+            elif attempt.timeout is None or self._while_waiting is None:
+                host.end(attempt, self._call(attempt.definition, attempt.ctx, attempt.ends_at))
+            else:
+                self._wait_for(attempt, self._while_waiting)
+        except Exception as error:  # noqa: BLE001  # each claim must get an outcome
+            host.fail(claim, error)
+        except BaseException:
+            self._ready.appendleft(claim)
+            raise
+        finally:
+            self._running = None
+        if not self._ready:
+            host.notify()
+        return True
 
-    def close(self) -> None:
-        """End the loop, if there is one. The next coroutine gets a new one."""
-        if self._waiter is not None:
-            self._waiter.close()
+    def take_back(self) -> list[Claim]:
+        taken = list(self._ready)
+        self._ready.clear()
+        return taken
 
-    def _timed_out(self, definition: Definition, ctx: RunContext, timeout: timedelta) -> Outcome:
-        outcome = _too_late(ctx, timeout)
-        return drive_attempt(
-            after_hooks(definition, ctx, outcome), ctx, wait=lambda what: self._wait(what, None)
-        )
+    def rebalance(self) -> None:
+        pass
 
-    def _wait(self, what: Awaitable[Any], seconds: float | None = None) -> Any:
-        if self._waiter is None:
-            # Whoever has no coroutines need not load what runs them.
-            from tickwork.engines.awaiting import Waiter  # noqa: PLC0415
+    def cancel(self, claim: Claim) -> None:
+        """Do nothing: handlers poll ``ctx.is_canceled()``."""
 
-            self._waiter = Waiter()
-        return self._waiter.wait(what, seconds)
+    def interrupt(self) -> list[Claim]:
+        self._is_interrupted = True
+        return self.unfinished()
 
+    def unfinished(self) -> list[Claim]:
+        return [] if self._running is None else [self._running]
 
-def _too_late(ctx: RunContext, timeout: timedelta) -> Failed:
-    failed = outcome_of_exception(AttemptTimeout(ctx.run_id, timeout=timeout))
-    assert isinstance(failed, Failed), failed
-    return failed
+    def stop(self) -> None:
+        self._call.close()
+
+    def _wait_for(self, attempt: RunningAttempt, while_waiting: Callable[[], object]) -> None:
+        is_done, context = threading.Event(), copy_context()
+
+        def work() -> None:
+            try:
+                outcome = context.run(self._call, attempt.definition, attempt.ctx, attempt.ends_at)
+                self._host.end(attempt, outcome)
+            except BaseException as error:  # noqa: BLE001  # each claim must get an outcome
+                self._host.fail(attempt.claim, error)
+            finally:
+                self._call.close()
+                is_done.set()
+
+        name = f"tickwork-attempt-{attempt.claim.run_id}"
+        threading.Thread(target=work, name=name, daemon=True).start()
+        while not is_done.wait(WAIT_EVERY):  # ends when the attempt ends, or was given up
+            while_waiting()
+            if self._host.is_settled(attempt):
+                return

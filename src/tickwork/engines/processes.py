@@ -1,8 +1,8 @@
-"""Attempts in processes of their own, which can be killed: the parent's side.
+"""The process engine: attempts in child processes, which can be killed. The parent's side.
 
-Children are spawned, never forked: a fork of a process with threads may find locks held that
-nobody will ever release. Each thread of the engine has one child, and gives it one claim at a
-time. A child that dies is a crash of that run, never of the worker.
+Children are spawned, never forked: a fork of a process with threads may find locks held that no
+thread of the child will ever release. Each thread of the engine has one child and gives it one
+claim at a time. A child that dies is a crash of that run, and leaves the worker alone.
 """
 
 import logging
@@ -11,150 +11,141 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tickwork._define.context import RunContext
-from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import (
-    Crashed,
-    Failed,
-    Interrupted,
-    Outcome,
-    Succeeded,
-    outcome_of_exception,
-)
+from tickwork._domain.outcome import Crashed, Failed, Interrupted, Outcome, Succeeded
 from tickwork._domain.run import Claim
-from tickwork._kernel.clock import Clock, SystemClock
-from tickwork.engines.contract import Engine
-from tickwork.engines.invoke import after_hooks, drive_attempt
-from tickwork.engines.wire import Answer, Line, Load, Loaded, Order, Origin
-from tickwork.errors import AttemptTimeout
+from tickwork._kernel.clock import SystemClock
+from tickwork.engines.attempt import timeout_failure
+from tickwork.engines.contract import EngineSetup, RunningAttempt
+from tickwork.engines.thread_caller import ThreadCaller
+from tickwork.engines.thread_pool import ThreadPoolEngine
+from tickwork.engines.wire import (
+    AppLocation,
+    AttemptReply,
+    AttemptRequest,
+    LoadReply,
+    LoadRequest,
+    LogMessage,
+)
 
 if TYPE_CHECKING:
     import subprocess
     from multiprocessing.connection import Connection
 
 KILL_AFTER: Final = 1.0
-"""Seconds between the polite end of a child and the other one."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 LOAD_SECONDS: Final = 60.0
-LOOK_EVERY: Final = 0.5
+POLL_EVERY: Final = 0.5
 
 _log: Final = logging.getLogger("tickwork.worker")
 
 
-class Ended(NamedTuple):
-    """A child did not come to an end with its attempt by itself."""
+class ChildEnded(NamedTuple):
+    """The child process ended before it replied."""
 
-    is_late: bool  # it took too long
-    is_told: bool  # somebody wanted it to stop
+    is_late: bool  # the attempt exceeded its timeout
+    is_canceled: bool  # stop() was called
     reason: str
 
 
-class Child:
-    """One process, or the place for one. Used by one thread, but ended by any."""
+class ChildProcess:
+    """One child process, started when it is needed. One thread uses it; any thread may end it."""
 
-    def __init__(self, origin: Callable[[], Origin]) -> None:
-        self._origin = origin
+    def __init__(self, app_location: Callable[[], AppLocation]) -> None:
+        self._app_location = app_location
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._lock = threading.Lock()
-        self._attempts = 0  # so that nobody ends the next one instead of this one
-        self._is_told = False
+        self._attempt_number = 0  # so that stop() never ends the next attempt instead
+        self._is_canceled = False
         self._kill_at: float | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The process, if there is one."""
-        process = self._process
-        return None if process is None else process.pid
-
     def begin(self) -> int:
-        """The number of the attempt that is made next, for :meth:`tell`."""
+        """Return the number of the next attempt, for :meth:`stop`."""
         with self._lock:
-            self._attempts += 1
-            self._is_told, self._kill_at = False, None
-            return self._attempts
+            self._attempt_number += 1
+            self._is_canceled, self._kill_at = False, None
+            return self._attempt_number
 
-    def tell(self, attempt: int) -> None:
-        """Have it end: politely, and if that does not help, at once. From any thread."""
+    def stop(self, attempt_number: int) -> None:
+        """End the child: SIGTERM, then SIGKILL. From any thread."""
         with self._lock:
-            if attempt == self._attempts:
-                self._is_told = True
-                self._end()
+            if attempt_number == self._attempt_number:
+                self._is_canceled = True
+                self._terminate()
 
-    def attempt(self, order: Order, *, keep: Callable[[Line], None]) -> Answer | Ended | Failed:
-        """Let the child make one attempt. Nothing that it does can raise here.
-
-        ``keep`` is given what it logs.
-        """
-        failed = self._ready()
+    def attempt(
+        self, request: AttemptRequest, *, on_log: Callable[[LogMessage], None]
+    ) -> AttemptReply | ChildEnded | Failed:
+        """Have the child make one attempt. Nothing that it does raises an exception here."""
+        failed = self._ensure_started()
         if failed is not None:
-            # Told to end while it was still loading, it could not load.
-            return Ended(is_late=False, is_told=True, reason="") if self._is_told else failed
-        late_at = None if order.timeout is None else _later(order.timeout.total_seconds())
-        answer: Answer | None = None
+            # A child that was stopped while it loaded could not load.
+            if self._is_canceled:
+                return ChildEnded(is_late=False, is_canceled=True, reason="")
+            return failed
+        late_at = None if request.timeout is None else _later(request.timeout.total_seconds())
+        reply: AttemptReply | None = None
         with suppress(EOFError, OSError):
-            self._send(order)
-            answer = self._answer(late_at, keep)
+            self._send(request)
+            reply = self._receive(late_at, on_log)
         with self._lock:
-            self._attempts += 1  # it is too late to end it
-            is_told, is_ending = self._is_told, self._kill_at is not None
-        if answer is not None and not isinstance(answer.outcome, Interrupted) and not is_ending:
-            return answer
-        code = self._buried()
-        if answer is not None and is_told and isinstance(answer.outcome, Succeeded):
-            return answer  # it was quicker
-        return Ended(is_ending and not is_told, is_told, _told(code))
+            self._attempt_number += 1  # from here on stop() comes too late
+            is_canceled, is_ending = self._is_canceled, self._kill_at is not None
+        if reply is not None and not isinstance(reply.outcome, Interrupted) and not is_ending:
+            return reply
+        code = self._reap()
+        if reply is not None and is_canceled and isinstance(reply.outcome, Succeeded):
+            return reply  # it finished before the signal arrived
+        return ChildEnded(is_ending and not is_canceled, is_canceled, _describe_exit(code))
 
     def close(self) -> None:
-        """End it, now that nothing is asked of it any more."""
-        self._hang_up()
-        self._buried()
+        self._close_pipe()
+        self._reap()
 
-    # ------------------------------------------------------------ one attempt
+    def _send(self, request: AttemptRequest) -> None:
+        assert self._pipe is not None, request
+        if not self._is_canceled:
+            self._pipe.send(request)
 
-    def _send(self, order: Order) -> None:
-        assert self._pipe is not None, order
-        if not self._is_told:
-            self._pipe.send(order)
-
-    def _answer(self, late_at: float | None, keep: Callable[[Line], None]) -> Answer | None:
-        """What it says; None when it ended without a word."""
+    def _receive(
+        self, late_at: float | None, on_log: Callable[[LogMessage], None]
+    ) -> AttemptReply | None:
+        """Return the reply; None when the process ended without one."""
         pipe, process = self._pipe, self._process
         assert pipe is not None, self
         assert process is not None, self
-        # It ends with an answer, with the process, or by killing it.
+        # It ends with a reply, with the process, or by killing it.
         while True:
-            if pipe.poll(self._patience(late_at)):
+            if pipe.poll(self._poll_seconds(late_at)):
                 message = pipe.recv()
-                if isinstance(message, Answer):
+                if isinstance(message, AttemptReply):
                     return message
-                if isinstance(message, Line):
-                    keep(message)
+                if isinstance(message, LogMessage):
+                    on_log(message)
                 continue
             now = time.monotonic()
             with self._lock:
                 if self._kill_at is None and late_at is not None and now >= late_at:
-                    self._end()
+                    self._terminate()
                 elif self._kill_at is not None and now >= self._kill_at:
                     _kill(process)
                     return None
             if process.poll() is not None and not pipe.poll(0):
                 return None
 
-    def _patience(self, late_at: float | None) -> float:
+    def _poll_seconds(self, late_at: float | None) -> float:
         moment = late_at if self._kill_at is None else self._kill_at
         if moment is None:
-            return LOOK_EVERY
-        return min(max(moment - time.monotonic(), 0.0), LOOK_EVERY)
+            return POLL_EVERY
+        return min(max(moment - time.monotonic(), 0.0), POLL_EVERY)
 
-    def _end(self) -> None:
+    def _terminate(self) -> None:
         if self._kill_at is None:
             self._kill_at = _later(KILL_AFTER)
         process = self._process
@@ -162,25 +153,23 @@ class Child:
             with suppress(OSError):
                 process.send_signal(signal.SIGTERM)
 
-    # ------------------------------------------------------------ the process
-
-    def _ready(self) -> Failed | None:
-        """Have a process that knows the application; what went wrong, if something did."""
+    def _ensure_started(self) -> Failed | None:
+        """Start a process and load the application, unless there is one; return what failed."""
         if self._process is not None and self._process.poll() is None:
             return None
-        self._hang_up()
+        self._close_pipe()
         try:
             self._spawn()
-            loaded = self._loaded()
-        except Exception as fault:  # noqa: BLE001  # whatever it is, it is told with the run
-            loaded = Loaded(f"{type(fault).__name__}: {fault}")
-        if not loaded.error:
+            reply = self._load_app()
+        except Exception as error:  # noqa: BLE001  # the run records it, whatever it is
+            reply = LoadReply(f"{type(error).__name__}: {error}")
+        if not reply.error:
             return None
-        self._buried()
-        return Failed(f"Its process could not load the application: {loaded.error}")
+        self._reap()
+        return Failed(f"Its process could not load the application: {reply.error}")
 
     def _spawn(self) -> None:
-        # Loaded when the first job asks for a process: few do.
+        # Loaded when the first job needs a process: few do.
         import subprocess  # noqa: PLC0415
         from multiprocessing.connection import Pipe  # noqa: PLC0415
 
@@ -191,26 +180,26 @@ class Child:
                 [sys.executable, "-m", "tickwork.engines.child", str(number), str(os.getpid())],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
-                process_group=0,  # so that what it starts can be killed with it
+                process_group=0,  # so that processes it starts are killed with it
             )
         self._pipe = ours
 
-    def _loaded(self) -> Loaded:
+    def _load_app(self) -> LoadReply:
         assert self._pipe is not None, self
-        self._pipe.send(Load(self._origin()))
+        self._pipe.send(LoadRequest(self._app_location()))
         if not self._pipe.poll(LOAD_SECONDS):
-            return Loaded(f"it took longer than {LOAD_SECONDS:.0f} s.")
+            return LoadReply(f"it took longer than {LOAD_SECONDS:.0f} s.")
         try:
-            answer = self._pipe.recv()
+            reply = self._pipe.recv()
         except EOFError:
-            return Loaded("it ended while it did so.")
-        assert isinstance(answer, Loaded), answer
-        return answer
+            return LoadReply("the process ended while it loaded the application.")
+        assert isinstance(reply, LoadReply), reply
+        return reply
 
-    def _buried(self) -> int:
-        """End the process, whatever it does, and let go of it; return how it ended."""
+    def _reap(self) -> int:
+        """Wait for the process to end, kill it if it does not, and return its exit code."""
         process, self._process = self._process, None
-        self._hang_up()
+        self._close_pipe()
         if process is None:
             return 0
         from subprocess import TimeoutExpired  # noqa: PLC0415  # loaded by now
@@ -221,146 +210,100 @@ class Child:
             _kill(process)
             return process.wait()
 
-    def _hang_up(self) -> None:
+    def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             with suppress(OSError):
                 pipe.close()
 
 
-class Children:
-    """A child for each thread that asks for one."""
+class ProcessEngine(ThreadPoolEngine):
+    """Threads, each of which waits for a child process of its own."""
 
-    def __init__(self, origin: Callable[[], Origin]) -> None:
-        self._origin = origin
+    def __init__(self, setup: EngineSetup) -> None:
+        super().__init__(setup)
+        self._clock = setup.clock
+        self._app_location = setup.app_location
+        self._add_log_line = setup.add_log_line
+        self._caller = ThreadCaller(clock=setup.clock, construct=setup.construct)
         self._local = threading.local()
-        self._all: list[Child] = []
+        self._children: list[ChildProcess] = []
+        self._attempt_by_run: dict[RunId, tuple[Claim, ChildProcess, int]] = {}
 
-    def own(self) -> Child:
-        """The child of this thread."""
-        child: Child | None = getattr(self._local, "child", None)
-        if child is None:
-            child = self._local.child = Child(self._origin)
-            self._all.append(child)
-        return child
+    def cancel(self, claim: Claim) -> None:
+        """End the child process that makes this attempt."""
+        found = self._attempt_by_run.get(claim.run_id)
+        if found is not None and found[0].token == claim.token:
+            _, child, attempt_number = found
+            child.stop(attempt_number)
 
-    def close(self) -> None:
-        """End all of them."""
-        for child in self._all:
+    def stop(self) -> None:
+        super().stop()
+        for child in self._children:
             child.close()
 
+    def interrupt(self) -> list[Claim]:
+        super().stop()
+        return self.unfinished()
 
-class ChildAttempts:
-    """Makes attempts in children, and calls the hooks of those that were ended from outside."""
-
-    def __init__(
-        self, children: Children, *, clock: Clock, keep: Callable[[RunId, Line], None]
-    ) -> None:
-        self._children = children
-        self._clock = clock
-        self._keep = keep
-
-    def __call__(  # noqa: PLR0917  # as the maker of attempts hands them over
-        self,
-        claim: Claim,
-        definition: Definition,
-        ctx: RunContext,
-        timeout: timedelta | None,
-        ended_by: Callable[[BaseException], Outcome],
-        may_stop: Callable[[Callable[[], None]], None],
-    ) -> Outcome:
-        """Make one attempt; ``may_stop`` is told how it can be ended."""
-        child = self._children.own()
-        may_stop(partial(child.tell, child.begin()))
-        order = Order(claim, timeout, ctx.deadline, self._clock.now(), SystemClock().monotonic())
-        answer = child.attempt(order, keep=lambda line: self._keep(claim.run_id, line))
-        if isinstance(answer, Answer):
-            ctx.has_seen_cancel = answer.has_seen_cancel
-            if answer.is_completed:
-                ctx.note_completed()
-            return answer.outcome
-        if isinstance(answer, Failed):
-            return answer
-        outcome: Outcome
-        if answer.is_told:
-            outcome = ended_by(RuntimeError("Its process was ended."))
-        elif answer.is_late and timeout is not None:
-            outcome = outcome_of_exception(AttemptTimeout(claim.run_id, timeout=timeout))
+    def _attempt(self, claim: Claim) -> None:
+        host, child = self._host, self._own_child()
+        # Before the checks: a cancel() after them finds the child.
+        self._attempt_by_run[claim.run_id] = claim, child, child.begin()
+        try:
+            attempt = host.begin(claim, is_timed=False)
+            if attempt is None:
+                return
+            host.end(attempt, self._call(attempt, child))
+        except BaseException as error:  # noqa: BLE001  # each claim must get an outcome
+            host.fail(claim, error)
         else:
-            outcome = Crashed(f"Its process {answer.reason}.")
+            self.durations.add(claim.job, time.perf_counter() - attempt.begun_at)
+        finally:
+            del self._attempt_by_run[claim.run_id]
+
+    def _own_child(self) -> ChildProcess:
+        child: ChildProcess | None = getattr(self._local, "child", None)
+        if child is None:
+            child = self._local.child = ChildProcess(self._app_location)
+            self._children.append(child)
+        return child
+
+    def _call(self, attempt: RunningAttempt, child: ChildProcess) -> Outcome:
+        claim, ctx, timeout = attempt.claim, attempt.ctx, attempt.timeout
+        request = AttemptRequest(
+            claim, timeout, ctx.deadline, self._clock.now(), SystemClock().monotonic()
+        )
+        reply = child.attempt(
+            request, on_log=lambda message: self._add_log_line(claim.run_id, message)
+        )
+        if isinstance(reply, AttemptReply):
+            ctx.has_seen_cancel = reply.has_seen_cancel
+            if reply.is_completed:
+                ctx.note_completed()
+            return reply.outcome
+        if isinstance(reply, Failed):
+            return reply
+        outcome: Outcome
+        if reply.is_canceled:
+            outcome = self._host.outcome_of_stop(attempt, RuntimeError("Its process was ended."))
+        elif reply.is_late and timeout is not None:
+            outcome = timeout_failure(attempt.definition, ctx)
+        else:
+            outcome = Crashed(f"Its process {reply.reason}.")
         if not isinstance(outcome, Interrupted):
-            call_after_hooks(definition, ctx, outcome)
+            self._caller.call_after_hooks(attempt.definition, ctx, outcome)
         return outcome
 
 
-def call_after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> None:
-    """Call the hooks of an attempt that another process was making, in this thread."""
-    from tickwork.engines.awaiting import Waiter  # noqa: PLC0415  # few need it
-
-    waiter = Waiter()
-    try:
-        hooks = after_hooks(definition, ctx, outcome)
-        drive_attempt(hooks, ctx, wait=lambda what: waiter.wait(what, None))
-    finally:
-        waiter.close()
-
-
-class ProcessEngine:
-    """Threads, each of which waits for a child of its own."""
-
-    def __init__(self, threads: Engine, children: Children) -> None:
-        self._threads = threads
-        self._children = children
-
-    @property
-    def slots(self) -> int:
-        """How many attempts it makes at the same time."""
-        return self._threads.slots
-
-    @property
-    def waiting(self) -> int:
-        """How many claims it has that have not started."""
-        return self._threads.waiting
-
-    @property
-    def running(self) -> int:
-        """How many attempts it is making."""
-        return self._threads.running
-
-    def start(self) -> None:
-        """Nothing yet: each child starts when it is first needed."""
-        self._threads.start()
-
-    def submit(self, claims: Sequence[Claim]) -> None:
-        """Take these: they start in this order, as soon as there is room."""
-        self._threads.submit(claims)
-
-    def take_back(self) -> list[Claim]:
-        """Give back what has not started."""
-        return self._threads.take_back()
-
-    def interrupt(self) -> list[Claim]:
-        """Start nothing any more; what is being made is killed once it was given back."""
-        return self._threads.interrupt()
-
-    def unfinished(self) -> list[Claim]:
-        """The claims whose attempts are being made now."""
-        return self._threads.unfinished()
-
-    def stop(self) -> None:
-        """End the children."""
-        self._threads.stop()
-        self._children.close()
-
-
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End it, and what it has started, whatever they do."""
+    """Kill a process and the processes that it started."""
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
 
 
-def _told(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"ended with status {code}"
     try:

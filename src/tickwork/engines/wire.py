@@ -1,6 +1,6 @@
-"""What a worker and its child processes say to each other, over a pipe of their own.
+"""The messages between a worker and its child processes, which travel over a pipe.
 
-Both ends are the same program on the same machine, so values travel as they are.
+Both ends are the same program on the same machine, so values are pickled.
 """
 
 from datetime import datetime, timedelta
@@ -10,45 +10,45 @@ from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import Claim
 
 
-class Here:
+class ProcessRole:
     """What this process is."""
 
-    is_child = False  # of a worker: it makes attempts, and starts no worker itself
+    is_child = False  # a child of a worker: it makes attempts, and must not start a worker
 
 
-class Origin(NamedTuple):
-    """Where an application can be found: a module, or the file of a program."""
+class AppLocation(NamedTuple):
+    """Where an application can be imported from: a module, or the file of a program."""
 
     module: str  # empty: it is in a file
     attribute: str
     file: str
-    path: tuple[str, ...]  # where modules are looked for
+    path: tuple[str, ...]  # sys.path
 
 
-class Load(NamedTuple):
-    """To the child, first: load the application."""
+class LoadRequest(NamedTuple):
+    """To the child, first: import the application."""
 
-    origin: Origin
+    location: AppLocation
 
 
-class Loaded(NamedTuple):
-    """From the child: whether that went well; the error if it did not."""
+class LoadReply(NamedTuple):
+    """From the child: empty when the import succeeded."""
 
     error: str = ""
 
 
-class Order(NamedTuple):
+class AttemptRequest(NamedTuple):
     """To the child: make this attempt."""
 
     claim: Claim
     timeout: timedelta | None
     deadline: datetime | None
     now: datetime  # the database's time
-    monotonic: float  # at this moment of the machine's clock
+    monotonic: float  # the machine's monotonic clock at that time
 
 
-class Line(NamedTuple):
-    """From the child: something was logged."""
+class LogMessage(NamedTuple):
+    """From the child: the handler logged something."""
 
     at: datetime
     level: str
@@ -56,12 +56,9 @@ class Line(NamedTuple):
     message: str
 
 
-class Answer(NamedTuple):
-    """From the child: what came of it."""
+class AttemptReply(NamedTuple):
+    """From the child: the outcome of the attempt."""
 
     outcome: Outcome
     has_seen_cancel: bool
-    is_completed: bool = False  # in a transaction of the handler's own
-
-
-Message = Load | Loaded | Order | Line | Answer
+    is_completed: bool = False  # the handler completed the run in its own transaction

@@ -10,7 +10,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.codec import decode
-from tickwork._worker.once import Upcoming, is_attempt
+from tickwork._worker.single_pass import NextDue, is_attempt
 from tickwork.app import Tickwork
 from tickwork.errors import InvalidOption, StillDue
 from tickwork.stores.contract import Ahead
@@ -127,16 +127,16 @@ class Passes(AbstractContextManager["Passes"]):
         self._services = app._services.worker
         self._limit = limit
         self._seen: Ahead | None = None  # at the end of the last pass
-        self._keeping = self._services.keeper.listening()
+        self._capturing = self._services.log_capture.capturing()
 
     def __enter__(self) -> Self:
-        self._keeping.__enter__()
+        self._capturing.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._keeping.__exit__(None, None, None)
+        self._capturing.__exit__(None, None, None)
 
-    def until_idle(self, *, until: datetime | None = None) -> tuple[list[Transition], Upcoming]:
+    def until_idle(self, *, until: datetime | None = None) -> tuple[list[Transition], NextDue]:
         """Make passes until nothing is due; and see what will be.
 
         A handler may move the clock. Once it has moved past ``until``, that is the end.
@@ -145,15 +145,15 @@ class Passes(AbstractContextManager["Passes"]):
         left = self._limit
         # It ends at the limit: a pass that runs nothing, but moves something, counts as one.
         while left > 0:
-            passed = self._services.passes(min(BATCH, left), ahead=self._seen)
-            done += passed.steps
-            left -= max(len(passed.steps), 1)
-            upcoming = self._services.once.look_ahead(is_stuck=passed.is_idle)
-            self._seen = upcoming.ahead
-            if passed.is_idle or not upcoming.is_due:
-                return done, upcoming
+            result = self._services.make_pass(min(BATCH, left), ahead=self._seen)
+            done += result.transitions
+            left -= max(len(result.transitions), 1)
+            next_due = self._services.find_next_due(is_stuck=result.is_idle)
+            self._seen = next_due.ahead
+            if result.is_idle or not next_due.is_due:
+                return done, next_due
             if until is not None and self._services.clock.now() > until:
-                return done, upcoming
+                return done, next_due
         last = done[-_SHOWN_MAX:]
         raise StillDue(limit=self._limit, jobs=(step.claim.job for step in last))
 

@@ -3,17 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from threading import local
 from typing import Final
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
-from tickwork._worker.once import InlineAttempt
 from tickwork.app import Tickwork
 from tickwork.composition import Services
 from tickwork.errors import DefinitionError, RunUnsuccessful, StillDue
@@ -43,19 +40,19 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
     """
     services = app._services
     immediate = _Immediate(services, raising=raising)
-    inserter, once = services.inserter, services.worker.once
-    told, engine = inserter.on_added, once._engine
+    inserter, worker = services.inserter, services.worker
+    outer, adapt = inserter.on_added, worker.adapt_definition
 
     def added(runs: Sequence[NewRun]) -> None:
-        if told is not None:
-            told(runs)
+        if outer is not None:
+            outer(runs)
         immediate.run(runs)
 
-    inserter.on_added, once._engine = added, immediate.noting(engine)
+    inserter.on_added, worker.adapt_definition = added, immediate.capture_errors
     try:
         yield
     finally:
-        inserter.on_added, once._engine = told, engine
+        inserter.on_added, worker.adapt_definition = outer, adapt
 
 
 class _Immediate:
@@ -78,7 +75,7 @@ class _Immediate:
         self._here.depth = depth + 1
         try:
             self._services.catalog.refresh()  # limits hold here, too
-            with self._services.worker.keeper.listening():
+            with self._services.worker.log_capture.capturing():
                 self._execute(runs)
         finally:
             self._here.depth = depth
@@ -89,18 +86,14 @@ class _Immediate:
         for run in runs if self._raising else ():
             self._raise_for(run.id)
 
-    def noting(self, engine: InlineAttempt) -> InlineAttempt:
-        """The same engine, with what handlers raise kept, as it was raised."""
+    def capture_errors(self, definition: Definition) -> Definition:
+        """Add a hook that keeps the exceptions of handlers."""
 
-        def attempt(definition: Definition, ctx: RunContext, timeout: timedelta | None) -> Outcome:
-            def keep(ctx: RunContext, error: BaseException) -> None:
-                self._errors[ctx.run_id] = error
+        def keep(ctx: RunContext, error: BaseException) -> None:
+            self._errors[ctx.run_id] = error
 
-            self._errors.pop(ctx.run_id, None)
-            options = replace(definition.options, error=(*definition.options.error, keep))
-            return engine(replace(definition, options=options, is_simple=False), ctx, timeout)
-
-        return attempt
+        options = replace(definition.options, error=(*definition.options.error, keep))
+        return replace(definition, options=options, is_simple=False)
 
     def _execute(self, runs: Sequence[NewRun]) -> None:
         due = {run.id: run for run in runs if run.phase is Phase.READY}
@@ -125,7 +118,9 @@ class _Immediate:
         except (DefinitionError, ImportError):
             return False  # another program's, or not to be imported here
         for made in range(DEPTH_MAX):
-            if not services.worker.once.run_one(run.id, job=run.job):
+            with services.worker.use_pass() as single_pass:
+                has_started = single_pass.run_one(run.id, job=run.job)
+            if not has_started:
                 return made > 0
             found = self._read(run.id)
             if found is None or found.phase is not Phase.READY:

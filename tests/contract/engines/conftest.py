@@ -1,7 +1,8 @@
-"""Every engine on its bench: with hands that make attempts, and no database behind them."""
+"""Every engine with the attempt runner of a worker, and without a database."""
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,127 +15,136 @@ from tickwork._domain.outcome import Interrupted
 from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import SystemClock
-from tickwork._worker.attempts import Attempts
-from tickwork._worker.desk import HeldDesk
-from tickwork._worker.held import HeldRuns
-from tickwork._worker.making import AsyncMaker, Hands, Maker, ProcessMaker
+from tickwork._worker.attempt_runner import AttemptRunner
+from tickwork._worker.attempt_store import HeldAttemptStore
+from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.writer import Writer
-from tickwork.engines.asyncio_ import AsyncEngine, attempt_on_loop
-from tickwork.engines.contract import Engine
+from tickwork.engines.asyncio_ import AsyncEngine
+from tickwork.engines.contract import Engine, EngineSetup
 from tickwork.engines.inline import InlineEngine
-from tickwork.engines.processes import ChildAttempts, Children, ProcessEngine
+from tickwork.engines.processes import ProcessEngine
 from tickwork.engines.threads import ThreadEngine
-from tickwork.engines.wire import Origin
+from tickwork.engines.wire import AppLocation
 from tickwork.events.bus import EventBus
 from unit.builders import a_claim
 
-NOBODY: Any = None
+UNUSED: Any = None
 
 
-class Bench:
-    """One engine, and what it hands over."""
+class SteppedInlineEngine(InlineEngine):
+    """The inline engine, with a thread that plays its owner."""
+
+    def start(self) -> None:
+        threading.Thread(target=self._step, daemon=True).start()
+
+    def _step(self) -> None:
+        while not self._is_interrupted:
+            if not self.run_next():
+                time.sleep(0.002)
+
+    def stop(self) -> None:
+        self.interrupt()
+        super().stop()
+
+
+def build_inline(setup: EngineSetup) -> Engine:
+    return SteppedInlineEngine(setup, while_waiting=lambda: None)
+
+
+ENGINES: dict[str, Callable[[EngineSetup], Engine]] = {
+    "inline": build_inline,
+    "threads": ThreadEngine,
+    "asyncio": AsyncEngine,
+    "processes": ProcessEngine,
+}
+
+
+class EngineBench:
+    """One engine, and the transitions that its attempts lead to."""
 
     def __init__(self, kind: str, slots: int) -> None:
         self.kind = kind
         self.held = HeldRuns()
         self.clock = SystemClock()
+        self.notifications = 0
         self.writer = Writer(
-            store=NOBODY,
+            store=UNUSED,
             clock=self.clock,
             held=self.held,
-            reporter=NOBODY,
-            keeper=NOBODY,
+            reporter=UNUSED,
+            log_capture=UNUSED,
             batch=500,
         )
-        attempts = Attempts(
+        self.runner = AttemptRunner(
             clock=self.clock,
-            desk=HeldDesk(store=NOBODY, clock=self.clock, held=self.held),
+            store=HeldAttemptStore(store=UNUSED, clock=self.clock, held=self.held),
             bus=EventBus(),
             find=app.registry.find,
+            held=self.held,
+            writer=self.writer,
+            notify=self._notify,
         )
-        self.hands = Hands(clock=self.clock, attempts=attempts, held=self.held, writer=self.writer)
-        self.calls = 0
         self._names = 0
-        self.engine: Engine = getattr(self, f"_{kind}")(slots)
+        location = AppLocation("contract.engines.jobs", "app", "", tuple(sys.path))
+        self.engine = ENGINES[kind](
+            EngineSetup(
+                host=self.runner,
+                clock=self.clock,
+                slots=slots,
+                construct=lambda: app.construct,
+                app_location=lambda: location,
+                add_log_line=lambda _run_id, _line: None,
+            )
+        )
         self.engine.start()
 
-    # ------------------------------------------------------------ engines
-
-    def _threads(self, slots: int) -> Engine:
-        maker = Maker(
-            self.hands,
-            engine=lambda: InlineEngine(clock=self.clock, construct=lambda: app.construct),
-        )
-        return ThreadEngine(slots=slots, make=maker.make, call=self._call, done=self._done)
-
-    def _asyncio(self, slots: int) -> Engine:
-        engine: AsyncEngine
-        maker = AsyncMaker(
-            self.hands,
-            attempt=lambda *told: attempt_on_loop(*told, construct=app.construct),
-            stop=lambda claim: engine.cancel(claim),  # noqa: PLW0108  # it is made below
-        )
-        engine = AsyncEngine(slots=slots, make=maker.make, call=self._call, done=self._done)
-        return engine
-
-    def _processes(self, slots: int) -> Engine:
-        origin = Origin("contract.engines.jobs", "app", "", tuple(sys.path))
-        children = Children(lambda: origin)
-        attempt = ChildAttempts(children, clock=self.clock, keep=lambda _run, _line: None)
-        maker = ProcessMaker(self.hands, attempt=attempt)
-        threads = ThreadEngine(slots=slots, make=maker.make, call=self._call, done=self._done)
-        return ProcessEngine(threads, children)
-
-    def _call(self) -> None:
-        self.calls += 1
-
-    def _done(self) -> int:
-        return len(self.writer.done)
-
-    # ------------------------------------------------------------ what a test does
+    def _notify(self) -> None:
+        self.notifications += 1
 
     def claim(self, job: str, **args: Any) -> Claim:
         self._names += 1
         name = f"{job}_too" if self.kind == "asyncio" else job
         claim = a_claim(run_id=RunId(f"run-{self._names}"), job=name, args=json.dumps(args))
-        self.held.add([claim], extended_at=self.clock.monotonic())
+        self.held.add(
+            [claim], extended_at=self.clock.monotonic(), cancel_attempt=self.engine.cancel
+        )
         return claim
 
     def submit(self, *claims: Claim) -> None:
         self.engine.submit(claims)
 
     def steps(self, count: int, *, seconds: float = 30) -> list[Transition]:
-        """What was handed over, once there are so many."""
+        """Return the transitions, once there are this many."""
         self.until(lambda: len(self.writer.done) >= count, seconds=seconds)
         return list(self.writer.done)
 
     def until(self, check: Callable[[], object], *, seconds: float = 30) -> None:
-        # Threads, loops and processes are real here, and no clock of ours can hurry them.
+        # Threads, event loops and processes are real here: no test clock can speed them up.
         deadline = time.monotonic() + seconds
         while not check():
             assert time.monotonic() < deadline, "It did not happen in time."
             time.sleep(0.002)
 
     def interrupt(self) -> None:
-        """As a worker does it."""
-        self.hands.leave()
+        """Interrupt the engine as a worker does."""
+        self.runner.leave()
         for claim in self.engine.interrupt():
-            self.hands.give_back(claim, Interrupted("as told"))
+            self.runner.give_back(claim, Interrupted("stopped"))
         for claim in self.engine.take_back():
-            self.hands.give_back(claim, Interrupted("not begun"))
+            self.runner.give_back(claim, Interrupted("not started"))
 
 
-@pytest.fixture(params=["threads", "asyncio", "processes"])
+@pytest.fixture(params=list(ENGINES))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def make_bench(kind: str) -> Iterator[Callable[[int], Bench]]:
-    made: list[Bench] = []
+def make_bench(kind: str) -> Iterator[Callable[[int], EngineBench]]:
+    made: list[EngineBench] = []
 
-    def make(slots: int) -> Bench:
-        made.append(Bench(kind, slots))
+    def make(slots: int) -> EngineBench:
+        made.append(EngineBench(kind, slots))
         return made[-1]
 
     yield make
@@ -144,5 +154,5 @@ def make_bench(kind: str) -> Iterator[Callable[[int], Bench]]:
 
 
 @pytest.fixture
-def bench(make_bench: Callable[[int], Bench]) -> Bench:
+def bench(make_bench: Callable[[int], EngineBench]) -> EngineBench:
     return make_bench(2)

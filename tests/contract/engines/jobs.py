@@ -1,7 +1,6 @@
 """Jobs for every engine: functions, and the same as coroutines.
 
-Some take their time: that a handler is still at it, or too late, is what is tested, and in a
-child process there is no clock that a test could move.
+Some sleep, because a child process has no clock that a test could move.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ def boom() -> None:
 
 @app.job
 def long(seconds: float) -> str:
-    # In small steps, so that a process that is told to end does so between two of them.
+    # In small steps, so that a process that gets SIGTERM ends between two of them.
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.01)
@@ -35,6 +34,11 @@ def long(seconds: float) -> str:
 @app.job(timeout=0.1)
 def late() -> None:
     time.sleep(0.4)
+
+
+@app.job(timeout=0.1)
+def ignores_its_timeout() -> None:
+    time.sleep(2)
 
 
 @app.job

@@ -1,14 +1,18 @@
-"""What every engine promises: each claim starts in its turn, and is handed over once."""
+"""The contract of every engine: claims start in order, and each gets exactly one outcome."""
+
+from datetime import timedelta
 
 import pytest
 
 from contract.engines.jobs import app
-from tickwork._define.context import RunContext
-from tickwork._domain.outcome import Failed, OutcomeKind, Succeeded
+from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
-from tickwork._kernel.clock import SystemClock
-from tickwork.engines.inline import InlineEngine
-from unit.builders import a_claim
+
+ASYNC_JOBS: tuple[tuple[str, dict[str, int]], ...] = (
+    ("note", {"n": 3}),
+    ("boom", {}),
+    ("late", {}),
+)
 
 
 def ids(claims):
@@ -41,19 +45,19 @@ class TestOutcomes:
         assert step.outcome is OutcomeKind.FAILED
         assert "AttemptTimeout" in step.reason
 
-    def test_a_cancel_reaches_an_attempt_that_is_being_made(self, bench):
-        claim = bench.claim("long", seconds=1.0 if bench.kind == "threads" else 20.0)
+    def test_a_running_attempt_can_be_canceled(self, bench):
+        is_thread = bench.kind in {"threads", "inline"}
+        claim = bench.claim("long", seconds=1.0 if is_thread else 20.0)
         bench.submit(claim)
         bench.until(lambda: bench.held.of(claim).started_at is not None)
 
         bench.held.cancel(claim.run_id)
 
         [step] = bench.steps(1)
-        # Nothing can end a thread from outside: it was told, and did not look.
-        is_thread = bench.kind == "threads"
+        # A thread cannot be ended from outside, and this handler does not poll.
         assert step.to_status is (RunStatus.COMPLETED if is_thread else RunStatus.CANCELED)
 
-    def test_one_that_was_cancelled_before_it_began_is_not_begun(self, make_bench):
+    def test_a_claim_that_is_canceled_before_it_starts_does_not_start(self, make_bench):
         bench = make_bench(1)
         first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
         bench.submit(first, second)
@@ -64,7 +68,7 @@ class TestOutcomes:
         assert steps[1].to_status is RunStatus.CANCELED
         assert steps[1].started_at is None
 
-    def test_one_that_was_lost_before_it_began_is_let_go(self, make_bench):
+    def test_a_claim_that_is_lost_before_it_starts_is_dropped(self, make_bench):
         bench = make_bench(1)
         first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
         bench.submit(first, second)
@@ -75,7 +79,7 @@ class TestOutcomes:
         assert ids(step.claim for step in bench.steps(1)) == ids([first])
 
 
-class TestTurns:
+class TestOrder:
     def test_they_start_in_order(self, make_bench):
         bench = make_bench(1)
         claims = [bench.claim("note", n=n) for n in range(20)]
@@ -85,24 +89,25 @@ class TestTurns:
 
         assert ids(step.claim for step in bench.steps(20)) == ids(claims)
 
-    def test_no_more_than_there_are_slots_are_made_at_once(self, bench):
+    def test_no_more_attempts_run_than_there_are_slots(self, bench):
+        slots = bench.engine.slots
         bench.submit(*(bench.claim("long", seconds=0.5) for _ in range(3)))
 
-        bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (2, 1))
-        assert len(bench.engine.unfinished()) == 2
+        bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (slots, 3 - slots))
+        assert len(bench.engine.unfinished()) == slots
 
         assert len(bench.steps(3)) == 3
         bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (0, 0))
         assert bench.engine.unfinished() == []
 
-    def test_whoever_writes_is_called_when_there_is_nothing_left(self, bench):
+    def test_the_worker_is_notified_when_no_claim_is_left(self, bench):
         bench.submit(bench.claim("note", n=1))
 
         bench.steps(1)
 
-        bench.until(lambda: bench.calls > 0)
+        bench.until(lambda: bench.notifications > 0)
 
-    def test_each_is_handed_over_once(self, make_bench):
+    def test_each_claim_has_one_outcome(self, make_bench):
         bench = make_bench(4)
         claims = [bench.claim("note", n=n) for n in range(50)]
         for claim in claims:
@@ -113,8 +118,8 @@ class TestTurns:
         assert sorted(ids(step.claim for step in steps)) == sorted(ids(claims))
 
 
-class TestEnding:
-    def test_what_has_not_begun_can_be_taken_back(self, make_bench):
+class TestStopping:
+    def test_claims_that_have_not_started_can_be_taken_back(self, make_bench):
         bench = make_bench(1)
         claims = [bench.claim("long", seconds=0.3), *(bench.claim("note", n=1) for _ in range(3))]
         bench.submit(*claims)
@@ -125,11 +130,12 @@ class TestEnding:
         assert ids(step.claim for step in bench.steps(1)) == ids(claims[:1])
         assert bench.engine.waiting == 0
 
-    def test_an_interruption_gives_back_everything_once(self, bench):
+    def test_an_interruption_gives_back_each_claim_once(self, bench):
+        slots = bench.engine.slots
         claims = [bench.claim("long", seconds=1.0) for _ in range(4)]
         bench.submit(*claims)
-        bench.until(lambda: len(bench.engine.unfinished()) == 2)
-        bench.until(lambda: all(bench.held.of(c).started_at for c in claims[:2]))
+        bench.until(lambda: len(bench.engine.unfinished()) == slots)
+        bench.until(lambda: all(bench.held.of(claim).started_at for claim in claims[:slots]))
 
         bench.interrupt()
 
@@ -149,7 +155,7 @@ class TestEnding:
 
         assert ids(bench.engine.take_back()) == ids([late])
 
-    def test_it_can_be_stopped_before_it_did_anything(self, bench):
+    def test_an_engine_that_did_nothing_can_be_stopped(self, bench):
         bench.engine.stop()
 
         assert bench.engine.running == 0
@@ -171,10 +177,10 @@ class TestProcesses:
         assert "status 7" in steps[0].reason
         assert steps[1].result == "4"
 
-    def test_a_cancel_while_it_loads_is_a_cancel(self, bench):
+    def test_a_cancel_while_the_child_loads_the_application(self, bench):
         claim = bench.claim("note", n=1)
         bench.submit(claim)
-        bench.until(lambda: bench.held.of(claim).stop is not None)
+        bench.until(lambda: bench.held.of(claim).started_at is not None)
 
         bench.held.cancel(claim.run_id)
 
@@ -192,23 +198,29 @@ class TestProcesses:
         assert "does not know the job" in step.reason
 
 
-class TestInline:
-    """The same outcomes where somebody waits for them."""
+class TestTimeoutsInline:
+    """The caller does not wait for ever for a function that ignores its timeout."""
 
-    def outcome(self, job, args):
-        engine = InlineEngine(clock=SystemClock(), construct=lambda: app.construct)
-        definition = app.registry.get(job)
-        desk = None
-        ctx = RunContext(a_claim(job=job), desk=desk, args=args)  # type: ignore[arg-type]
-        try:
-            return engine(definition, ctx, definition.spec.timeout)
-        finally:
-            engine.close()
+    @pytest.fixture
+    def kind(self):
+        return "inline"
 
-    @pytest.mark.parametrize("end", ["", "_too"])
-    def test_success_failure_and_timeout(self, end):
-        assert self.outcome(f"note{end}", {"n": 3}) == Succeeded("6")
-        failed, late = self.outcome(f"boom{end}", {}), self.outcome(f"late{end}", {})
-        assert isinstance(failed, Failed)
-        assert failed.error == "ValueError: no"
-        assert "AttemptTimeout" in late.error
+    def test_an_attempt_that_was_given_up_blocks_nothing(self, bench):
+        claim = bench.claim("ignores_its_timeout")
+        bench.submit(claim, bench.claim("note", n=1))
+        bench.until(lambda: bench.held.of(claim).started_at is not None)
+        bench.until(lambda: bench.runner.watch_deadlines(timedelta(0)))
+
+        steps = bench.steps(2)
+
+        assert "AttemptTimeout" in steps[0].reason
+        assert steps[1].result == "2"
+
+    def test_coroutines_run_in_the_same_thread(self, bench):
+        bench.submit(*(bench.claim(f"{job}_too", **args) for job, args in ASYNC_JOBS))
+
+        steps = bench.steps(3)
+
+        assert steps[0].result == "6"
+        assert steps[1].reason == "ValueError: no"
+        assert "AttemptTimeout" in steps[2].reason

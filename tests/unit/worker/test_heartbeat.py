@@ -5,7 +5,7 @@ import pytest
 
 from tickwork._domain.identity import RunId
 from tickwork._worker.heartbeat import Heartbeat
-from tickwork._worker.held import HeldRuns
+from tickwork._worker.held_runs import HeldRuns
 from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores.contract import Beat
 from tickwork.testing import ManualClock
@@ -85,7 +85,7 @@ class TestBeating:
         assert not held.get(RunId("b")).is_lost
         assert [run.run_id for run in leases.asked[1][0]] == ["b"]
 
-    def test_who_is_to_be_canceled_is_told(self, heartbeat, held, leases):
+    def test_who_is_to_be_canceled_is_stop_requested(self, heartbeat, held, leases):
         holding(held, "a")
         leases.answer = Beat([], [RunId("a")])
 
@@ -163,19 +163,19 @@ class TestPace:
     def test_whoever_comes_by_beats_only_when_it_is_time(self, heartbeat, held, leases, clock):
         holding(held, "a")
         clock.advance(seconds=19)
-        heartbeat.keep()
+        heartbeat.step_if_due()
         assert leases.asked == []
 
         clock.advance(seconds=1)
-        heartbeat.keep()
-        heartbeat.keep()
+        heartbeat.step_if_due()
+        heartbeat.step_if_due()
 
         assert len(leases.asked) == 1
 
     def test_with_nothing_held_nobody_is_asked(self, heartbeat, leases, clock):
         clock.advance(days=1)
 
-        heartbeat.keep()
+        heartbeat.step_if_due()
         heartbeat.step()
 
         assert leases.asked == []

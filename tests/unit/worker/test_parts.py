@@ -12,13 +12,13 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import StoreClock
 from tickwork._kernel.processes import ThisProcess, has_ended, read_process_start
-from tickwork._upkeep.reaper import FORGET_AFTER, Reaper
-from tickwork._upkeep.upkeep import Part, Upkeep
-from tickwork._worker.cancels import Cancels
-from tickwork._worker.held import HeldRuns
+from tickwork._worker.cancel_poller import CancelPoller
+from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.maintenance import Maintenance, MaintenanceTask
 from tickwork._worker.options import worker_options
+from tickwork._worker.reaper import FORGET_AFTER, Reaper
 from tickwork._worker.timer import Timer
-from tickwork._worker.wake import Backoff, Wake
+from tickwork._worker.wakeup import Backoff, Wakeup
 from tickwork._worker.worker import keep_going
 from tickwork.errors import InvalidOption, StoreUnavailable
 from tickwork.stores.contract import Ahead, WorkerRow
@@ -26,57 +26,58 @@ from tickwork.testing import ManualClock
 from unit.builders import NOON, a_claim
 
 
-class TestWake:
+class TestWakeup:
     def test_a_call_between_the_look_and_the_wait_is_not_lost(self):
-        wake = Wake()
-        since = wake.seen()
+        wakeup = Wakeup()
+        since = wakeup.count
 
-        wake.call()
+        wakeup.notify()
 
-        assert wake.wait(since, 60)
+        assert wakeup.wait(since, 60)
 
     def test_a_call_before_the_look_does_not_count(self):
-        wake = Wake()
-        wake.call()
+        wakeup = Wakeup()
+        wakeup.notify()
 
-        assert not wake.wait(wake.seen(), 0)
+        assert not wakeup.wait(wakeup.count, 0)
 
     def test_each_call_wakes_one_of_those_who_wait(self):
-        wake = Wake()
+        wakeup = Wakeup()
         woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        since = wake.seen()
+        since = wakeup.count
         threads = [
-            threading.Thread(target=lambda: woken.put(wake.wait(since, 30))) for _ in range(3)
+            threading.Thread(target=lambda: woken.put(wakeup.wait(since, 30))) for _ in range(3)
         ]
         for thread in threads:
             thread.start()
 
         for _ in threads:
-            wake.call()
+            wakeup.notify()
             assert woken.get(timeout=30)
 
         for thread in threads:
             thread.join(30)
 
     def test_when_it_is_stopped_everybody_leaves(self):
-        wake = Wake()
+        wakeup = Wakeup()
         left: queue.SimpleQueue[bool] = queue.SimpleQueue()
         threads = [
-            threading.Thread(target=lambda: left.put(wake.wait(wake.seen(), 30))) for _ in range(3)
+            threading.Thread(target=lambda: left.put(wakeup.wait(wakeup.count, 30)))
+            for _ in range(3)
         ]
         for thread in threads:
             thread.start()
 
-        wake.stop()
+        wakeup.stop()
 
         assert [left.get(timeout=30) for _ in threads] == [True] * 3
 
     def test_nobody_waits_once_it_is_stopped(self):
-        wake = Wake()
+        wakeup = Wakeup()
 
-        wake.stop()
+        wakeup.stop()
 
-        assert wake.wait(wake.seen(), 60)
+        assert wakeup.wait(wakeup.count, 60)
 
 
 class TestBackoff:
@@ -109,12 +110,12 @@ class TestHeld:
     def held(self):
         return HeldRuns()
 
-    def test_one_has_the_word(self, held):
+    def test_one_try_settle(self, held):
         held.add([a_claim()], extended_at=0.0)
         [run] = held.snapshot()
 
         assert not run.is_settled
-        assert [run.has_the_word() for _ in range(3)] == [True, False, False]
+        assert [run.try_settle() for _ in range(3)] == [True, False, False]
         assert run.is_settled
 
     def test_an_older_claim_finds_nothing(self, held):
@@ -138,8 +139,9 @@ class TestHeld:
         stopped = []
         for name in "ab":
             claim = a_claim(run_id=RunId(name))
-            held.add([claim], extended_at=0.0)
-            the(held, RunId(name)).stop = lambda name=name: stopped.append(name)
+            held.add(
+                [claim], extended_at=0.0, cancel_attempt=lambda each: stopped.append(each.run_id)
+            )
 
         held.cancel(RunId("a"))
         held.cancel(RunId("a"))
@@ -180,7 +182,7 @@ class TestCancels:
             the(held, RunId(name)).started_at = clock.now() - timedelta(seconds=age)
         rows.rows = [Row("old", canceled=NOON), Row("taken", token=2)]
 
-        Cancels(store=rows, held=held, clock=clock).look()
+        CancelPoller(store=rows, held=held, clock=clock).poll()
 
         assert rows.asked == [["old", "taken"]]
         assert the(held, RunId("old")).is_canceled
@@ -191,10 +193,10 @@ class TestCancels:
         for n in range(500):
             held.add([a_claim(run_id=RunId(f"run-{n}"))], extended_at=0.0)
             the(held, RunId(f"run-{n}")).started_at = clock.now() - timedelta(seconds=9)
-        cancels = Cancels(store=rows, held=held, clock=clock)
+        cancels = CancelPoller(store=rows, held=held, clock=clock)
 
         for _ in range(5):
-            cancels.look()
+            cancels.poll()
 
         assert {len(each) for each in rows.asked} == {200}
         assert len({run_id for each in rows.asked for run_id in each}) == 500
@@ -289,7 +291,7 @@ class TestTimer:
         assert left <= 0.2
 
 
-class TestUpkeep:
+class TestMaintenance:
     def test_a_part_that_fails_does_not_stop_the_others(self, caplog):
         done = []
 
@@ -300,9 +302,11 @@ class TestUpkeep:
             done.append(1)
             return True
 
-        upkeep = Upkeep([Part("A", broken), Part("B", works)], clock=ManualClock())
+        maintenance = Maintenance(
+            [MaintenanceTask("A", broken), MaintenanceTask("B", works)], clock=ManualClock()
+        )
 
-        assert upkeep.step()
+        assert maintenance.step()
         assert done == [1]
         assert "A failed" in caplog.text
 
@@ -311,15 +315,17 @@ class TestUpkeep:
             raise StoreUnavailable("db://", "gone")
 
         with pytest.raises(StoreUnavailable):
-            Upkeep([Part("A", away)], clock=ManualClock()).step()
+            Maintenance([MaintenanceTask("A", away)], clock=ManualClock()).step()
 
     def test_some_parts_are_due_less_often(self):
         clock, done = ManualClock(), []
-        upkeep = Upkeep([Part("A", lambda: done.append(1), every=10.0)], clock=clock)
+        maintenance = Maintenance(
+            [MaintenanceTask("A", lambda: done.append(1), every=10.0)], clock=clock
+        )
         clock.advance(seconds=1)
 
         for _ in range(20):
-            upkeep.step()
+            maintenance.step()
             clock.advance(seconds=1)
 
         assert len(done) == 2
@@ -407,15 +413,15 @@ class TestReaper:
 
     def test_after_an_outage_it_waits_for_one_heartbeat(self, clock, me):
         reaper = self.a_reaper(Workers(), clock, me)
-        assert reaper.reap() == ["taken"]
+        assert reaper.step() == 1
 
         reaper.was_away()
 
-        assert reaper.reap() == []
+        assert reaper.step() == 0
         clock.advance(seconds=19)
-        assert reaper.reap() == []
+        assert reaper.step() == 0
         clock.advance(seconds=1)
-        assert reaper.reap() == ["taken"]
+        assert reaper.step() == 1
 
     def test_a_heartbeat_is_that_of_the_longest_lease(self):
         app = Tickwork("memory://")
@@ -428,13 +434,13 @@ class TestReaper:
 
     def test_after_it_was_frozen_it_waits_too(self, clock, me):
         reaper = self.a_reaper(Workers(), clock, me)
-        assert reaper.reap() == ["taken"]
+        assert reaper.step() == 1
 
         clock.advance(minutes=2)
 
-        assert reaper.reap() == []
+        assert reaper.step() == 0
         clock.advance(seconds=20)
-        assert reaper.reap() == ["taken"]
+        assert reaper.step() == 1
 
     def test_a_process_that_has_ended_and_was_not_looked_at_is_gone(self):
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""How many runs a pump claims, and what becomes of claims whose answer was lost."""
+"""How many runs a pump claims, and how it finds claims whose answer was lost."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._worker.held import HeldRuns
-from tickwork._worker.making import Means
-from tickwork._worker.pump import TURN_SECONDS, Lane, Pump, Turns
-from tickwork._worker.wake import Wake
-from tickwork._worker.writer import Wrote
+from tickwork._worker.claimer import Claimer
+from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.pump import TURN_SECONDS, Lane, Pump, PumpSerializer
+from tickwork._worker.wakeup import Wakeup
+from tickwork._worker.writer import WriteResult
+from tickwork.engines.durations import DurationEstimate
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
 from tickwork.testing import ManualClock
 from unit.builders import a_claim
@@ -20,7 +21,10 @@ from unit.builders import a_claim
 class Engine:
     def __init__(self, slots=4, running=0, waiting=0):
         self.slots, self.running, self.waiting = slots, running, waiting
+        self.durations = DurationEstimate()
         self.submitted: list[Any] = []
+
+    def cancel(self, claim): ...
 
     def submit(self, claims):
         self.submitted += claims
@@ -28,7 +32,7 @@ class Engine:
 
 
 class Queue:
-    """A store with so many ready runs."""
+    """A store with this many ready runs."""
 
     def __init__(self, ready=1000):
         self.ready = ready
@@ -57,14 +61,14 @@ class Queue:
 class Writer:
     def __init__(self):
         self.size = 0
-        self.may_free = False
+        self.may_unblock = False
         self.jobs: frozenset[str] = frozenset()
 
     def __len__(self):
         return self.size
 
     def write(self):
-        return Wrote(len(self.jobs), self.may_free, jobs=self.jobs)
+        return WriteResult(len(self.jobs), self.may_unblock, jobs=self.jobs)
 
 
 class Known:
@@ -75,61 +79,70 @@ class Known:
         return timedelta(seconds=10)
 
 
-class NoWait(Wake):
+class NoWait(Wakeup):
     def wait(self, since, seconds):
         return False
 
 
-def a_pump(queue, *lanes, **said):
-    facts = {
+def a_pump(queue, *lanes, clock=None, held=None, **changes):
+    clock, held = clock or ManualClock(), held if held is not None else HeldRuns()
+    claimer = Claimer(
+        name="pump-0",
+        store=queue,
+        clock=clock,
+        worker=WorkerId("me"),
+        known=Known(),  # type: ignore[arg-type]
+        held=held,
+    )
+    options = {
         "name": "pump-0",
-        "store": queue,
-        "clock": ManualClock(),
-        "worker": WorkerId("me"),
+        "clock": clock,
+        "claimer": claimer,
         "queues": None,
         "lanes": lanes,
-        "held": HeldRuns(),
+        "held": held,
         "writer": Writer(),
-        "turns": Turns(),
+        "serializer": PumpSerializer(),
         "known": Known(),
-        "wake": NoWait(),
+        "wakeup": NoWait(),
         "batch": 500,
         "ahead": timedelta(milliseconds=100),
         "poll": timedelta(milliseconds=200),
         "unwritten_max": 1000,
         "give_back": lambda claim, outcome: None,
     }
-    return Pump(**facts | said)
+    return Pump(**options | changes)
 
 
 def a_lane(engine, mean=0.0):
-    means = Means()
     if mean:
-        means.add("job", mean)
-    return Lane(engine, lambda: ("job",), means)
+        engine.durations.add("job", mean)
+    return Lane(engine, lambda: ("job",))
 
 
-def told(wanted):
+def sizes(wanted):
     assert all(each.is_starting for each in wanted)
     return [(each.limit, each.hold + each.ahead) for each in wanted]
 
 
 class SlowQueue(Queue):
-    """A claim that has to wait for others: they have the only write lock there is."""
+    """A store whose claims wait for the write lock."""
 
     def __init__(self, clock, seconds):
         super().__init__(ready=2)
         self._clock, self._seconds = clock, seconds
 
-    def claim(self, wanted, **said):
+    def claim(self, wanted, **options):
         self._clock.advance(seconds=self._seconds)
-        return super().claim(wanted, **said)
+        return super().claim(wanted, **options)
 
 
 class TestLateClaims:
-    @pytest.mark.parametrize(("seconds", "begun", "returned"), [(7, 2, 0), (9, 0, 2)])
-    def test_what_was_claimed_for_longer_than_its_lease_goes_back(self, seconds, begun, returned):
-        # Its lease counts from before the wait: others may have taken it before it could begin.
+    @pytest.mark.parametrize(("seconds", "started", "returned"), [(7, 2, 0), (9, 0, 2)])
+    def test_a_claim_that_took_longer_than_its_lease_is_given_back(
+        self, seconds, started, returned
+    ):
+        # The lease counts from before the wait: another worker may have the run already.
         given_back, engine, clock = [], Engine(), ManualClock()
         pump = a_pump(
             SlowQueue(clock, seconds),
@@ -140,16 +153,16 @@ class TestLateClaims:
 
         pump.step(may_claim=True)
 
-        assert (len(engine.submitted), len(given_back)) == (begun, returned)
+        assert (len(engine.submitted), len(given_back)) == (started, returned)
 
 
-class TestArithmetic:
+class TestCapacity:
     def test_as_many_as_can_start_now(self):
         queue, engine = Queue(), Engine(slots=4, running=1)
 
         a_pump(queue, a_lane(engine)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(3, 0)]
+        assert sizes(queue.wanted) == [(3, 0)]
 
     def test_nothing_ahead_before_it_is_known_how_long_attempts_take(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
@@ -158,34 +171,34 @@ class TestArithmetic:
 
         assert queue.wanted == []
 
-    def test_what_can_start_within_the_time_that_is_looked_ahead(self):
+    def test_as_many_in_advance_as_can_start_within_the_time_ahead(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
 
-        # Each slot makes ten in 100 ms.
+        # Each slot runs ten in 100 ms.
         a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(0, 40)]
+        assert sizes(queue.wanted) == [(0, 40)]
 
-    def test_what_waits_already_counts(self):
+    def test_waiting_claims_count(self):
         queue, engine = Queue(), Engine(slots=4, running=4, waiting=25)
 
         a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(0, 15)]
+        assert sizes(queue.wanted) == [(0, 15)]
 
-    def test_first_what_starts_then_what_waits(self):
+    def test_free_slots_come_first_then_runs_in_advance(self):
         queue, engine = Queue(), Engine(slots=4, running=2)
 
         a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(2, 38)]
+        assert sizes(queue.wanted) == [(2, 38)]
 
     def test_never_more_than_a_batch(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
 
         a_pump(queue, a_lane(engine, mean=1e-6)).step(may_claim=True)
 
-        assert told(queue.wanted) == [(0, 500)]
+        assert sizes(queue.wanted) == [(0, 500)]
 
     def test_slow_jobs_are_not_claimed_ahead(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
@@ -201,20 +214,20 @@ class TestArithmetic:
         for _ in range(3):
             pump.step(may_claim=True)
 
-        assert told(queue.wanted) == [(0, 500), (0, 500)]
+        assert sizes(queue.wanted) == [(0, 500), (0, 500)]
 
     def test_two_pumps_do_not_claim_the_same_slots(self):
         engine = Engine(slots=4)
         lane = a_lane(engine)
 
-        assert lane.take(0.1, batch=500, now=0) == (4, 0, 0)
-        assert lane.take(0.1, batch=500, now=0) == (0, 0, 0)
-        lane.give(4)
-        assert lane.take(0.1, batch=3, now=0) == (3, 0, 0)
+        assert lane.reserve(0.1, batch=500, now=0) == (4, 0, 0)
+        assert lane.reserve(0.1, batch=500, now=0) == (0, 0, 0)
+        lane.release(4)
+        assert lane.reserve(0.1, batch=3, now=0) == (3, 0, 0)
 
-    def test_a_claim_that_starts_while_we_look_is_not_missed(self):
+    def test_a_claim_that_starts_during_the_count_is_not_missed(self):
         class Moving(Engine):
-            """Its only claim starts just after somebody saw that nothing runs."""
+            """Its only claim starts just after the number of running attempts was read."""
 
             is_started = False
 
@@ -233,7 +246,7 @@ class TestArithmetic:
             @waiting.setter
             def waiting(self, count): ...
 
-        assert a_lane(Moving(slots=1)).take(0.1, batch=500, now=0) == (0, 0, 0)
+        assert a_lane(Moving(slots=1)).reserve(0.1, batch=500, now=0) == (0, 0, 0)
 
     def test_nothing_while_too_much_is_unwritten(self):
         queue, writer = Queue(), Writer()
@@ -243,87 +256,87 @@ class TestArithmetic:
 
         assert queue.wanted == []
 
-    def test_nothing_when_it_may_not(self):
+    def test_nothing_when_claiming_is_not_allowed(self):
         queue = Queue()
 
         a_pump(queue, a_lane(Engine())).step(may_claim=False)
 
         assert queue.wanted == []
 
-    def test_a_lane_without_jobs_asks_for_nothing(self):
+    def test_a_lane_without_jobs_claims_nothing(self):
         queue = Queue()
 
-        a_pump(queue, Lane(Engine(), tuple, Means())).step(may_claim=True)  # type: ignore[arg-type]
+        a_pump(queue, Lane(Engine(), tuple)).step(may_claim=True)  # type: ignore[arg-type]
 
         assert queue.wanted == []
 
 
-class TestNothingThere:
-    """An engine without work takes no time from one that has."""
+class TestEmptyPolls:
+    """An engine without work takes no time from one that has work."""
 
-    def asked(self, queue, pump, **said):
+    def claims_sent(self, queue, pump, **options):
         before = len(queue.wanted)
-        pump.step(may_claim=True, **said)
+        pump.step(may_claim=True, **options)
         return len(queue.wanted) - before
 
-    def test_it_is_not_asked_for_again(self):
+    def test_after_an_empty_claim_there_is_no_other(self):
         queue = Queue(ready=0)
         pump = a_pump(queue, a_lane(Engine()))
 
-        assert [self.asked(queue, pump) for _ in range(3)] == [1, 0, 0]
+        assert [self.claims_sent(queue, pump) for _ in range(3)] == [1, 0, 0]
 
-    def test_until_somebody_tells_of_work(self):
-        queue, wake = Queue(ready=0), NoWait()
-        pump = a_pump(queue, a_lane(Engine()), wake=wake)
-        self.asked(queue, pump)
+    def test_until_a_notification_of_new_work(self):
+        queue, wakeup = Queue(ready=0), NoWait()
+        pump = a_pump(queue, a_lane(Engine()), wakeup=wakeup)
+        self.claims_sent(queue, pump)
 
-        wake.call()
-        assert self.asked(queue, pump) == 0
-        wake.tell()
-        assert self.asked(queue, pump) == 1
+        wakeup.notify()
+        assert self.claims_sent(queue, pump) == 0
+        wakeup.notify_new_work()
+        assert self.claims_sent(queue, pump) == 1
 
-    def test_until_what_was_written_may_have_freed_somebody(self):
+    def test_until_a_written_outcome_may_have_unblocked_runs(self):
         queue, writer = Queue(ready=0), Writer()
         pump = a_pump(queue, a_lane(Engine()), writer=writer)
-        self.asked(queue, pump)
+        self.claims_sent(queue, pump)
 
-        writer.may_free = True
-        assert self.asked(queue, pump) == 1
+        writer.may_unblock = True
+        assert self.claims_sent(queue, pump) == 1
 
-    def test_until_it_is_time_to_look_without_being_told(self):
+    def test_until_the_poll_interval_has_passed(self):
         queue, clock = Queue(ready=0), ManualClock()
         pump = a_pump(queue, a_lane(Engine()), clock=clock)
-        self.asked(queue, pump)
+        self.claims_sent(queue, pump)
 
         clock.advance(timedelta(seconds=0.199))
-        assert self.asked(queue, pump) == 0
+        assert self.claims_sent(queue, pump) == 0
         clock.advance(timedelta(seconds=0.001))
-        assert self.asked(queue, pump) == 1
+        assert self.claims_sent(queue, pump) == 1
 
-    def test_until_there_was_nothing_else_to_do(self):
+    def test_until_a_wait_ended_without_a_notification(self):
         queue = Queue(ready=0)
         pump = a_pump(queue, a_lane(Engine()))
-        self.asked(queue, pump)
+        self.claims_sent(queue, pump)
 
-        assert self.asked(queue, pump, is_polling=True) == 1
+        assert self.claims_sent(queue, pump, is_polling=True) == 1
 
-    def test_a_few_are_not_nothing(self):
+    def test_a_few_runs_are_not_an_empty_claim(self):
         queue = Queue(ready=1)
         pump = a_pump(queue, a_lane(Engine(slots=4)))
 
-        assert [self.asked(queue, pump) for _ in range(3)] == [1, 1, 0]
+        assert [self.claims_sent(queue, pump) for _ in range(3)] == [1, 1, 0]
 
-    def test_nor_is_what_another_pump_is_claiming(self):
+    def test_runs_that_another_pump_is_claiming_are_no_empty_claim(self):
         queue = Queue(ready=0)
         lane = a_lane(Engine(slots=4))
-        lane.take(0.1, batch=2, now=0)  # another's
+        lane.reserve(0.1, batch=2, now=0)  # another pump's
         pump = a_pump(queue, lane)
 
-        assert [self.asked(queue, pump) for _ in range(3)] == [1, 1, 1]
+        assert [self.claims_sent(queue, pump) for _ in range(3)] == [1, 1, 1]
 
     def slowly(self, *others):
-        """A pump that was told of work just after ten milliseconds were spent on none."""
-        clock, wake = ManualClock(), NoWait()
+        """A pump that is notified just after an empty claim that took ten milliseconds."""
+        clock, wakeup = ManualClock(), NoWait()
 
         class Slow(Queue):
             def claim(self, *args, **kwargs):
@@ -331,77 +344,77 @@ class TestNothingThere:
                 return super().claim(*args, **kwargs)
 
         queue = Slow(ready=0)
-        pump = a_pump(queue, a_lane(Engine()), *others, clock=clock, wake=wake)
-        assert self.asked(queue, pump) == 1
-        assert not pump.is_holding_back
-        wake.tell()
+        pump = a_pump(queue, a_lane(Engine()), *others, clock=clock, wakeup=wakeup)
+        assert self.claims_sent(queue, pump) == 1
+        assert not pump.is_resting
+        wakeup.notify_new_work()
         return queue, pump, clock
 
-    def test_beside_others_that_have_work_it_rests(self):
+    def test_it_rests_while_other_engines_have_work(self):
         queue, pump, clock = self.slowly(a_lane(Engine(slots=1, running=1, waiting=1)))
 
-        assert self.asked(queue, pump) == 0
-        assert pump.is_holding_back
+        assert self.claims_sent(queue, pump) == 0
+        assert pump.is_resting
         clock.advance(timedelta(seconds=0.08))
-        assert not pump.is_holding_back
-        assert self.asked(queue, pump) == 1
+        assert not pump.is_resting
+        assert self.claims_sent(queue, pump) == 1
 
-    def test_alone_it_looks_at_once(self):
+    def test_it_polls_at_once_while_other_engines_have_none(self):
         queue, pump, _ = self.slowly(a_lane(Engine(slots=1, running=1)))
 
-        assert self.asked(queue, pump) == 1
+        assert self.claims_sent(queue, pump) == 1
 
-    @pytest.mark.parametrize(("job", "asked"), [("job", 1), ("another's", 0)])
-    def test_who_has_just_finished_some_of_its_own_is_not_beside_others(self, job, asked):
+    @pytest.mark.parametrize(("job", "claims"), [("job", 1), ("other", 0)])
+    def test_it_polls_at_once_after_outcomes_of_its_own_jobs(self, job, claims):
         queue, writer = Queue(ready=0), Writer()
-        writer.jobs, writer.may_free = frozenset({job}), True
+        writer.jobs, writer.may_unblock = frozenset({job}), True
         clock = ManualClock()
         pump = a_pump(queue, a_lane(Engine()), writer=writer, clock=clock)
-        pump._lanes[0].ran_dry(0, asked=-0.01, answered=0, poll=0.2)
+        pump._lanes[0].on_empty(0, sent_at=-0.01, answered_at=0, poll=0.2)
 
-        assert self.asked(queue, pump) == asked
+        assert self.claims_sent(queue, pump) == claims
 
 
-class TestComingBack:
+class TestNextStep:
     def test_at_once_when_there_may_be_more(self):
         assert a_pump(Queue(ready=10), a_lane(Engine(slots=4))).step(may_claim=True)
 
-    def test_when_it_is_called_after_less_than_it_asked_for(self):
+    def test_after_a_notification_when_it_got_fewer_than_it_could_run(self):
         assert not a_pump(Queue(ready=3), a_lane(Engine(slots=4))).step(may_claim=True)
 
 
-class TestJobsThatMayWait:
+class TestSimilarJobs:
     def test_those_that_take_no_longer_than_most(self):
-        means = Means()
+        durations = DurationEstimate()
         for _ in range(50):
-            means.add("quick", 0.001)
-            means.add("quite quick", 0.002)
-        means.add("slow", 2.0)
+            durations.add("quick", 0.001)
+            durations.add("quite quick", 0.002)
+        durations.add("slow", 2.0)
         for _ in range(200):
-            means.add("quick", 0.001)
+            durations.add("quick", 0.001)
 
-        assert means.alike(1.0) == {"quick", "quite quick"}
+        assert durations.similar_jobs(1.0) == {"quick", "quite quick"}
 
-    def test_nobody_knows_one_that_was_never_made(self):
-        assert Means().alike(1.0) == frozenset()
+    def test_a_job_without_attempts_is_not_among_them(self):
+        assert DurationEstimate().similar_jobs(1.0) == frozenset()
 
     def test_the_slow_ones_when_most_are(self):
-        means = Means()
+        durations = DurationEstimate()
         for _ in range(100):
-            means.add("slow", 2.0)
+            durations.add("slow", 2.0)
 
-        assert means.alike(1.0) == {"slow"}
+        assert durations.similar_jobs(1.0) == {"slow"}
 
-    def test_it_is_not_looked_up_for_each_claim(self):
-        means = Means()
-        means.add("first", 0.001)
-        assert means.alike(1.0) == {"first"}
+    def test_they_are_computed_at_most_every_20_ms(self):
+        durations = DurationEstimate()
+        durations.add("first", 0.001)
+        assert durations.similar_jobs(1.0) == {"first"}
 
-        means.add("second", 0.001)
-        assert means.alike(1.01) == {"first"}
-        assert means.alike(1.02) == {"first", "second"}
+        durations.add("second", 0.001)
+        assert durations.similar_jobs(1.01) == {"first"}
+        assert durations.similar_jobs(1.02) == {"first", "second"}
 
-    def test_the_store_is_told(self):
+    def test_the_store_gets_them(self):
         queue = Queue()
 
         a_pump(queue, a_lane(Engine(slots=4, running=4), mean=0.01)).step(may_claim=True)
@@ -409,29 +422,29 @@ class TestJobsThatMayWait:
         assert [each.may_wait for each in queue.wanted] == [{"job"}]
 
 
-class TestRunsThatMustNotWait:
-    def test_for_a_moment_they_may(self):
+class TestRunsWithLimits:
+    def test_they_may_wait_for_a_moment(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
 
-        # In two milliseconds there is time for twenty.
+        # Twenty attempts fit into two milliseconds.
         a_pump(queue, a_lane(engine, mean=0.0001)).step(may_claim=True)
 
         assert [(each.hold, each.ahead) for each in queue.wanted] == [(20, 480)]
 
-    def test_but_not_behind_slow_ones(self):
+    def test_they_do_not_wait_behind_slow_attempts(self):
         queue, engine = Queue(), Engine(slots=4, running=4)
 
         a_pump(queue, a_lane(engine, mean=0.01)).step(may_claim=True)
 
         assert [(each.hold, each.ahead) for each in queue.wanted] == [(0, 40)]
 
-    def test_while_there_are_only_those_none_is_asked_for_to_wait(self):
+    def test_while_there_are_only_those_nothing_is_claimed_in_advance(self):
         clock, engine = ManualClock(), Engine(slots=4)
 
         class Limited(Queue):
-            def claim(self, wanted, **said):
+            def claim(self, wanted, **options):
                 clock.advance(timedelta(seconds=0.01))
-                super().claim(wanted, **said)
+                super().claim(wanted, **options)
                 return [a_claim(run_id=RunId(f"r{n}"), job="job") for n in range(wanted.limit)]
 
         queue = Limited()
@@ -442,11 +455,11 @@ class TestRunsThatMustNotWait:
         clock.advance(timedelta(seconds=0.08))
         pump.step(may_claim=True)
 
-        assert told(queue.wanted) == [(4, 36), (4, 0), (4, 36)]
+        assert sizes(queue.wanted) == [(4, 36), (4, 0), (4, 36)]
 
 
 class TestLostAnswers:
-    def test_claims_are_found_again_and_made(self):
+    def test_claims_are_found_again_and_run(self):
         queue, engine, held = Queue(), Engine(slots=2), HeldRuns()
         pump = a_pump(queue, a_lane(engine), held=held)
         queue.faults = [OutcomeUnknown("db://", "gone"), StoreUnavailable("db://", "gone")]
@@ -463,15 +476,15 @@ class TestLostAnswers:
         class NoMemory(HeldRuns):
             faults = 1
 
-            def add(self, claims, *, extended_at):
+            def add(self, claims, **options):
                 if self.faults:
                     self.faults -= 1
                     raise MemoryError
-                super().add(claims, extended_at=extended_at)
+                super().add(claims, **options)
 
         class Kept(Queue):
-            def claim(self, wanted, *, tag, **said):
-                self.found[tag] = super().claim(wanted, tag=tag, **said)
+            def claim(self, wanted, *, tag, **options):
+                self.found[tag] = super().claim(wanted, tag=tag, **options)
                 return self.found[tag]
 
         queue, engine, held = Kept(ready=2), Engine(slots=2), NoMemory()
@@ -490,7 +503,7 @@ class TestLostAnswers:
 
         a_pump(queue, lane).step(may_claim=True)
 
-        assert lane.take(0.1, batch=500, now=0) == (2, 0, 0)
+        assert lane.reserve(0.1, batch=500, now=0) == (2, 0, 0)
 
     def test_they_are_given_back_when_the_worker_stops(self):
         queue, engine = Queue(), Engine(slots=2)
@@ -506,10 +519,10 @@ class TestLostAnswers:
         assert given == ["run-0", "run-1"]
         assert engine.submitted == []
 
-    def test_whoever_cares_is_told_that_the_database_is_back(self):
+    def test_a_callback_learns_that_the_database_is_back(self):
         queue = Queue()
         back: list[int] = []
-        pump = a_pump(queue, a_lane(Engine()), came_back=lambda: back.append(1))
+        pump = a_pump(queue, a_lane(Engine()), on_reconnect=lambda: back.append(1))
         queue.faults = [StoreUnavailable("db://", "gone")]
 
         for _ in range(3):
@@ -519,7 +532,7 @@ class TestLostAnswers:
 
 
 @pytest.mark.parametrize("fault", [OutcomeUnknown("db://", "x"), StoreUnavailable("db://", "x")])
-def test_a_pump_survives_a_database_that_is_away(fault):
+def test_a_pump_survives_an_unreachable_database(fault):
     queue = Queue()
     queue.faults = [fault] * 5
     pump = a_pump(queue, a_lane(Engine()))
@@ -528,7 +541,7 @@ def test_a_pump_survives_a_database_that_is_away(fault):
 
 
 class BusyWriter(Writer):
-    """Writes limited runs, and has a word with others while it does."""
+    """Writes runs with limits, and calls a function while it does."""
 
     def __init__(self, meanwhile=lambda: None, is_limited=True):
         super().__init__()
@@ -536,20 +549,20 @@ class BusyWriter(Writer):
 
     def write(self):
         self.meanwhile()
-        return Wrote(1, is_limited=self.is_limited, jobs=frozenset({"job"}))
+        return WriteResult(1, is_limited=self.is_limited, jobs=frozenset({"job"}))
 
 
-class TestTurns:
-    """Pumps that would wait for each other in the database take turns."""
+class TestSerializer:
+    """Pumps that would wait for each other in the database work one at a time."""
 
     @pytest.mark.parametrize(
-        ("is_limited", "seconds", "asked"),
+        ("is_limited", "seconds", "claims"),
         [(True, 0.0, 0), (True, 2 * TURN_SECONDS, 1), (False, 0.0, 1)],
     )
-    def test_one_leaves_the_work_to_another(self, is_limited, seconds, asked):
-        clock, turns, queue = ManualClock(), Turns(), Queue()
-        turns.is_one_by_one = is_limited
-        second = a_pump(queue, a_lane(Engine()), clock=clock, turns=turns)
+    def test_one_leaves_the_work_to_another(self, is_limited, seconds, claims):
+        clock, serializer, queue = ManualClock(), PumpSerializer(), Queue()
+        serializer.is_serial = is_limited
+        second = a_pump(queue, a_lane(Engine()), clock=clock, serializer=serializer)
         found = []
 
         def meanwhile():
@@ -558,48 +571,50 @@ class TestTurns:
             found.append(len(queue.wanted))
 
         writer = BusyWriter(meanwhile, is_limited=is_limited)
-        first = a_pump(Queue(), a_lane(Engine()), clock=clock, turns=turns, writer=writer)
+        first = a_pump(Queue(), a_lane(Engine()), clock=clock, serializer=serializer, writer=writer)
 
         first.step(may_claim=True)
 
-        assert found == [asked]
+        assert found == [claims]
 
     @pytest.mark.parametrize("fault", [None, StoreUnavailable("db", "away"), RuntimeError()])
-    def test_the_next_turn_is_anybodys(self, fault):
-        def stumble():
+    def test_any_pump_may_have_the_next_turn(self, fault):
+        def fail():
             if fault is not None:
                 raise fault
 
-        turns, queue = Turns(), Queue()
-        turns.is_one_by_one = True
-        first = a_pump(Queue(), turns=turns, writer=BusyWriter(stumble))
-        second = a_pump(queue, a_lane(Engine()), turns=turns)
+        serializer, queue = PumpSerializer(), Queue()
+        serializer.is_serial = True
+        first = a_pump(Queue(), serializer=serializer, writer=BusyWriter(fail))
+        second = a_pump(queue, a_lane(Engine()), serializer=serializer)
 
         with suppress(RuntimeError):
             first.step(may_claim=True)
         second.step(may_claim=True)
 
-        assert not second.is_put_off
+        assert not second.is_deferred
         assert len(queue.wanted) == 1
 
-    def test_whoever_has_lost_an_answer_does_not_wait(self):
-        turns, queue = Turns(), Queue()
-        turns.is_one_by_one = True
-        second = a_pump(queue, a_lane(Engine()), turns=turns)
+    def test_a_pump_with_a_lost_answer_does_not_wait(self):
+        serializer, queue = PumpSerializer(), Queue()
+        serializer.is_serial = True
+        second = a_pump(queue, a_lane(Engine()), serializer=serializer)
         queue.faults = [OutcomeUnknown("db", "cut")]
         second.step(may_claim=True)
-        first = a_pump(Queue(), turns=turns, writer=BusyWriter(lambda: second.step(may_claim=True)))
+        first = a_pump(
+            Queue(), serializer=serializer, writer=BusyWriter(lambda: second.step(may_claim=True))
+        )
 
         first.step(may_claim=True)
 
         assert queue.found == {}, "its claims are found"
 
     @pytest.mark.parametrize("steps", [0, 1])
-    def test_what_was_written_last_decides(self, steps):
-        turns = Turns()
-        turns.is_one_by_one = True
+    def test_the_last_written_batch_decides(self, steps):
+        serializer = PumpSerializer()
+        serializer.is_serial = True
         writer = BusyWriter(is_limited=False) if steps else Writer()
 
-        a_pump(Queue(), turns=turns, writer=writer).step(may_claim=True)
+        a_pump(Queue(), serializer=serializer, writer=writer).step(may_claim=True)
 
-        assert turns.is_one_by_one is (steps == 0)
+        assert serializer.is_serial is (steps == 0)

@@ -8,9 +8,9 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
-from tickwork._worker.held import HeldRuns
-from tickwork._worker.keeping import LogKeeper
-from tickwork._worker.writer import REFUSED_AFTER, UNWRITABLE, Writer
+from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.log_capture import LogCapture
+from tickwork._worker.writer import REJECTED_RETRY_AFTER, UNWRITABLE, Writer
 from tickwork.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
 from tickwork.stores.contract import LogLine
 from tickwork.testing import ManualClock
@@ -71,13 +71,15 @@ def held():
 
 
 @pytest.fixture
-def keeper(clock):
-    return LogKeeper(now=clock.now)
+def log_capture(clock):
+    return LogCapture(now=clock.now)
 
 
 @pytest.fixture
-def writer(books, clock, held, told, keeper):
-    return Writer(store=books, clock=clock, held=held, reporter=told, keeper=keeper, batch=4)
+def writer(books, clock, held, told, log_capture):
+    return Writer(
+        store=books, clock=clock, held=held, reporter=told, log_capture=log_capture, batch=4
+    )
 
 
 def put(writer, held, *names, token=1, limit_keys=()):
@@ -85,12 +87,12 @@ def put(writer, held, *names, token=1, limit_keys=()):
         claim = a_claim(run_id=RunId(name), token=token, limit_keys=limit_keys)
         held.add([claim], extended_at=0.0)
         step = Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, NOON, NOON)
-        writer.put(held.of(claim), step)
+        writer.done.append(step)
 
 
 def write_all(writer, rounds=50):
     for _ in range(rounds):
-        if not writer.write().steps:
+        if not writer.write().size:
             return
 
 
@@ -98,9 +100,9 @@ class TestWriting:
     def test_in_batches_and_in_order(self, writer, held, books, told):
         put(writer, held, *"abcdef")
 
-        assert writer.write().steps == 4
-        assert writer.write().steps == 2
-        assert writer.write().steps == 0
+        assert writer.write().size == 4
+        assert writer.write().size == 2
+        assert writer.write().size == 0
 
         assert books.asked == [(list("abcd"), False), (list("ef"), False)]
         assert told.recorded_ids == list("abcdef")
@@ -121,14 +123,6 @@ class TestWriting:
         writer.write()
 
         assert held.of(again) is not None
-
-    def test_a_run_has_one_step(self, writer, held, books):
-        put(writer, held, "a")
-        run = held.get(RunId("a"))
-
-        writer.put(run, writer.done[0])
-
-        assert len(writer) == 1
 
 
 class TestAway:
@@ -163,11 +157,11 @@ class TestAway:
         assert len(writer) == len(held) == 0
 
     def test_log_lines_that_cannot_be_written_take_no_outcome_with_them(
-        self, writer, held, books, keeper, clock
+        self, writer, held, books, log_capture, clock
     ):
         put(writer, held, "a")
         line = LogLine(clock.now(), "INFO", "shop", "hello")
-        keeper.keep(RunId("a"), line)
+        log_capture.add(RunId("a"), line)
         books.log_faults = [StoreUnavailable("db://", "gone")]
 
         with pytest.raises(StoreUnavailable):
@@ -208,7 +202,7 @@ class TestRefused:
         assert len(books.asked) == count
         books.bad = set()
 
-        clock.advance(seconds=REFUSED_AFTER)
+        clock.advance(seconds=REJECTED_RETRY_AFTER)
         write_all(writer)
 
         assert told.recorded_ids == ["a"]
@@ -231,13 +225,13 @@ class TestRefused:
 
 
 class TestLogs:
-    def test_what_a_lost_run_still_says_is_not_kept(self, writer, held, books, keeper, clock):
+    def test_what_a_lost_run_still_says_is_not_kept(self, writer, held, books, log_capture, clock):
         put(writer, held, "a", "b")
         line = LogLine(clock.now(), "INFO", "shop", "hello")
-        keeper.keep(RunId("a"), line)
-        keeper.keep(RunId("b"), line)
+        log_capture.add(RunId("a"), line)
+        log_capture.add(RunId("b"), line)
 
         held.revoke(RunId("a"), token=1)
-        writer.keep_log()
+        writer.write_logs()
 
         assert books.logs == [{"b": [line]}]

@@ -1,4 +1,4 @@
-"""Runs that their handlers completed: what is left to be written about them."""
+"""Runs that handlers completed in their own transactions: finds out whether those committed."""
 
 import logging
 from collections.abc import Sequence
@@ -8,35 +8,31 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition
-from tickwork.engines.invoke import ROLLED_BACK
+from tickwork.engines.attempt import ROLLED_BACK
 
 _log: Final = logging.getLogger("tickwork.worker")
 
 
 class CompletingStore(Protocol):
-    """All that is needed of a store."""
-
-    def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
-        """Look which of these claims completed their run, and do the rest for those."""
-        ...
+    def after_complete(self, claims: Sequence[Claim]) -> list[RunId]: ...
 
 
-class LookedAfter(NamedTuple):
-    """Steps as they really are: those to be written, and those that are written already."""
+class CheckedTransitions(NamedTuple):
+    """Transitions that have to be written, and those that the handlers wrote already."""
 
     unwritten: Sequence[Transition]
     landed: Sequence[Transition]
 
 
-def look_after(store: CompletingStore, steps: Sequence[Transition]) -> LookedAfter:
-    """See what became of runs that were completed in their handlers' own transactions.
+def check_completions(store: CompletingStore, steps: Sequence[Transition]) -> CheckedTransitions:
+    """Find out which runs were completed in transactions of their handlers.
 
-    One that is gone is done with, once its limits and its job know of it. One that is still
-    there was rolled back: its attempt failed. To ask again does no harm.
+    A run that is gone is completed; the store then releases its limits. A run that is still
+    there was rolled back: its attempt failed. The check can be repeated.
     """
     claims = [step.claim for step in steps if step.undone is not None]
     if not claims:
-        return LookedAfter(steps, ())
+        return CheckedTransitions(steps, ())
     gone = set(store.after_complete(claims))
     unwritten: list[Transition] = []
     landed: list[Transition] = []
@@ -47,10 +43,10 @@ def look_after(store: CompletingStore, steps: Sequence[Transition]) -> LookedAft
             landed.append(step._replace(undone=None))
             if step.undone.outcome is OutcomeKind.FAILED and step.undone.reason != ROLLED_BACK:
                 _log.error(
-                    "%s: run %s was completed; what its handler did afterwards failed: %s",
+                    "%s: run %s was completed; its handler failed afterwards: %s",
                     *step.claim[1::-1],
                     step.undone.reason,
                 )
         else:
             unwritten.append(step.undone)
-    return LookedAfter(unwritten, landed)
+    return CheckedTransitions(unwritten, landed)

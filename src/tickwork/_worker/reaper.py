@@ -1,7 +1,7 @@
-"""Runs whose lease ended, taken back; and those of workers that are known to be dead."""
+"""Takes back the runs of dead workers: their leases expired, or their process is gone."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from tickwork._domain.identity import WorkerId
@@ -13,19 +13,20 @@ from tickwork.stores.contract import Expired, Store, WorkerRow
 
 REAP_MAX: Final = 500
 FROZEN_AFTER: Final = 30.0
-"""Seconds between two looks after which this process must have been frozen, or its machine."""
+"""Seconds between two steps after which this process, or its machine, was suspended."""
 
 FORGET_AFTER: Final = 3.0
-"""Seconds after which a dead worker's row is removed: by then its last words have come."""
+"""Seconds after which a dead worker's row is removed: by then its last claims have committed."""
+
 _log: Final = logging.getLogger("tickwork.upkeep")
 
 
 class Reaper:
     """Takes back what dead workers held.
 
-    After the database was away, or this process was frozen, it waits for one heartbeat, so that
-    whoever was cut off too, and be it ourselves, can say that it still lives. ``patience`` is how
-    many seconds that are.
+    After the database was unreachable, or this process was suspended, it waits for ``patience``
+    seconds: the time of one heartbeat. Workers that were cut off as well can then extend their
+    leases first. ``on_reaped`` gets the transitions that were written.
     """
 
     def __init__(
@@ -36,28 +37,32 @@ class Reaper:
         crashes_max: Callable[[str], int],
         patience: Callable[[], float],
         me: ThisProcess,
+        on_reaped: Callable[[Sequence[Transition]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._crashes_max = crashes_max
         self._patience = patience
         self._me = me
+        self._on_reaped = on_reaped
         self._waits_until = 0.0
-        self._looked_at: float | None = None
-        self._released: dict[WorkerId, float] = {}  # the dead, and when that was first seen
+        self._stepped_at: float | None = None
+        self._released: dict[WorkerId, float] = {}  # dead workers, and when that was first seen
 
     def was_away(self) -> None:
-        """The database could not be reached: what others have done meanwhile is not known."""
+        """Wait before the next reap: the database was unreachable, maybe for other workers too."""
         self._waits_until = self._clock.monotonic() + self._patience()
 
-    def reap(self) -> list[Transition]:
-        """Take back runs whose lease has ended."""
-        monotonic, looked_at = self._clock.monotonic(), self._looked_at
-        self._looked_at = monotonic
-        if looked_at is not None and monotonic - looked_at >= FROZEN_AFTER:
+    def step(self) -> int:
+        """Take back runs whose lease expired, unless it is time to wait; return how many."""
+        monotonic, stepped_at = self._clock.monotonic(), self._stepped_at
+        self._stepped_at = monotonic
+        if stepped_at is not None and monotonic - stepped_at >= FROZEN_AFTER:
             self.was_away()
-        if monotonic < self._waits_until:
-            return []
+        return self.reap() if monotonic >= self._waits_until else 0
+
+    def reap(self) -> int:
+        """Take back runs whose lease expired; return how many."""
         now = self._clock.now()
 
         def verdict(expired: Expired) -> Transition:
@@ -69,10 +74,13 @@ class Reaper:
                 is_cancel_requested=expired.is_cancel_requested,
             )
 
-        return self._store.reap(now=now, limit=REAP_MAX, verdict=verdict)
+        reaped = self._store.reap(now=now, limit=REAP_MAX, verdict=verdict)
+        if reaped:
+            self._on_reaped(reaped)
+        return len(reaped)
 
     def release_dead(self, *, but: Collection[WorkerId] = ()) -> int:
-        """End the leases of workers of this machine whose process is gone."""
+        """End the leases of workers on this machine whose process is gone."""
         return sum(
             self.release(worker)
             for worker in self._store.list_workers()
@@ -80,7 +88,7 @@ class Reaper:
         )
 
     def release_process(self, pid: int) -> int:
-        """The same for a process of this machine that somebody saw die."""
+        """End the leases of a process on this machine that is known to have ended."""
         return sum(
             self.release(worker)
             for worker in self._store.list_workers()
@@ -90,15 +98,15 @@ class Reaper:
     def release(self, worker: WorkerRow) -> int:
         """End the leases of a worker that is known to be dead.
 
-        A claim that it sent with its last breath may be committed after this. So its row
-        stays for a moment, and whoever comes by then ends its leases once more.
+        A claim that it sent just before it died may be committed after this. So its row stays
+        for a moment, and a later call ends its leases again.
         """
         now = self._clock.monotonic()
         seen_at = self._released.setdefault(worker.id, now)
         count = self._store.release_worker(worker.id, now=self._clock.now())
         if seen_at == now or count:
             _log.warning(
-                "The worker %d on %s is gone; %d of its runs go on elsewhere.",
+                "The worker %d on %s is gone; %d of its runs are due again.",
                 worker.pid,
                 worker.host,
                 count,

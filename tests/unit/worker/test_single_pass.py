@@ -1,4 +1,4 @@
-"""A pass on a store that loses its answers."""
+"""Single passes on a store that loses answers."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from tickwork.testing import ManualClock
 
 
 class FaultyStore(MemoryStore):
-    """Does what it is asked to, but its answers to some verbs get lost on the way."""
+    """Executes every request, but loses the answers to some."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.faults: dict[str, list[Exception]] = {}
         self.repeats: list[bool] = []
 
-    def claim(self, *args: Any, **said: Any) -> Any:
-        claims = super().claim(*args, **said)
+    def claim(self, *args: Any, **options: Any) -> Any:
+        claims = super().claim(*args, **options)
         self._fail("claim")
         return claims
 
@@ -88,25 +88,25 @@ class TestIdlePasses:
     """A pass that moved nothing says so; one that staged, fired or claimed does not."""
 
     def test_nothing_to_do(self, app):
-        assert app._services.worker.passes(10).is_idle
+        assert app._services.worker.make_pass(10).is_idle
 
     def test_a_run_was_claimed(self, app):
         app.schedule("work", lambda: None).dispatch()
 
-        assert not app._services.worker.passes(10).is_idle
+        assert not app._services.worker.make_pass(10).is_idle
 
     def test_a_schedule_fired_though_its_run_is_due_later(self, app, store):
         app.schedule("work", lambda: None).hourly().jitter(3000)
         app.run()
         store._clock.advance(hours=1)
 
-        passed = app._services.worker.passes(10)
+        passed = app._services.worker.make_pass(10)
 
-        assert passed.steps == []
+        assert passed.transitions == []
         assert not passed.is_idle
 
     def test_what_nobody_here_may_take_is_ready_and_moves_nothing(self, app):
         app.remote("elsewhere").dispatch()
 
-        assert app._services.worker.passes(10).is_idle
-        assert app._services.worker.once.look_ahead().is_due
+        assert app._services.worker.make_pass(10).is_idle
+        assert app._services.worker.find_next_due().is_due

@@ -1,4 +1,4 @@
-"""Log records that are made during an attempt, kept with the run."""
+"""Captures log records of attempts, to be stored with their runs."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -13,14 +13,14 @@ from tickwork._domain.outcome import bounded
 from tickwork.stores.contract import LogLine
 
 LINES_MAX: Final = 500
-"""Log lines of one run that are kept: the first ones."""
+"""Log lines of one run that are stored: the first ones."""
 
 MESSAGE_MAX: Final = 2_000
 """Characters of one line."""
 
 
-class LogKeeper(logging.Handler):
-    """Keeps what handlers log, by run, until it is taken.
+class LogCapture(logging.Handler):
+    """Keeps log records by run, until the writer takes them.
 
     It also gives every record the fields ``run_id``, ``job`` and ``attempt``, so that other
     handlers can show them.
@@ -33,65 +33,64 @@ class LogKeeper(logging.Handler):
         self._lines_max = lines_max
         self._guard = Lock()
         self._lines: dict[RunId, list[LogLine]] = {}
-        self._listeners = 0
+        self._users = 0
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Keep what is logged in the block, by whatever logger. Several may overlap."""
-        self.listen()
+    def capturing(self) -> Iterator[None]:
+        """Capture the records of all loggers in the block. Blocks may overlap."""
+        self.enable()
         try:
             yield
         finally:
-            self.listen(is_on=False)
+            self.enable(is_on=False)
 
-    def listen(self, *, is_on: bool = True) -> None:
-        """Begin to keep what is logged, or end it. Each beginning has its own end."""
+    def enable(self, *, is_on: bool = True) -> None:
+        """Start or stop capturing. It stops when each start had its stop."""
         with self._guard:
-            self._listeners += 1 if is_on else -1
+            self._users += 1 if is_on else -1
             root = logging.getLogger()
-            (root.addHandler if self._listeners else root.removeHandler)(self)
+            (root.addHandler if self._users else root.removeHandler)(self)
 
     def forget(self) -> None:
-        """Leave the loggers, whatever was under way: in a child process, after a fork."""
-        self._guard, self._listeners = Lock(), 0
+        """Remove this handler from the loggers, in a child process after a fork."""
+        self._guard, self._users = Lock(), 0
         logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record, if an attempt is being made here."""
+        """Keep one record, if this thread or task makes an attempt."""
         ctx = CURRENT.get()
         if ctx is None or self._is_busy:
             return
-        # A clock that asks its database may log something itself, in this very thread.
+        # The clock may query the database, which may log something in this thread.
         self._is_busy = True
         try:
-            self._keep(record, ctx)
+            self._capture(record, ctx)
         finally:
             self._is_busy = False
 
-    def _keep(self, record: logging.LogRecord, ctx: RunContext) -> None:
+    def _capture(self, record: logging.LogRecord, ctx: RunContext) -> None:
         record.run_id, record.job, record.attempt = ctx.run_id, ctx.job, ctx.attempt
         try:
             message = self.format(record)
         except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
             message = str(record.msg)
         line = LogLine(self._now(), record.levelname, record.name, bounded(message, MESSAGE_MAX))
-        self.keep(ctx.run_id, line)
+        self.add(ctx.run_id, line)
 
-    def keep(self, run_id: RunId, line: LogLine) -> None:
-        """Keep one line of a run."""
+    def add(self, run_id: RunId, line: LogLine) -> None:
         with self._guard:
             lines = self._lines.setdefault(run_id, [])
             if len(lines) < self._lines_max:
                 lines.append(line)
 
     def put_back(self, taken: Mapping[RunId, list[LogLine]]) -> None:
-        """Keep what could not be written for the next time, as far as there is room."""
+        """Keep lines that could not be written, as far as there is room."""
         with self._guard:
             for run_id, lines in taken.items():
                 self._lines[run_id] = (lines + self._lines.get(run_id, []))[: self._lines_max]
 
     def take(self) -> dict[RunId, list[LogLine]]:
-        """Everything that was kept since the last time."""
+        """Remove and return all lines."""
         with self._guard:
             taken, self._lines = self._lines, {}
         return taken

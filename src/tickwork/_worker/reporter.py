@@ -1,4 +1,4 @@
-"""What happened, told to subscribers and to the log, after it was written."""
+"""Publishes events and log records about what was written."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -29,28 +29,26 @@ _log: Final = logging.getLogger("tickwork.worker")
 
 
 class Reporter:
-    """Makes events of what was written, and logs what went wrong."""
-
     def __init__(self, *, bus: EventBus, stats: Stats) -> None:
         self._bus = bus
         self.stats = stats
         self._set_aside: set[tuple[str, str]] = set()
 
     def recorded(self, steps: Sequence[Transition], *, lost: Collection[str], at: datetime) -> None:
-        """Tell what became of runs."""
+        """Report transitions that were written; ``lost`` are runs that another worker has."""
         self.stats.add(steps)
         for step in steps:
             if step.outcome is OutcomeKind.FAILED or lost or self._bus.has_subscribers:
-                self._tell(step, is_lost=step.claim.run_id in lost, at=at)
+                self._report(step, is_lost=step.claim.run_id in lost, at=at)
 
     def lost(self, claim: Claim, *, at: datetime) -> None:
-        """Tell that a run was lost before an attempt could be made."""
+        """Report that a run was lost before its attempt started."""
         _log.warning("%s: run %s was lost to another worker.", claim.job, claim.run_id)
         if self._bus.has_subscribers:
             self._bus.emit(_lost(claim, at=at))
 
     def fired(self, plan: TickPlan, *, at: datetime) -> None:
-        """Tell what a tick gave."""
+        """Report what a tick fired."""
         for aside in plan.set_aside:
             # Once for each reason: it is due at every tick.
             if tuple(aside) not in self._set_aside:
@@ -75,7 +73,7 @@ class Reporter:
                 )
             )
 
-    def _tell(self, step: Transition, *, is_lost: bool, at: datetime) -> None:
+    def _report(self, step: Transition, *, is_lost: bool, at: datetime) -> None:
         claim = step.claim
         if step.outcome is OutcomeKind.FAILED:
             _log.warning(

@@ -3,10 +3,10 @@ import pytest
 from contract.builders import Hands, a_run, add, settled, the_run
 from tickwork._domain.outcome import Failed
 from tickwork._domain.status import RunStatus
-from tickwork._worker.completing import look_after
-from tickwork._worker.held import HeldRuns
-from tickwork._worker.keeping import LogKeeper
-from tickwork._worker.reporting import Reporter
+from tickwork._worker.completions import check_completions
+from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.log_capture import LogCapture
+from tickwork._worker.reporter import Reporter
 from tickwork._worker.stats import Stats
 from tickwork._worker.writer import Writer
 from tickwork.errors import StoreUnavailable
@@ -44,14 +44,14 @@ class TestLookingAfter:
     def test_plain_steps_are_left_alone(self, store, clock):
         steps = [settled(claim) for claim in claims(store, clock, 2)]
 
-        assert look_after(store, steps) == (steps, ())
+        assert check_completions(store, steps) == (steps, ())
 
     def test_each_is_what_it_really_was(self, store, clock):
         landed, undone, plain = claims(store, clock, 3)
         store.complete(landed, now=clock.now())
         steps = [completing(landed, clock), completing(undone, clock), settled(plain)]
 
-        looked = look_after(store, steps)
+        looked = check_completions(store, steps)
 
         assert [step.claim for step in looked.landed] == [landed]
         assert [step.claim for step in looked.unwritten] == [undone, plain]
@@ -75,7 +75,7 @@ class TestWriting:
             clock=clock,
             held=HeldRuns(),
             reporter=Reporter(bus=bus, stats=Stats()),
-            keeper=LogKeeper(now=clock.now),
+            log_capture=LogCapture(now=clock.now),
             batch=100,
         )
 
@@ -84,7 +84,7 @@ class TestWriting:
         store.complete(landed, now=clock.now())
         writer.done.extend([completing(landed, clock), completing(undone, clock)])
 
-        assert writer.write().steps == 2
+        assert writer.write().size == 2
 
         assert the_run(store, landed).status is RunStatus.COMPLETED
         assert the_run(store, undone).status is RunStatus.FAILED
@@ -107,5 +107,5 @@ class TestWriting:
                 writer.write()
         assert len(writer) == 1
 
-        assert writer.write().steps == 1
+        assert writer.write().size == 1
         assert told == [RunSucceeded]

@@ -1,4 +1,4 @@
-"""Notices sooner than a heartbeat that somebody asked for a run to be stopped."""
+"""Notices requested cancellations sooner than the heartbeat does."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,24 +7,20 @@ from typing import Final, Protocol
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._kernel.clock import Clock
-from tickwork._worker.held import HeldRuns
+from tickwork._worker.held_runs import HeldRuns
 
 AFTER: Final = timedelta(milliseconds=500)
-"""Attempts that are younger are most likely over before it matters."""
+"""Younger attempts most likely end before a cancellation matters."""
 
-LOOKS_MAX: Final = 200
+POLL_MAX: Final = 200
 
 
 class RunsStore(Protocol):
-    """Where runs can be read."""
-
-    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
-        """Several; what is unknown is left out."""
-        ...
+    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]: ...
 
 
-class Cancels:
-    """Looks at the rows of attempts that take long: reading costs less than beating."""
+class CancelPoller:
+    """Reads the rows of long attempts: a read costs less than a heartbeat."""
 
     def __init__(self, *, store: RunsStore, held: HeldRuns, clock: Clock) -> None:
         self._store = store
@@ -32,19 +28,19 @@ class Cancels:
         self._clock = clock
         self._from = 0
 
-    def look(self) -> None:
-        """Tell those that shall stop. Of very many, some each time."""
+    def poll(self) -> None:
+        """Stop attempts whose cancellation was requested. Of very many, read some each time."""
         before = self._clock.now() - AFTER
         long = [
             run
             for run in self._held.snapshot()
-            if run.started_at is not None and run.started_at < before and not run.is_told
+            if run.started_at is not None and run.started_at < before and not run.is_stop_requested
         ]
         if not long:
             return
-        if len(long) > LOOKS_MAX:
-            self._from = (self._from + LOOKS_MAX) % len(long)
-            long = (long + long)[self._from : self._from + LOOKS_MAX]
+        if len(long) > POLL_MAX:
+            self._from = (self._from + POLL_MAX) % len(long)
+            long = (long + long)[self._from : self._from + POLL_MAX]
         token_by_run = {run.claim.run_id: run.claim.token for run in long}
         for found in self._store.get_runs(list(token_by_run)):
             if found.token != token_by_run[found.id]:

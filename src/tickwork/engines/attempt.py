@@ -1,8 +1,8 @@
-"""From a claim to an outcome: filters, hooks and the handler, wherever the engine runs.
+"""One attempt: filters, hooks and the handler, and the outcome. The same for every engine.
 
-An attempt is a generator that yields the calls to make and is sent what came of them. So it
-has no colour: :func:`drive_attempt` makes the calls in a thread, :func:`drive_attempt_async`
-on a loop.
+An attempt is a generator. It yields the calls to make and is sent their results, so it is neither
+sync nor async: :func:`drive_attempt` makes the calls in a thread, :func:`drive_attempt_async`
+on an event loop.
 """
 
 import inspect
@@ -32,74 +32,82 @@ from tickwork._domain.outcome import (
     outcome_of_exception,
     outcome_of_result,
 )
-from tickwork.errors import RunUnsuccessful, StoreError
+from tickwork.errors import AttemptTimeout, RunUnsuccessful, StoreError
 
 _log: Final = logging.getLogger("tickwork.run")
 _HERE: Final = str(Path(__file__).parent)
 ROLLED_BACK: Final = "Its handler completed it in a transaction that was not committed."
 _SECRET_MIN: Final = 4
-"""Characters below which a secret is not looked for in a text: it would hide half of it."""
+"""Shorter secrets are not masked in texts: the mask would hide half of the text."""
 
 
-class Call(NamedTuple):
-    """One call that an attempt wants made."""
-
+class PendingCall(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
 
 
 class Stopped(BaseException):
-    """An attempt was ended from outside. It passes through the attempt, to the engine."""
+    """An attempt was ended from outside. The engine catches it, not the attempt."""
 
 
-Attempt: TypeAlias = Generator[Call, Any, Outcome]
+AttemptSteps: TypeAlias = Generator[PendingCall, Any, Outcome]
 
 
-def attempt(definition: Definition, ctx: RunContext, *, construct: Construct) -> Attempt:
-    """Everything that one attempt calls, in order, and what came of it.
+def attempt_steps(
+    definition: Definition,
+    ctx: RunContext,
+    *,
+    construct: Construct,
+    is_late: Callable[[], bool] | None = None,
+) -> AttemptSteps:
+    """Yield everything that one attempt calls, in order; return the outcome.
 
-    An exception is an outcome, not an escape. Only what ends the process or the task itself
-    passes through.
+    An exception is an outcome. Only exceptions that end the process or the task pass through.
+    ``is_late`` is called when the handler has returned: a success after the timeout is a failure,
+    and hooks must know it.
     """
     options = definition.options
     result: Any = None
     error: BaseException | None = None
     try:
-        deferred = yield from _filtered(definition, ctx)
-        if deferred is not None:
-            return deferred
+        filtered = yield from _apply_filters(definition, ctx)
+        if filtered is not None:
+            return filtered
         for hook in options.before:
-            yield _hook(hook, ctx)
-        result = yield _handling(definition, ctx, construct)
+            yield _hook_call(hook, ctx)
+        result = yield _handler_call(definition, ctx, construct)
     except GeneratorExit:
         raise
     except BaseException as raised:  # a handler may raise anything
         if _is_ending(raised):
             raise
         error = raised
-        outcome: Outcome = _masked(_failed(raised), definition, ctx)
+        outcome: Outcome = _mask(_failure(raised), definition, ctx)
     else:
-        outcome = _masked(_outcome_of(result, definition), definition, ctx)
-        if isinstance(outcome, Failed):
+        outcome = _mask(_outcome_of(result, definition), definition, ctx)
+        if is_late is not None and is_late() and not isinstance(outcome, Failed):
+            error = _timeout_error(definition, ctx)
+            outcome = outcome_of_exception(error)
+        elif isinstance(outcome, Failed):
             error = RunUnsuccessful(ctx.run_id, status="failed", reason=outcome.error)
         elif isinstance(result, JobResult):
             result = result.output
     if ctx.is_completed:
-        outcome, error = yield from _looked_at(ctx, outcome, error)
+        outcome, error = yield from _check_completion(ctx, outcome, error)
         result = ctx.output if result is None else result
     if isinstance(outcome, Succeeded):
-        yield from _called(options.success, ctx, result)
+        yield from _call_hooks(options.success, ctx, result)
     elif isinstance(outcome, Failed):
-        yield from _called(options.error, ctx, error)
-    yield from _called(options.after, ctx, outcome)
+        yield from _call_hooks(options.error, ctx, error)
+    yield from _call_hooks(options.after, ctx, outcome)
     return outcome
 
 
 def simple_attempt(
     definition: Definition, ctx: RunContext, *, wait: Callable[[Awaitable[Any]], Any]
 ) -> Outcome:
-    """The same as :func:`attempt` for a plain function with nothing around it: most runs."""
+    """Make an attempt at a job without filters, hooks and timeout. This is the hot path."""
     token = CURRENT.set(ctx)
     try:
         result = definition.handler.call(**_arguments(definition, ctx))
@@ -110,10 +118,10 @@ def simple_attempt(
     except BaseException as raised:  # a handler may raise anything
         if _is_ending(raised):
             raise
-        return _masked(_failed(raised), definition, ctx)
+        return _mask(_failure(raised), definition, ctx)
     finally:
         CURRENT.reset(token)
-    return _masked(_outcome_of(result, definition), definition, ctx)
+    return _mask(_outcome_of(result, definition), definition, ctx)
 
 
 def _arguments(definition: Definition, ctx: RunContext) -> Mapping[str, Any]:
@@ -123,7 +131,7 @@ def _arguments(definition: Definition, ctx: RunContext) -> Mapping[str, Any]:
 
 
 async def simple_attempt_async(definition: Definition, ctx: RunContext) -> Outcome:
-    """The same on a loop, for a coroutine function."""
+    """As :func:`simple_attempt`, for a coroutine function on an event loop."""
     token = CURRENT.set(ctx)
     try:
         result = definition.handler.call(**_arguments(definition, ctx))
@@ -136,36 +144,45 @@ async def simple_attempt_async(definition: Definition, ctx: RunContext) -> Outco
     except BaseException as raised:  # a handler may raise anything
         if _is_ending(raised):
             raise
-        return _masked(_failed(raised), definition, ctx)
+        return _mask(_failure(raised), definition, ctx)
     finally:
         with suppress(ValueError):  # a task that was closed ends in another context
             CURRENT.reset(token)
-    return _masked(_outcome_of(result, definition), definition, ctx)
+    return _mask(_outcome_of(result, definition), definition, ctx)
 
 
-def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> Attempt:
-    """The hooks that are called when an attempt was ended from outside."""
+def timeout_failure(definition: Definition, ctx: RunContext) -> Failed:
+    failed = outcome_of_exception(_timeout_error(definition, ctx))
+    assert isinstance(failed, Failed), failed
+    return failed
+
+
+def _timeout_error(definition: Definition, ctx: RunContext) -> AttemptTimeout:
+    timeout = definition.spec.timeout
+    assert timeout is not None, definition
+    return AttemptTimeout(ctx.run_id, timeout=timeout)
+
+
+def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> AttemptSteps:
+    """Yield the hooks to call after an attempt was ended from outside."""
     error: BaseException | None = None
     if isinstance(outcome, Failed | Crashed):
         reason = outcome.error if isinstance(outcome, Failed) else outcome.reason
         error = RunUnsuccessful(ctx.run_id, status="failed", reason=reason)
     if ctx.is_completed:
-        outcome, error = yield from _looked_at(ctx, outcome, error)
+        outcome, error = yield from _check_completion(ctx, outcome, error)
     if isinstance(outcome, Succeeded):
-        yield from _called(definition.options.success, ctx, ctx.output)
+        yield from _call_hooks(definition.options.success, ctx, ctx.output)
     elif isinstance(outcome, Failed | Crashed):
-        yield from _called(definition.options.error, ctx, error)
-    yield from _called(definition.options.after, ctx, outcome)
+        yield from _call_hooks(definition.options.error, ctx, error)
+    yield from _call_hooks(definition.options.after, ctx, outcome)
     return outcome
 
 
-# ---------------------------------------------------------------- driving
-
-
 def drive_attempt(
-    steps: Attempt, ctx: RunContext, *, wait: Callable[[Awaitable[Any]], Any]
+    steps: AttemptSteps, ctx: RunContext, *, wait: Callable[[Awaitable[Any]], Any]
 ) -> Outcome:
-    """Make the calls of an attempt in this thread; ``wait`` runs what is awaitable."""
+    """Make the calls of an attempt in this thread; ``wait`` runs awaitables to their end."""
     token = CURRENT.set(ctx)
     try:
         call = next(steps)
@@ -188,8 +205,7 @@ def drive_attempt(
         CURRENT.reset(token)
 
 
-async def drive_attempt_async(steps: Attempt, ctx: RunContext) -> Outcome:
-    """The same on a loop."""
+async def drive_attempt_async(steps: AttemptSteps, ctx: RunContext) -> Outcome:
     token = CURRENT.set(ctx)
     try:
         call = next(steps)
@@ -213,56 +229,53 @@ async def drive_attempt_async(steps: Attempt, ctx: RunContext) -> Outcome:
             CURRENT.reset(token)
 
 
-# ---------------------------------------------------------------- the calls
-
-
-def _handling(definition: Definition, ctx: RunContext, construct: Construct) -> Call:
+def _handler_call(definition: Definition, ctx: RunContext, construct: Construct) -> PendingCall:
     handler = definition.handler
     parameters = handler.parameters
     definition.parameters.check(definition.name, ctx.args)
     function = handler.callable_for(construct)
     if handler.takes_run:
-        return Call(function, (ctx,))
+        return PendingCall(function, (ctx,))
     if parameters.context is None:
-        return Call(function, (), ctx.args)
-    return Call(function, (), {**ctx.args, parameters.context: ctx})
+        return PendingCall(function, (), ctx.args)
+    return PendingCall(function, (), {**ctx.args, parameters.context: ctx})
 
 
-def _filtered(
+def _apply_filters(
     definition: Definition, ctx: RunContext
-) -> Generator[Call, Any, Skipped | Postponed | None]:
+) -> Generator[PendingCall, Any, Skipped | Postponed | None]:
     options = definition.options
     if ctx.attempt > 1:
-        return None  # it was let through once
+        return None  # filters apply to the first attempt only
     for check in options.skip:
-        if (yield _filter(check, definition, ctx)):
+        if (yield _filter_call(check, definition, ctx)):
             return Skipped(f"skip: {path_of(check)}")
     for check in options.when:
-        if not (yield _filter(check, definition, ctx)):
+        if not (yield _filter_call(check, definition, ctx)):
             reason = f"when: {path_of(check)}"
             return Postponed(reason) if ctx.schedule is None else Skipped(reason)
     return None
 
 
-def _filter(check: Hook, definition: Definition, ctx: RunContext) -> Call:
-    """A filter gets those of the run's arguments that it takes, by name."""
+def _filter_call(check: Hook, definition: Definition, ctx: RunContext) -> PendingCall:
+    """Pass to a filter those of the run's arguments that it accepts, by name."""
     names = names_taken(check)
     offered: dict[str, Any] = {**definition.defaults, **ctx.args}
     if names is not None:
         offered = {name: value for name, value in offered.items() if name in names}
         offered.update({name: ctx for name in ("ctx", "context") if name in names - offered.keys()})
-    return Call(check, (), offered)
+    return PendingCall(check, (), offered)
 
 
-def _hook(hook: Hook, *facts: Any) -> Call:
-    return Call(hook, facts[: positionals_taken(hook)])
+def _hook_call(hook: Hook, *facts: Any) -> PendingCall:
+    return PendingCall(hook, facts[: positionals_taken(hook)])
 
 
-def _called(hooks: tuple[Hook, ...], *facts: Any) -> Generator[Call, Any, None]:
-    """Call hooks that can no longer change the outcome: what they raise is logged."""
+def _call_hooks(hooks: tuple[Hook, ...], *facts: Any) -> Generator[PendingCall, Any, None]:
+    """Call hooks that can no longer change the outcome. Their exceptions are logged."""
     for hook in hooks:
         try:
-            yield _hook(hook, *facts)
+            yield _hook_call(hook, *facts)
         except GeneratorExit:
             raise
         except BaseException as raised:
@@ -271,20 +284,17 @@ def _called(hooks: tuple[Hook, ...], *facts: Any) -> Generator[Call, Any, None]:
             _log.exception("The hook %s failed; the outcome stands.", path_of(hook))
 
 
-# ---------------------------------------------------------------- outcomes
-
-
-def _looked_at(
+def _check_completion(
     ctx: RunContext, outcome: Outcome, error: BaseException | None
-) -> Generator[Call, Any, tuple[Outcome, BaseException | None]]:
-    """What came of an attempt whose handler completed the run in a transaction of its own.
+) -> Generator[PendingCall, Any, tuple[Outcome, BaseException | None]]:
+    """Decide the outcome when the handler completed the run in its own transaction.
 
-    That has the last word. Hooks are told what it said, so they wait for this look.
+    Whether that transaction was committed decides. Hooks get the decision, so it comes first.
     """
     try:
-        has_landed = yield Call(ctx.look_again)
+        has_landed = yield PendingCall(ctx.look_again)
     except StoreError:
-        # The database went. Whoever records the outcome looks once more.
+        # The database is unreachable. The writer checks again when it records the outcome.
         return outcome, error
     if not has_landed:
         if not isinstance(outcome, Succeeded):
@@ -292,7 +302,7 @@ def _looked_at(
         undone = Failed(ROLLED_BACK)
         return undone, RunUnsuccessful(ctx.run_id, status="failed", reason=undone.error)
     if error is not None:
-        _log.error("The run was completed; what its handler did afterwards failed: %r", error)
+        _log.error("The run was completed; its handler failed afterwards: %r", error)
     return SUCCEEDED, None
 
 
@@ -307,7 +317,7 @@ def _outcome_of(result: object, definition: Definition) -> Succeeded | Failed:
     return outcome_of_result(result, size_max=definition.size_max)
 
 
-def _failed(raised: BaseException) -> Outcome:
+def _failure(raised: BaseException) -> Outcome:
     lines = traceback.format_exception(raised)
     frames = [
         frame
@@ -315,7 +325,7 @@ def _failed(raised: BaseException) -> Outcome:
         if not frame.filename.startswith(_HERE)
     ]
     if raised.__cause__ is None and raised.__context__ is None and frames:
-        # The user's own frames: ours say nothing about what went wrong.
+        # Show the user's frames only.
         lines = [
             "Traceback (most recent call last):\n",
             *traceback.format_list(frames),
@@ -324,8 +334,8 @@ def _failed(raised: BaseException) -> Outcome:
     return outcome_of_exception(raised, traceback="".join(lines))
 
 
-def _masked(outcome: Outcome, definition: Definition, ctx: RunContext) -> Outcome:
-    """The outcome without the values of secret arguments."""
+def _mask(outcome: Outcome, definition: Definition, ctx: RunContext) -> Outcome:
+    """Remove the values of secret arguments from an outcome."""
     if not isinstance(outcome, Failed) or not definition.secrets:
         return outcome
     error, trace = outcome.error, outcome.traceback
@@ -341,9 +351,9 @@ def _is_ending(raised: BaseException) -> bool:
     if isinstance(raised, Stopped):
         return True
     if isinstance(raised, KeyboardInterrupt):
-        # Ctrl-C reaches the main thread only. In another one it is what a handler raised.
+        # Ctrl-C reaches the main thread only. In another thread, the handler raised it.
         return threading.current_thread() is threading.main_thread()
-    # By name, so that whoever has no loop need not load one.
+    # By name: a process without an event loop must not import asyncio for this.
     return type(raised).__name__ == "CancelledError" and _is_on_loop()
 
 

@@ -1,4 +1,4 @@
-"""Due schedules to runs: read, plan and write, in one transaction."""
+"""Fires schedules: reads due ones, plans their runs and writes them, in one transaction."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,15 +13,13 @@ from tickwork._kernel.clock import Clock
 from tickwork.stores.contract import KeysOf, Planner
 
 SCHEDULES_MAX: Final = 2_000
-"""Schedules that one transaction fires; the rest stays due, for the next."""
+"""Schedules that one transaction fires; the others stay due for the next one."""
 
 RETIRE_AFTER: Final = timedelta(days=7)
-"""How long after a code schedule was last seen in a program it still fires."""
+"""How long a schedule defined in code still fires after a program last registered it."""
 
 
 class FiringStore(Protocol):
-    """All that a ticker needs of a store."""
-
     def fire(
         self,
         *,
@@ -31,25 +29,19 @@ class FiringStore(Protocol):
         keys_of: KeysOf,
         plan: Planner,
         seen_after: datetime | None = None,
-    ) -> TickPlan:
-        """One tick, in one transaction."""
-        ...
+    ) -> TickPlan: ...
 
     def next_firing_at(
         self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
-    ) -> datetime | None:
-        """When the next schedule of these jobs falls due."""
-        ...
+    ) -> datetime | None: ...
 
     def list_schedules(
         self, *, after: tuple[str, str] | None = None, limit: int = 1000
-    ) -> list[ScheduleRow]:
-        """Schedules by (tenant, name), after this pair."""
-        ...
+    ) -> list[ScheduleRow]: ...
 
 
 class Ticker:
-    """Fires what is due of the jobs that this process knows. Any number of them may run."""
+    """Fires the due schedules of jobs that this process knows. Any number of tickers may run."""
 
     def __init__(
         self,
@@ -65,7 +57,7 @@ class Ticker:
         self._retire_after = retire_after
 
     def tick(self) -> TickPlan:
-        """Fire what is due now: one transaction, of a bounded number of schedules."""
+        """Fire at most :data:`SCHEDULES_MAX` due schedules, in one transaction."""
         jobs = self._specs()
         now = self._clock.now()
 
@@ -85,10 +77,10 @@ class Ticker:
         )
 
     def next_at(self, *, after: datetime | None = None) -> datetime | None:
-        """When the next schedule of a job that we know falls due.
+        """Return when the next schedule of a known job is due.
 
-        With ``after``, those that stand at an earlier instant do not count: for whoever has
-        tried to fire them in vain. Every schedule is looked at then.
+        With ``after``, schedules that are due earlier do not count: the caller could not fire
+        them. All schedules are read then.
         """
         jobs, seen_after = self._specs().keys(), self._clock.now() - self._retire_after
         if after is None:
@@ -114,7 +106,6 @@ def _is_seen(row: ScheduleRow, *, since: datetime) -> bool:
 
 
 def rule_of(row: ScheduleRow) -> Schedule:
-    """The rule of a schedule."""
     return _rule(row.spec.rule)
 
 

@@ -1,4 +1,4 @@
-"""One run, asked for by its id: claimed and executed here and now, or a word on why not."""
+"""Executes one run by its id, or explains why it cannot start."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -7,14 +7,12 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.rates import is_rate
 from tickwork._domain.run import Run
 from tickwork._domain.status import RunStatus
-from tickwork._kernel.clock import Clock
-from tickwork._worker.known import KnownJobs
-from tickwork._worker.once import OnePass
+from tickwork._worker.single_pass import PassParts, SinglePass
 from tickwork.errors import InvalidTransition, RunError, RunNotFound
 from tickwork.stores.contract import Pause, PauseKind, Store
 
 
-def execute(run_id: RunId, *, store: Store, clock: Clock, known: KnownJobs, once: OnePass) -> None:
+def execute(run_id: RunId, *, parts: PassParts, single_pass: SinglePass) -> None:
     """Claim exactly this run, due or not, and make an attempt at it.
 
     Raises:
@@ -23,14 +21,16 @@ def execute(run_id: RunId, *, store: Store, clock: Clock, known: KnownJobs, once
         RunError: It is paused, or a limit that it needs is full.
         JobNotFound: This process does not know its job.
     """
-    run = _startable(store, run_id)
-    known.learn(run.job)
-    if not once.run_one(run_id, job=run.job):
-        # It was there a moment ago: has somebody been quicker, or what is in its way?
-        raise _refusal(_startable(store, run_id), store.list_pauses(), now=clock.now())
+    store = parts.store
+    run = _get_startable(store, run_id)
+    parts.known.learn(run.job)
+    if not single_pass.run_one(run_id, job=run.job):
+        # Another worker claimed it a moment ago, or something blocks it.
+        run = _get_startable(store, run_id)
+        raise _explain(run, store.list_pauses(), now=parts.clock.now())
 
 
-def _startable(store: Store, run_id: RunId) -> Run:
+def _get_startable(store: Store, run_id: RunId) -> Run:
     run = store.get_run(run_id)
     if run is None:
         raise RunNotFound(run_id)
@@ -39,7 +39,7 @@ def _startable(store: Store, run_id: RunId) -> Run:
     return run
 
 
-def _refusal(run: Run, pauses: Iterable[Pause], *, now: datetime) -> RunError:
+def _explain(run: Run, pauses: Iterable[Pause], *, now: datetime) -> RunError:
     what = f"The run {run.id} cannot start now."
     for pause in pauses:
         is_over = pause.until is not None and pause.until <= now
@@ -49,19 +49,19 @@ def _refusal(run: Run, pauses: Iterable[Pause], *, now: datetime) -> RunError:
                 run.id,
                 what,
                 why=f"The {pause.kind} {pause.name!r} is paused.",
-                fix=f"Let it go on: app.resume({pause.kind}={pause.name!r}).",
+                fix=f"Resume it: app.resume({pause.kind}={pause.name!r}).",
             )
+    limits = " or ".join(run.limit_keys)
     if any(map(is_rate, run.limit_keys)):
         return RunError(
             run.id,
             what,
-            why=f"A limit that it needs is full, or its turn has not come: "
-            f"{' or '.join(run.limit_keys)}.",
-            fix="Wait until one that holds the limit has finished, or for its turn.",
+            why=f"A limit that it needs is full, or its rate does not admit it yet: {limits}.",
+            fix="Wait until a run that holds the limit has finished, or until the rate admits it.",
         )
     return RunError(
         run.id,
         what,
-        why=f"A limit that it needs is full: {' or '.join(run.limit_keys)}.",
+        why=f"A limit that it needs is full: {limits}.",
         fix="Wait until a run that holds it has finished.",
     )

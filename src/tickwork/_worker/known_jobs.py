@@ -3,75 +3,63 @@
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from enum import Enum, auto
-from typing import Protocol
+from typing import Final, Protocol
 
 from tickwork._define.definition import Definition
 from tickwork._define.registry import Registry
 from tickwork._domain.job import EngineKind, JobSpec
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 
-
-class LaneName(Enum):
-    """The ways to an engine."""
-
-    THREADS = auto()
-    LOOP = auto()
-    PROCESSES = auto()
+FUNCTIONS: Final = "thread"
+COROUTINES: Final = "async"
+"""The engines of jobs that choose none."""
 
 
-def lane_of(definition: Definition) -> LaneName:
-    """Where attempts at a job are made."""
-    if definition.options.engine is EngineKind.PROCESS:
-        return LaneName.PROCESSES
-    return LaneName.LOOP if definition.handler.is_async else LaneName.THREADS
+def engine_of(definition: Definition) -> str:
+    """Return the name of the engine that makes attempts at a job."""
+    if definition.options.engine is not EngineKind.AUTO:
+        return str(definition.options.engine)
+    return COROUTINES if definition.handler.is_async else FUNCTIONS
 
 
 class NamesStore(Protocol):
-    """Where names of jobs can be found."""
-
-    def ready_pairs(self) -> list[tuple[str, str]]:
-        """The (queue, job) pairs that have ready runs."""
-        ...
-
-    def scheduled_jobs(self) -> list[str]:
-        """The jobs that schedules name."""
-        ...
+    def ready_pairs(self) -> list[tuple[str, str]]: ...
+    def scheduled_jobs(self) -> list[str]: ...
 
 
 class KnownJobs:
-    """What a worker may take. A job that only a row names is looked up once it is seen."""
+    """The jobs whose runs a worker may claim. A job that only a row names is looked up once."""
 
     def __init__(self, *, store: NamesStore, registry: Registry) -> None:
         self._store = store
         self._registry = registry
         self._defined: Mapping[str, Definition] = {}
         self._found: dict[str, Definition] = {}
-        self._strangers: set[str] = set()
+        self._unknown: set[str] = set()
         self._known: dict[str, Definition] = {}
         self._specs: dict[str, JobSpec] = {}
-        self._names: dict[LaneName | None, tuple[str, ...]] = {}
+        self._names: dict[str | None, tuple[str, ...]] = {}
         self._lease_by_job: dict[str, timedelta] = {}
 
     def look(self, *, is_ready: bool = True) -> None:
-        """Look for jobs that rows name and this process could run.
+        """Find jobs that rows name and this process could run.
 
-        ``is_ready`` False says that no run waits for a worker: schedules alone can name any.
+        ``is_ready`` False means that no run is ready: then only schedules can name new jobs.
         """
         self._refresh()
         named = set(self._store.scheduled_jobs())
         if is_ready:
             named.update(job for _, job in self._store.ready_pairs())
-        for name in named - self._specs.keys() - self._strangers:
+        for name in named - self._specs.keys() - self._unknown:
             definition = self._registry.find(name)
             if definition is None:
-                self._strangers.add(name)
+                self._unknown.add(name)
             else:
                 self._found[name] = definition
                 self._defined = {}
 
     def learn(self, name: str) -> Definition:
-        """The definition of a job that is asked for by name.
+        """Return the definition of a job by name.
 
         Raises:
             JobNotFound: This process does not know it.
@@ -86,42 +74,42 @@ class KnownJobs:
         return known
 
     def find(self, name: str) -> Definition | None:
-        """The definition of a job that :meth:`names` has named."""
+        """Return the definition of one of :meth:`names`."""
         return self._known.get(name)
 
     def specs(self) -> Mapping[str, JobSpec]:
-        """Specs by name, old names included."""
+        """Return specs by name, former names included."""
         self._refresh()
         return self._specs
 
-    def names(self, lane: LaneName | None = None) -> tuple[str, ...]:
-        """The names of runs to take: of those that one kind of engine makes, or of all."""
+    def names(self, engine: str | None = None) -> tuple[str, ...]:
+        """Return the names of the jobs of one engine, or of all."""
         self._refresh()
-        return self._names[lane]
+        return self._names.get(engine, ())
 
     def lease_by_job(self) -> Mapping[str, timedelta]:
-        """Leases that differ from the default."""
+        """Return the leases that differ from the default."""
         return self._lease_by_job
 
     def lease_of(self, job: str) -> timedelta:
-        """How long the leases of this job's runs are."""
         return self._lease_by_job.get(job, LEASE_DEFAULT.length)
 
     def pace_shortest(self) -> float:
-        """Seconds between two beats of the shortest lease that a run of ours may have."""
+        """Return the seconds between two heartbeats of the shortest lease."""
         return _pace(min([LEASE_DEFAULT.length, *self._lease_by_job.values()]))
 
     def pace_longest(self) -> float:
-        """The same of the longest."""
+        """Return the seconds between two heartbeats of the longest lease."""
         lengths = [spec.lease.length for spec in self._specs.values()]
         return _pace(max(lengths, default=LEASE_DEFAULT.length))
 
     def crashes_max(self, name: str) -> int:
-        """How many crashes a run of this job may have.
+        """Return how many crashes a run of this job may have.
 
-        Of a job that we do not know any number: whoever knows it gives it up, when it is claimed.
+        There is no limit for a job that this process does not know: a process that knows the job
+        gives the run up when it claims it.
         """
-        self._refresh()  # a pass takes back what others left before it looks for work
+        self._refresh()  # a single pass reaps before it claims
         spec = self._specs.get(name)
         return sys.maxsize if spec is None else spec.crashes_max
 
@@ -130,16 +118,13 @@ class KnownJobs:
         if defined is self._defined:
             return
         self._defined = defined
-        self._strangers.clear()
+        self._unknown.clear()
         known = self._known = {**self._found, **defined}
         self._specs = {name: definition.spec for name, definition in known.items()}
-        self._names = {
-            None: tuple(known),
-            **{
-                lane: tuple(name for name, each in known.items() if lane_of(each) is lane)
-                for lane in LaneName
-            },
-        }
+        names_by_engine: dict[str | None, list[str]] = {None: list(known)}
+        for name, definition in known.items():
+            names_by_engine.setdefault(engine_of(definition), []).append(name)
+        self._names = {engine: tuple(names) for engine, names in names_by_engine.items()}
         self._lease_by_job = {
             name: spec.lease.length
             for name, spec in self._specs.items()

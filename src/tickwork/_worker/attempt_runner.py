@@ -1,0 +1,285 @@
+"""From a claim to its transition: what happens before and after a handler is called.
+
+An engine calls :meth:`AttemptRunner.begin`, calls the handler where it wants to, and reports the
+outcome to :meth:`AttemptRunner.end`. Everything else about an attempt is decided here.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from tickwork._define.context import Desk, RunContext
+from tickwork._define.definition import Definition
+from tickwork._domain.outcome import (
+    SUCCEEDED,
+    Canceled,
+    Crashed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Postponed,
+    Skipped,
+    Succeeded,
+    outcome_of_exception,
+)
+from tickwork._domain.retry import NO_RETRY, NoRetry
+from tickwork._domain.run import CRASHES_MAX, NO_ARGS, Claim
+from tickwork._domain.status import RunStatus
+from tickwork._domain.transitions import Transition, expiry, settle, settle_poisoned, succeeded
+from tickwork._kernel.clock import Clock
+from tickwork._kernel.codec import decode
+from tickwork._worker.held_runs import HeldRun, HeldRuns
+from tickwork._worker.writer import Writer
+from tickwork.engines.attempt import ROLLED_BACK
+from tickwork.engines.contract import RunningAttempt
+from tickwork.errors import AttemptTimeout, TickworkError
+from tickwork.events import RunStarted
+from tickwork.events.bus import EventBus
+
+STOPPED: Final = "The worker was stopped while it ran."
+_CANCELED: Final = "Its cancellation was requested."
+_CANCELED_BEFORE: Final = "Its cancellation was requested before it started."
+_STOPPED_EARLY: Final = "Its handler stopped when it was requested to."
+_UNKNOWN: Final = "This process does not know the job any more."
+
+_log: Final = logging.getLogger("tickwork.worker")
+
+
+class AttemptRunner:
+    """Begins attempts, and turns their outcomes into transitions. Shared by all engines."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        store: Desk,
+        bus: EventBus,
+        find: Callable[[str], Definition | None],
+        held: HeldRuns,
+        writer: Writer,
+        notify: Callable[[], None] = lambda: None,
+        draw_random: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._bus = bus
+        self._find = find
+        self._held = held
+        self._outbox = writer.done
+        self._draw_random = draw_random
+        self._is_leaving = False
+        self.outbox = writer.done
+        self.notify = notify
+
+    # ------------------------------------------------------------ for engines
+
+    def begin(self, claim: Claim, *, is_timed: bool = True) -> RunningAttempt | None:
+        """Check whether an attempt may start; None when the claim needs no attempt any more."""
+        run = self._held.of(claim)
+        if run is None or run.is_settled:
+            return None  # it was given back before it started
+        if run.is_stop_requested:
+            if run.is_lost:
+                self._held.drop_all([claim])
+                return None
+            if run.is_canceled:
+                self._settle_without_attempt(run, Canceled(_CANCELED_BEFORE))
+                return None
+        begun_at = time.perf_counter()
+        definition = self._find(claim.job)
+        if definition is None:
+            self._put(run, self._transition(claim, None, Failed(_UNKNOWN, retry=False)))
+            return None
+        now = self._clock.now()
+        spec = definition.spec
+        if claim.crashes >= spec.crashes_max:
+            # The process that reaped it did not know the job, and with it the limit.
+            self._put(run, settle_poisoned(claim, now=now))
+            return None
+        if claim.expires_at is not None:
+            expired = expiry(claim, now=now)
+            if expired is not None:
+                self._put(run, self._transition(claim, definition, expired))
+                return None
+        try:
+            args = _decode_args(claim)
+        except (TickworkError, TypeError) as error:
+            failed = Failed(str(error), retry=False)
+            self._put(run, self._transition(claim, definition, failed))
+            return None
+        timeout, ends_at = spec.timeout, None
+        if timeout is None:
+            ctx = RunContext(claim, desk=self._store, args=args)
+        else:
+            ctx = RunContext(claim, desk=self._store, args=args, deadline=now + timeout)
+            ends_at = self._clock.monotonic() + timeout.total_seconds()
+            run.deadline = ends_at if is_timed else None
+        run.started_at = now
+        if self._bus.has_subscribers:
+            self._bus.emit(_run_started(claim, at=now))
+        return RunningAttempt(claim, definition, ctx, timeout, ends_at, now, begun_at, run)
+
+    def end(self, attempt: RunningAttempt, outcome: Outcome) -> None:
+        """Report an outcome. If the run was lost, the fencing token rejects the write."""
+        ctx = attempt.ctx
+        if outcome is SUCCEEDED and not ctx.has_seen_cancel and not ctx.is_completed:
+            # Most attempts.
+            step = succeeded(attempt.claim, now=self._clock.now(), started_at=attempt.started_at)
+        else:
+            step = self._transition_of(attempt, outcome)
+        if attempt.held.try_settle():
+            self._outbox.append(step)
+
+    def fail(self, claim: Claim, error: BaseException) -> None:
+        """Report that the engine could not make the attempt."""
+        _log.error("%s: run %s could not be executed.", claim.job, claim.run_id, exc_info=error)
+        run = self._held.of(claim)
+        if run is not None:
+            self.give_up(run, _failure(error))
+
+    def outcome_of_stop(self, attempt: RunningAttempt, error: BaseException) -> Outcome:
+        run: HeldRun = attempt.held
+        if run.is_canceled:
+            return Canceled(_CANCELED)
+        if self._is_leaving or run.is_lost:
+            return Interrupted(STOPPED)
+        return _failure(error)  # only the handler itself can have raised it
+
+    def is_settled(self, attempt: RunningAttempt) -> bool:
+        run: HeldRun = attempt.held
+        return run.is_settled
+
+    # ------------------------------------------------------------ for the worker
+
+    def give_up(self, run: HeldRun, outcome: Failed | Crashed) -> None:
+        """Record a failure though the attempt may still be running."""
+        claim = run.claim
+        step = self._transition(claim, self._find(claim.job), outcome)
+        self._put(run, step._replace(started_at=run.started_at))
+
+    def give_back(self, claim: Claim, outcome: Interrupted) -> None:
+        """Return a claim to the queue. An attempt that is running is requested to stop."""
+        run = self._held.of(claim)
+        if run is None:
+            return
+        if run.is_lost:
+            self._held.drop_all([claim])
+            return
+        # In this order: the outcome of the attempt that stops must not count.
+        self._settle_without_attempt(run, outcome)
+        run.request_stop()
+
+    def leave(self) -> None:
+        """From now on, attempts that are ended from outside are interrupted, not failed."""
+        self._is_leaving = True
+
+    def watch_deadlines(self, grace: timedelta) -> bool:
+        """Request attempts to stop that exceed their timeout; True when one ignores it.
+
+        An attempt that goes on for longer than ``grace`` is recorded as failed.
+        """
+        now, is_stuck = self._clock.monotonic(), False
+        for run in self._held.snapshot():
+            deadline = run.deadline
+            if deadline is None or now < deadline or run.is_settled:
+                continue
+            run.is_stop_requested = True
+            if now >= deadline + grace.total_seconds():
+                is_stuck = True
+                self._give_up_late(run)
+        return is_stuck
+
+    # ------------------------------------------------------------ transitions
+
+    def _give_up_late(self, run: HeldRun) -> None:
+        claim = run.claim
+        _log.error(
+            "%s: run %s ignores its timeout. Its thread runs on until this process ends.",
+            claim.job,
+            claim.run_id,
+        )
+        definition = self._find(claim.job)
+        timeout = None if definition is None else definition.spec.timeout
+        error = AttemptTimeout(claim.run_id, timeout=timeout or timedelta(0))
+        self.give_up(run, _failure(error))
+
+    def _put(self, run: HeldRun, step: Transition) -> None:
+        if run.try_settle():
+            self._outbox.append(step)
+
+    def _settle_without_attempt(self, run: HeldRun, outcome: Interrupted | Canceled) -> None:
+        step = self._transition(run.claim, None, outcome)
+        self._put(run, step._replace(started_at=run.started_at))
+
+    def _transition_of(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
+        ctx = attempt.ctx
+        if ctx.is_completed:
+            # The transaction of the handler decides; the writer finds out whether it committed.
+            undone = Failed(ROLLED_BACK) if isinstance(outcome, Succeeded) else outcome
+            step = self._attempt_transition(attempt, SUCCEEDED)
+            return step._replace(undone=self._attempt_transition(attempt, undone))
+        if ctx.has_seen_cancel and isinstance(outcome, Succeeded):
+            # The handler was requested to stop, maybe because the lease could not be extended or
+            # the worker stops. Then the work is not done, and the run is due again.
+            is_canceled = self._store.is_canceled(attempt.claim)
+            outcome = Canceled(_STOPPED_EARLY) if is_canceled else Interrupted(_STOPPED_EARLY)
+        return self._attempt_transition(attempt, outcome)
+
+    def _attempt_transition(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
+        # When a filter rejected the run, there was no attempt.
+        started_at = None if isinstance(outcome, Skipped | Postponed) else attempt.started_at
+        return self._transition(attempt.claim, attempt.definition, outcome, started_at=started_at)
+
+    def _transition(
+        self,
+        claim: Claim,
+        definition: Definition | None,
+        outcome: Outcome,
+        *,
+        started_at: datetime | None = None,
+    ) -> Transition:
+        retry = NO_RETRY if definition is None else definition.spec.retry
+        crashes_max = CRASHES_MAX if definition is None else definition.spec.crashes_max
+        stored_max = claim.attempts_max
+        if retry is not NO_RETRY and not isinstance(retry, NoRetry):
+            # The process that dispatched the run may not know the policy; the job does.
+            claim = claim._replace(attempts_max=retry.attempts_max)
+        is_canceled = isinstance(outcome, Failed | Crashed) and self._store.is_canceled(claim)
+        step = settle(
+            claim,
+            outcome,
+            now=self._clock.now(),
+            retry=retry,
+            random=self._draw_random(),
+            started_at=started_at,
+            crashes_max=crashes_max,
+            is_cancel_requested=is_canceled,
+        )
+        if step.to_status is RunStatus.FAILED and claim.attempts_max > stored_max:
+            # The row must have room for the attempt that follows.
+            step = step._replace(attempts_max=claim.attempts_max)
+        return step
+
+
+def _run_started(claim: Claim, *, at: datetime) -> RunStarted:
+    return RunStarted(
+        at=at, run_id=claim.run_id, job=claim.job, tenant=claim.tenant, attempt=claim.attempt
+    )
+
+
+def _decode_args(claim: Claim) -> dict[str, Any]:
+    if claim.args == NO_ARGS:
+        return {}
+    args = decode(claim.args)
+    if not isinstance(args, dict):
+        raise TypeError(f"The stored arguments are {type(args).__name__}, not an object.")
+    return args
+
+
+def _failure(error: BaseException) -> Failed:
+    outcome = outcome_of_exception(error)
+    assert isinstance(outcome, Failed), outcome
+    return outcome

@@ -1,0 +1,354 @@
+"""Builds a worker, and the single passes of ``run()``, from a store and registered engines."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from threading import Event
+from typing import NamedTuple
+
+from tickwork._define.definition import Definition
+from tickwork._define.handlers import Construct
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.transitions import Transition
+from tickwork._kernel.clock import Clock, StoreClock
+from tickwork._kernel.ids import new_id
+from tickwork._kernel.processes import ThisProcess
+from tickwork._worker.attempt_runner import AttemptRunner
+from tickwork._worker.attempt_store import HeldAttemptStore, PolledAttemptStore
+from tickwork._worker.cancel_poller import CancelPoller
+from tickwork._worker.claimer import Claimer
+from tickwork._worker.crash_hooks import CallHooks, CrashHooks
+from tickwork._worker.heartbeat import Heartbeat
+from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.known_jobs import COROUTINES, FUNCTIONS, KnownJobs, engine_of
+from tickwork._worker.log_capture import LogCapture
+from tickwork._worker.maintenance import Maintenance, MaintenanceTask, sweep
+from tickwork._worker.options import BATCH_MAX, WorkerOptions
+from tickwork._worker.pump import Lane, Pump, PumpSerializer
+from tickwork._worker.reaper import Reaper
+from tickwork._worker.reporter import Reporter
+from tickwork._worker.single_pass import PassParts, SinglePass, SteppedEngine
+from tickwork._worker.stats import Stats
+from tickwork._worker.ticker import Ticker
+from tickwork._worker.timer import Timer
+from tickwork._worker.wakeup import Wakeup
+from tickwork._worker.worker import Worker, WorkerParts
+from tickwork._worker.writer import Writer
+from tickwork.engines.contract import (
+    Engine,
+    EngineHost,
+    EngineRegistration,
+    EngineSetup,
+)
+from tickwork.engines.wire import AppLocation, LogMessage
+from tickwork.events.bus import EventBus
+from tickwork.stores.contract import LogLine, Store, WorkerRow
+
+InlineFactory = Callable[[EngineSetup, Callable[[], object] | None], SteppedEngine]
+
+
+class WorkerContext(NamedTuple):
+    """What a worker and the single passes of one application share."""
+
+    store: Store
+    clock: Clock
+    known: KnownJobs
+    ticker: Ticker
+    bus: EventBus
+    stats: Stats
+    log_capture: LogCapture
+    engines: Mapping[str, EngineRegistration]
+    inline: InlineFactory
+    call_hooks: CallHooks
+    construct: Callable[[], Construct]
+    app_location: Callable[[], AppLocation]
+    refresh_catalog: Callable[[], object]
+    version: str
+
+    def build_reporter(self) -> Reporter:
+        return Reporter(bus=self.bus, stats=self.stats)
+
+    def build_timer(self, reporter: Reporter) -> Timer:
+        return Timer(
+            store=self.store,
+            clock=self.clock,
+            tick=self.ticker.tick,
+            next_firing_at=self.ticker.next_at,
+            reporter=reporter,
+        )
+
+    def build_reaper(self, reporter: Reporter, hooks: CrashHooks) -> Reaper:
+        def on_reaped(transitions: Sequence[Transition]) -> None:
+            reporter.recorded(transitions, lost=(), at=self.clock.now())
+            hooks.call(transitions)
+
+        return Reaper(
+            store=self.store,
+            clock=self.clock,
+            crashes_max=self.known.crashes_max,
+            patience=self.known.pace_longest,
+            me=ThisProcess.current(),
+            on_reaped=on_reaped,
+        )
+
+    def build_heartbeat(self, held: HeldRuns) -> Heartbeat:
+        return Heartbeat(
+            store=self.store, held=held, clock=self.clock, lease_of=self.known.lease_of
+        )
+
+    def build_writer(self, held: HeldRuns, reporter: Reporter, *, batch: int) -> Writer:
+        return Writer(
+            store=self.store,
+            clock=self.clock,
+            held=held,
+            reporter=reporter,
+            log_capture=self.log_capture,
+            batch=batch,
+        )
+
+    def build_engine_setup(self, host: EngineHost, *, slots: int) -> EngineSetup:
+        return EngineSetup(
+            host=host,
+            clock=self.clock,
+            slots=slots,
+            construct=self.construct,
+            app_location=self.app_location,
+            add_log_line=self._add_log_line,
+        )
+
+    def _add_log_line(self, run_id: RunId, message: LogMessage) -> None:
+        self.log_capture.add(run_id, LogLine(*message))
+
+
+def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
+    """Build a worker that is ready to start.
+
+    Raises:
+        InvalidOption: A job needs an engine of which other processes must import the
+            application, and they cannot.
+    """
+    store, clock, known, stats = context.store, context.clock, context.known, context.stats
+    me, worker_id = ThisProcess.current(), WorkerId(new_id(clock.now()))
+    wakeup, timer_wakeup, held = Wakeup(), Wakeup(), HeldRuns()
+    reporter = context.build_reporter()
+    writer = context.build_writer(held, reporter, batch=options.batch)
+    attempt_store = HeldAttemptStore(store=store, clock=clock, held=held)
+    runner = AttemptRunner(
+        clock=clock,
+        store=attempt_store,
+        bus=context.bus,
+        find=known.find,
+        held=held,
+        writer=writer,
+        notify=wakeup.notify,
+    )
+    lanes = [
+        _build_lane(context, runner, name, registration, options)
+        for name, registration in context.engines.items()
+    ]
+    hooks = CrashHooks(find=known.find, store=attempt_store, call_hooks=context.call_hooks)
+    reaper = context.build_reaper(reporter, hooks)
+    started_at = clock.now()
+    stats.since = started_at if options.missed_max else None
+
+    def on_reconnect() -> None:
+        if isinstance(clock, StoreClock):
+            clock.forget()  # it may be another server, with another time
+
+    maintenance = Maintenance(
+        [
+            MaintenanceTask("Measuring the database's clock", _clock_keeper(clock)),
+            MaintenanceTask(
+                "Polling for cancellations",
+                CancelPoller(store=store, held=held, clock=clock).poll,
+            ),
+            MaintenanceTask("Writing logs", writer.write_logs),
+            MaintenanceTask("Updating the catalog", context.refresh_catalog),
+            MaintenanceTask("Finding jobs", known.look),
+            MaintenanceTask(
+                "Releasing runs of dead workers", partial(reaper.release_dead, but={worker_id})
+            ),
+            MaintenanceTask("Reaping", reaper.step),
+            MaintenanceTask("Sweeping", partial(sweep, store, clock)),
+        ],
+        clock=clock,
+    )
+
+    def register(running: int) -> None:
+        store.beat_worker(
+            WorkerRow(
+                id=worker_id,
+                host=me.host,
+                pid=me.pid,
+                boot_id=me.boot_id,
+                process_started=me.started,
+                started_at=started_at,
+                beat_at=clock.now(),
+                queues=options.queues or None,
+                jobs=known.names(),
+                slots=options.threads,
+                running=running,
+                version=context.version,
+            )
+        )
+
+    def should_stop() -> bool:
+        stats.is_stuck = runner.watch_deadlines(options.timeout_grace) or stats.is_stuck
+        stats.is_behind = stats.is_behind or 0 < options.missed_max <= stats.missed
+        return stats.is_stuck or stats.is_behind
+
+    serializer = PumpSerializer()
+    pumps = [
+        Pump(
+            name=name,
+            clock=clock,
+            claimer=Claimer(
+                name=name, store=store, clock=clock, worker=worker_id, known=known, held=held
+            ),
+            queues=options.queues or None,
+            lanes=lanes,
+            held=held,
+            writer=writer,
+            serializer=serializer,
+            known=known,
+            wakeup=wakeup,
+            batch=options.batch,
+            ahead=options.ahead,
+            poll=options.poll,
+            unwritten_max=options.unwritten_max,
+            give_back=runner.give_back,
+            on_reconnect=on_reconnect,
+        )
+        for name in (f"pump-{number}" for number in range(store.pumps_max))
+    ]
+    return Worker(
+        WorkerParts(
+            clock=clock,
+            options=options,
+            engines=[lane.engine for lane in lanes],
+            runner=runner,
+            pumps=pumps,
+            writer=writer,
+            held=held,
+            heartbeat=context.build_heartbeat(held),
+            beat_pace=known.pace_shortest,
+            timer=context.build_timer(reporter),
+            maintain=maintenance.step,
+            on_disconnect=reaper.was_away,
+            register=register,
+            unregister=lambda: store.remove_worker(worker_id),
+            should_stop=should_stop,
+            listener=store.listen(),
+            wakeup=wakeup,
+            timer_wakeup=timer_wakeup,
+        )
+    )
+
+
+def _build_lane(
+    context: WorkerContext,
+    runner: AttemptRunner,
+    name: str,
+    registration: EngineRegistration,
+    options: WorkerOptions,
+) -> Lane:
+    if registration.needs_import and context.known.names(name):
+        context.app_location()  # fails now rather than with the first attempt
+    slots: int = getattr(options, registration.slots_option)
+    engine = registration.factory(context.build_engine_setup(runner, slots=slots))
+    return Lane(engine, partial(context.known.names, name))
+
+
+def _clock_keeper(clock: Clock) -> Callable[[], object]:
+    return clock.keep if isinstance(clock, StoreClock) else lambda: None
+
+
+def build_pass_parts(context: WorkerContext, *, on_claimed: Callable[[], None]) -> PassParts:
+    """Build what all passes of an application share."""
+    held, reporter = HeldRuns(), context.build_reporter()
+    heartbeat = context.build_heartbeat(held)
+    store = PolledAttemptStore(
+        store=context.store, clock=context.clock, held=held, heartbeat=heartbeat
+    )
+    hooks = CrashHooks(
+        find=context.known.find, store=store, call_hooks=context.call_hooks, in_thread=False
+    )
+    return PassParts(
+        store=context.store,
+        clock=context.clock,
+        known=context.known,
+        timer=context.build_timer(reporter),
+        next_firing_at=context.ticker.next_at,
+        reaper=context.build_reaper(reporter, hooks),
+        reporter=reporter,
+        held=held,
+        heartbeat=heartbeat,
+        attempt_store=store,
+        on_claimed=on_claimed,
+    )
+
+
+def build_single_pass(
+    context: WorkerContext,
+    parts: PassParts,
+    *,
+    options: WorkerOptions,
+    has_threads: bool,
+    find: Callable[[str], Definition | None],
+) -> SinglePass:
+    """Build a pass with engines of its own.
+
+    Without ``has_threads`` every attempt happens in the calling thread: a test moves the clock, or
+    all of it happens in a transaction of the caller.
+    """
+    writer = context.build_writer(parts.held, parts.reporter, batch=BATCH_MAX)
+    notified = Event()
+    runner = AttemptRunner(
+        clock=context.clock,
+        store=parts.attempt_store,
+        bus=context.bus,
+        find=find,
+        held=parts.held,
+        writer=writer,
+        notify=notified.set,
+    )
+    setup = context.build_engine_setup(runner, slots=1)
+    engines: dict[str, Engine] = {}
+
+    def find_engine(job: str) -> Engine | None:
+        """Return the engine of a job that chose one. Other jobs run inline."""
+        definition = context.known.find(job)
+        name = FUNCTIONS if definition is None else engine_of(definition)
+        if not has_threads or name in {FUNCTIONS, COROUTINES}:
+            return None
+        if name not in engines:
+            engines[name] = context.engines[name].factory(setup)
+            engines[name].start()
+        return engines[name]
+
+    def watch() -> None:
+        single_pass.watch()
+
+    def stop_engines() -> None:
+        for engine in [inline, *engines.values()]:
+            engine.stop()
+
+    inline = context.inline(setup, watch if has_threads else None)
+    single_pass = SinglePass(
+        parts,
+        claimer=Claimer(
+            name="pass",
+            store=context.store,
+            clock=context.clock,
+            worker=WorkerId(new_id(context.clock.now())),
+            known=context.known,
+            held=parts.held,
+        ),
+        writer=writer,
+        runner=runner,
+        inline=inline,
+        engine_of=find_engine,
+        notified=notified,
+        timeout_grace=options.timeout_grace,
+        stop_engines=stop_engines,
+    )
+    return single_pass

@@ -1,0 +1,94 @@
+"""Claims runs, and finds claims whose answer was lost on the way back from the database."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.lease import LEASE_DEFAULT
+from tickwork._domain.run import Claim
+from tickwork._kernel.clock import Clock
+from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.known_jobs import KnownJobs
+from tickwork.errors import OutcomeUnknown, StoreError
+from tickwork.stores.contract import Store, Wanted
+
+CancelAttempt = Callable[[Claim], None]
+
+
+class Claimer:
+    """Sends claims. Each has a tag, so that a claim without an answer can be found again."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        store: Store,
+        clock: Clock,
+        worker: WorkerId,
+        known: KnownJobs,
+        held: HeldRuns,
+    ) -> None:
+        self._name = name
+        self._store = store
+        self._clock = clock
+        self._worker = worker
+        self._known = known
+        self._held = held
+        self._numbers = count(1)
+        self._lost_tags: list[str] = []
+
+    @property
+    def has_lost_claims(self) -> bool:
+        return bool(self._lost_tags)
+
+    def claim(self, wanted: Wanted, cancel_attempt: CancelAttempt) -> Sequence[Claim]:
+        """Claim runs and hold them.
+
+        Raises:
+            OutcomeUnknown: The answer was lost. :meth:`find_lost` finds the claims.
+        """
+        tag, sent_at = f"{self._name}-{next(self._numbers)}", self._clock.monotonic()
+        try:
+            claims = self._store.claim(
+                wanted,
+                worker=self._worker,
+                tag=tag,
+                now=self._clock.now(),
+                lease=LEASE_DEFAULT.length,
+                lease_by_job=self._known.lease_by_job(),
+            )
+            if claims:
+                # Before anything else: from here on the heartbeat extends their leases.
+                self._held.add(claims, extended_at=sent_at, cancel_attempt=cancel_attempt)
+        except BaseException as error:
+            # The claims may be in the database though this process does not hold them: the
+            # answer was lost, or there was no memory for it.
+            if isinstance(error, OutcomeUnknown) or not isinstance(error, StoreError):
+                self._lost_tags.append(tag)
+            raise
+        return claims
+
+    def claim_run(self, run_id: RunId, *, job: str, cancel_attempt: CancelAttempt) -> Claim | None:
+        """Claim exactly this run and hold it; None when it cannot start."""
+        tag, sent_at = f"{self._name}-{next(self._numbers)}", self._clock.monotonic()
+        try:
+            claim = self._store.claim_run(
+                run_id,
+                worker=self._worker,
+                tag=tag,
+                now=self._clock.now(),
+                lease=self._known.lease_of(job),
+            )
+        except OutcomeUnknown:
+            claim = next(iter(self._store.find_claims(worker=self._worker, tag=tag)), None)
+        if claim is not None:
+            self._held.add([claim], extended_at=sent_at, cancel_attempt=cancel_attempt)
+        return claim
+
+    def find_lost(self) -> list[Claim]:
+        """Find the claims of one lost answer. They are this worker's, and not held yet."""
+        if not self._lost_tags:
+            return []
+        claims = self._store.find_claims(worker=self._worker, tag=self._lost_tags[-1])
+        self._lost_tags.pop()
+        return claims

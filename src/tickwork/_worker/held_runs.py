@@ -1,0 +1,118 @@
+"""The claims that this worker holds: those that wait for a slot, and those that run."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from threading import Lock
+
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Claim
+
+
+class HeldRun:
+    """One claim. The engine and the heartbeat both write it, each its own attributes."""
+
+    __slots__ = (
+        "_cancel_attempt",
+        "_unsettled",
+        "claim",
+        "deadline",
+        "extended_at",
+        "is_canceled",
+        "is_lost",
+        "is_stop_requested",
+        "started_at",
+    )
+
+    def __init__(
+        self,
+        claim: Claim,
+        extended_at: float,
+        cancel_attempt: Callable[[Claim], None] | None = None,
+    ) -> None:
+        self.claim: Claim = claim
+        self.extended_at: float = extended_at  # monotonic, before the request was sent
+        self.started_at: datetime | None = None
+        self.deadline: float | None = None  # monotonic
+        self.is_canceled: bool = False
+        self.is_lost: bool = False
+        self.is_stop_requested: bool = False  # canceled, lost, late, or the worker stops
+        self._cancel_attempt = cancel_attempt
+        self._unsettled = [None]
+
+    def try_settle(self) -> bool:
+        """Return True to the first caller only: its outcome is recorded, later ones are not."""
+        try:
+            self._unsettled.pop()  # atomic, unlike a check followed by a change
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._unsettled
+
+    def request_stop(self) -> None:
+        """Have ``ctx.is_canceled()`` return True, and the engine end the attempt if it can."""
+        self.is_stop_requested = True
+        if self._cancel_attempt is not None:
+            self._cancel_attempt(self.claim)
+
+
+class HeldRuns:
+    """The held claims by run. Single look-ups and removals are atomic; the rest takes the lock."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._runs: dict[RunId, HeldRun] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def add(
+        self,
+        claims: Iterable[Claim],
+        *,
+        extended_at: float,
+        cancel_attempt: Callable[[Claim], None] | None = None,
+    ) -> None:
+        """Hold these claims: from now on the heartbeat extends their leases."""
+        with self._lock:
+            for claim in claims:
+                self._runs[claim.run_id] = HeldRun(claim, extended_at, cancel_attempt)
+
+    def get(self, run_id: RunId) -> HeldRun | None:
+        return self._runs.get(run_id)
+
+    def of(self, claim: Claim) -> HeldRun | None:
+        """Return what is held under exactly this claim; a newer claim of the run is another."""
+        run = self._runs.get(claim.run_id)
+        return run if run is not None and run.claim.token == claim.token else None
+
+    def drop_all(self, claims: Iterable[Claim]) -> None:
+        """Release these claims, except runs that were claimed again meanwhile."""
+        with self._lock:
+            for claim in claims:
+                run = self._runs.get(claim.run_id)
+                if run is not None and run.claim.token == claim.token:
+                    del self._runs[claim.run_id]
+
+    def snapshot(self) -> list[HeldRun]:
+        with self._lock:
+            return list(self._runs.values())
+
+    def revoke(self, run_id: RunId, *, token: int) -> None:
+        """Stop the attempt: another worker has the run, or may have it.
+
+        Only the attempt under this token. This worker may have claimed the run again meanwhile.
+        """
+        run = self._runs.get(run_id)
+        if run is not None and run.claim.token == token and not run.is_lost:
+            run.is_lost = True
+            run.request_stop()
+
+    def cancel(self, run_id: RunId) -> None:
+        """Stop the attempt because the cancellation of the run was requested."""
+        run = self._runs.get(run_id)
+        if run is not None and not run.is_canceled:
+            run.is_canceled = True
+            run.request_stop()

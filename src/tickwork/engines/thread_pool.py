@@ -1,0 +1,154 @@
+"""The thread pool of engines that make each attempt in a thread, or wait for it in one."""
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from tickwork._domain.run import Claim
+from tickwork.engines.contract import EngineSetup
+from tickwork.engines.durations import DurationEstimate
+
+WRITE_AT: Final = 250
+"""Outcomes that are enough for a write though claims are still waiting."""
+
+_log: Final = logging.getLogger("tickwork.worker")
+
+
+class ThreadPoolEngine(ABC):
+    """Threads that take claims from one shared deque, so that no claim waits behind a slow one.
+
+    Threads start when they are first needed. While all attempts are quick, one thread makes
+    them all: several would compete for the interpreter's lock. If that thread gets stuck,
+    :meth:`rebalance` wakes the others.
+    """
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self.durations = DurationEstimate()
+        self._slots = setup.slots
+        self._host = setup.host
+        self._first: Claim | None = None  # the next claim when rebalance() was last called
+        self._ready: deque[Claim] = deque()
+        self._condition = threading.Condition()
+        self._idle = 0
+        self._alive = 0
+        self._threads_started = 0
+        self._is_stopped = False
+        self._claim_by_thread: dict[int, Claim] = {}
+
+    @abstractmethod
+    def _attempt(self, claim: Claim) -> None:
+        """Make one attempt and report its outcome."""
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    @property
+    def waiting(self) -> int:
+        return len(self._ready)
+
+    @property
+    def running(self) -> int:
+        return self._alive - self._idle
+
+    def start(self) -> None:  # noqa: B027  # threads start with the first claims
+        pass
+
+    def submit(self, claims: Sequence[Claim]) -> None:
+        self._ready.extend(claims)
+        if not self.durations.is_quick:
+            self._wake(len(self._ready))
+        elif not self.running:
+            self._wake(1)
+
+    def rebalance(self) -> None:
+        """Wake more threads if the next claim is the same as at the last call."""
+        try:
+            first = self._ready[0]
+        except IndexError:
+            return
+        if first is self._first:
+            self._wake(len(self._ready))
+        self._first = first
+
+    def take_back(self) -> list[Claim]:
+        taken: list[Claim] = []
+        while True:  # ends when the deque is empty: the worker submits nothing any more
+            try:
+                taken.append(self._ready.popleft())
+            except IndexError:
+                return taken
+
+    def cancel(self, claim: Claim) -> None:  # noqa: B027
+        """Do nothing: a thread cannot be ended. Handlers poll ``ctx.is_canceled()``."""
+
+    def interrupt(self) -> list[Claim]:
+        self.stop()
+        return self.unfinished()
+
+    def unfinished(self) -> list[Claim]:
+        return list(self._claim_by_thread.values())
+
+    def stop(self) -> None:
+        with self._condition:
+            self._is_stopped = True
+            self._condition.notify_all()
+
+    def _wake(self, wanted: int) -> None:
+        with self._condition:
+            missing = min(wanted, self._slots) - self._idle
+            for _ in range(max(min(missing, self._slots - self._alive), 0)):
+                if not self._add_thread():
+                    break
+            if self._idle:
+                self._condition.notify(min(self._idle, wanted))
+
+    def _add_thread(self) -> bool:
+        # Daemons: a handler that never returns must not keep the process alive.
+        number = self._threads_started
+        thread = threading.Thread(
+            target=self._work, args=(number,), name=f"tickwork-attempts-{number}", daemon=True
+        )
+        self._alive += 1  # first: a claim that the thread takes at once counts as running
+        try:
+            thread.start()
+        except RuntimeError:
+            self._alive -= 1
+            if not self._alive:
+                raise
+            _log.warning("Only %d of %d threads could be started.", self._alive, self._slots)
+            return False
+        self._threads_started += 1
+        return True
+
+    def _work(self, number: int) -> None:
+        ready, attempt, claim_by_thread = self._ready, self._attempt, self._claim_by_thread
+        outbox, notify = self._host.outbox, self._host.notify
+        # It ends when the engine is stopped.
+        while not self._is_stopped:
+            try:
+                claim = ready.popleft()
+            except IndexError:
+                self._wait()
+                continue
+            claim_by_thread[number] = claim
+            try:
+                attempt(claim)
+            except BaseException:  # noqa: BLE001  # a thread that dies would take its slot with it
+                _log.exception("%s: the outcome of run %s was lost.", claim.job, claim.run_id)
+            del claim_by_thread[number]
+            if not ready or len(outbox) >= WRITE_AT:
+                notify()
+        with self._condition:
+            self._alive -= 1
+
+    def _wait(self) -> None:
+        with self._condition:
+            if self._ready or self._is_stopped:
+                return
+            self._idle += 1
+            self._condition.wait_for(lambda: self._ready or self._is_stopped)
+            self._idle -= 1

@@ -1,0 +1,167 @@
+"""The checks before an attempt, and what outcomes mean."""
+
+from datetime import timedelta
+
+import pytest
+
+from tickwork import Tickwork
+from tickwork._domain.outcome import SUCCEEDED, Interrupted, OutcomeKind, Succeeded
+from tickwork._domain.status import RunStatus
+from tickwork._worker.attempt_runner import AttemptRunner
+from tickwork._worker.attempt_store import HeldAttemptStore
+from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.writer import Writer
+from tickwork.events.bus import EventBus
+from tickwork.testing import ManualClock
+from unit.builders import a_claim
+
+UNUSED = None
+
+
+class Bench:
+    def __init__(self, app):
+        self.clock, self.held = ManualClock(), HeldRuns()
+        self.writer = Writer(
+            store=UNUSED,  # type: ignore[arg-type]
+            clock=self.clock,
+            held=self.held,
+            reporter=UNUSED,  # type: ignore[arg-type]
+            log_capture=UNUSED,  # type: ignore[arg-type]
+            batch=500,
+        )
+        self.runner = AttemptRunner(
+            clock=self.clock,
+            store=HeldAttemptStore(store=app._services.store, clock=self.clock, held=self.held),
+            bus=EventBus(),
+            find=app.registry.definitions().get,
+            held=self.held,
+            writer=self.writer,
+        )
+
+    def begin(self, claim):
+        self.held.add([claim], extended_at=0.0)
+        return self.runner.begin(claim)
+
+    @property
+    def transition(self):
+        [transition] = self.writer.done
+        return transition
+
+
+@pytest.fixture
+def app():
+    with Tickwork("memory://") as app:
+        yield app
+
+
+class TestPoison:
+    """A process that does not know a job gives none of its runs up: another process decides."""
+
+    @pytest.mark.parametrize(("crashes", "is_tried"), [(0, True), (2, True), (3, False)])
+    def test_a_run_that_crashed_too_often_is_given_up_when_it_is_claimed(
+        self, app, crashes, is_tried
+    ):
+        app.schedule("work", lambda: None).crashes(3)
+        bench = Bench(app)
+
+        attempt = bench.begin(a_claim(job="work", crashes=crashes))
+
+        assert (attempt is not None) is is_tried
+        if not is_tried:
+            step = bench.transition
+            assert step.to_status is RunStatus.FAILED_PERMANENT
+            assert step.outcome is OutcomeKind.CRASHED
+            assert (step.is_final, step.crash, step.leaves_attempt) == (True, 0, False)
+            assert step.reason == "Its worker died 3 times while it ran."
+
+    def test_the_limit_is_known_before_anything_was_claimed(self, app):
+        app.schedule("tough", lambda: None).crashes(1_000)
+
+        known = app._services.worker.known
+
+        # A pass reaps before it claims anything.
+        assert known.crashes_max("tough") == 1_000
+        assert known.crashes_max("of another program") > 1_000_000
+
+
+class TestStopRequests:
+    """`ctx.is_canceled()` is true for several reasons, and only one of them is final."""
+
+    def stop(self, app, request):
+        """Return the transition of a run whose handler saw the request, and returned."""
+        app.schedule("work", lambda: None)
+        bench, claim = Bench(app), a_claim(job="work")
+        attempt = bench.begin(claim)
+        request(bench.held, claim)
+        assert attempt.ctx.is_canceled()
+        bench.runner.end(attempt, Succeeded())
+        return bench.transition
+
+    def test_because_the_run_was_canceled(self, app):
+        step = self.stop(app, lambda held, claim: held.cancel(claim.run_id))
+
+        assert (step.to_status, step.outcome) == (RunStatus.CANCELED, OutcomeKind.CANCELED)
+
+    def test_because_its_lease_could_not_be_extended(self, app):
+        # The database was away for a moment. No other worker has the run: the write lands.
+        step = self.stop(app, lambda held, claim: held.revoke(claim.run_id, token=claim.token))
+
+        assert (step.to_status, step.outcome) == (RunStatus.PENDING, OutcomeKind.INTERRUPTED)
+        assert (step.refund, step.crash) == (1, 0)
+
+
+class TestDeadlines:
+    @pytest.fixture
+    def bench(self, app):
+        app.schedule("work", lambda: None).timeout(10)
+        return Bench(app)
+
+    def test_a_handler_that_polls_learns_that_its_timeout_has_passed(self, bench):
+        attempt = bench.begin(a_claim(job="work"))
+
+        assert not attempt.ctx.is_canceled()
+        bench.clock.advance(seconds=10)
+        assert attempt.ctx.is_canceled()
+
+    def test_an_attempt_that_ignores_its_timeout_is_given_up_after_the_grace(self, bench):
+        attempt = bench.begin(a_claim(job="work"))
+        grace = timedelta(seconds=5)
+
+        bench.clock.advance(seconds=14)
+        assert not bench.runner.watch_deadlines(grace)
+        bench.clock.advance(seconds=1)
+        assert bench.runner.watch_deadlines(grace)
+
+        assert "AttemptTimeout" in bench.transition.reason
+        bench.runner.end(attempt, SUCCEEDED)
+        assert bench.transition.outcome is OutcomeKind.FAILED
+
+    def test_an_engine_that_ends_late_attempts_itself_is_not_watched(self, bench):
+        claim = a_claim(job="work")
+        bench.held.add([claim], extended_at=0.0)
+        bench.runner.begin(claim, is_timed=False)
+
+        bench.clock.advance(minutes=10)
+
+        assert not bench.runner.watch_deadlines(timedelta(0))
+
+
+class TestSettling:
+    def test_only_the_first_outcome_counts(self, app):
+        app.schedule("work", lambda: None)
+        bench, claim = Bench(app), a_claim(job="work")
+        attempt = bench.begin(claim)
+
+        bench.runner.give_back(claim, Interrupted("the worker stops"))
+        bench.runner.end(attempt, SUCCEEDED)
+
+        assert bench.transition.outcome is OutcomeKind.INTERRUPTED
+
+    def test_an_error_of_the_engine_is_a_failed_attempt(self, app):
+        app.schedule("work", lambda: None)
+        bench, claim = Bench(app), a_claim(job="work")
+        bench.begin(claim)
+
+        bench.runner.fail(claim, RuntimeError("no slot"))
+
+        assert bench.transition.reason == "RuntimeError: no slot"
