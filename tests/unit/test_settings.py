@@ -1,4 +1,4 @@
-"""Settings: arguments beat the environment, that beats the file, and that the defaults."""
+"""Settings: arguments override the environment, the file and the defaults."""
 
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,7 @@ def read(environ: dict[str, str] | None = None, file: Any = None, **given: Any) 
     return read_settings(given, package="shop", file=file or {}, environ=environ or {})
 
 
-def faults_of(text: str) -> list[str]:
+def problems_in(text: str) -> list[str]:
     document = Document("tickwork.toml", text)
     settings_in(document)
     with pytest.raises(ConfigError) as caught:
@@ -29,10 +29,10 @@ def faults_of(text: str) -> list[str]:
     return list(caught.value.faults)
 
 
-class TestWhoIsHeard:
-    """The closest word counts."""
+class TestSources:
+    """Arguments override the environment, the environment the file, the file the defaults."""
 
-    def test_nobody_said_anything(self):
+    def test_defaults(self):
         settings = read()
 
         assert (settings.url, settings.timezone) == ("sqlite:///tickwork.db", "UTC")
@@ -51,7 +51,7 @@ class TestWhoIsHeard:
         assert settings.redact == ("pin",)
         assert settings.explicit == {"url", "timezone"}
 
-    def test_what_is_empty_was_not_said(self):
+    def test_an_empty_value_is_not_set(self):
         assert read({"TICKWORK_URL": ""}, url="").url == "sqlite:///tickwork.db"
         assert read(timezone=None).timezone == "UTC"
 
@@ -68,7 +68,7 @@ class TestWhoIsHeard:
             ("retire_after", "2 days", timedelta(days=2)),
         ],
     )
-    def test_each_has_a_variable(self, name, text, kept):
+    def test_each_setting_has_a_variable(self, name, text, kept):
         settings = read({VARIABLES[name]: text})
 
         assert getattr(settings, "is_installing" if name == "install" else name) == kept
@@ -77,7 +77,7 @@ class TestWhoIsHeard:
         ("variable", "text"),
         [("TICKWORK_INSTALL", "perhaps"), ("TICKWORK_PAYLOAD_MAX", "many")],
     )
-    def test_a_wrong_variable_is_named(self, variable, text):
+    def test_the_error_names_the_variable(self, variable, text):
         with pytest.raises(InvalidOption, match=f"{variable} must be .*, got '{text}'"):
             read({variable: text})
 
@@ -96,7 +96,7 @@ class TestWhoIsHeard:
 
 
 class TestValues:
-    """What a setting cannot be is refused."""
+    """An invalid value is refused."""
 
     @pytest.mark.parametrize(
         ("name", "value", "error"),
@@ -128,9 +128,9 @@ class TestValues:
 
 
 class TestFiles:
-    """[tickwork] holds settings; what is wrong there is told with the rest of the file."""
+    """[tickwork] holds settings. Its problems are reported with the rest of the file."""
 
-    def test_everything_that_can_be_said(self):
+    def test_all_settings(self):
         document = Document(
             "tickwork.toml",
             """
@@ -160,21 +160,21 @@ class TestFiles:
         )
         assert app_in(document) == "shop.jobs:app"
 
-    def test_without_the_table_nothing_is_said(self):
+    def test_without_the_table_there_are_no_settings(self):
         document = Document("tickwork.toml", "")
 
         assert settings_in(document) == {}
         assert app_in(document) is None
 
-    def test_faults_have_their_lines(self):
-        assert faults_of("[tickwork]\nurll = 'x'\npayload_max = 'y'\napp = 'shop'\n") == [
+    def test_problems_have_their_lines(self):
+        assert problems_in("[tickwork]\nurll = 'x'\npayload_max = 'y'\napp = 'shop'\n") == [
             "line 2: Unknown key 'urll'. Did you mean 'url'?",
             "line 3: payload_max must be between 1 and 16,777,216 bytes, got 'y'.",
             "line 4: app must be an import path, got 'shop'. Write 'package.module:app'.",
         ]
-        assert faults_of("tickwork = 5") == ["line 1: tickwork must be a table, got 5."]
+        assert problems_in("tickwork = 5") == ["line 1: tickwork must be a table, got 5."]
 
-    def test_what_comes_too_late_is_not_ignored_in_silence(self):
+    def test_a_setting_that_differs_from_the_app_is_a_problem(self):
         document = Document(
             "tickwork.toml",
             "[tickwork]\ntimezone = 'Asia/Tokyo'\nurl = 'postgresql://a:s3cret@db/jobs'\n",
@@ -190,7 +190,7 @@ class TestFiles:
         )
         assert "s3cret" not in str(caught.value)
 
-    def test_what_was_said_elsewhere_or_equally_is_no_fault(self):
+    def test_equal_settings_and_those_of_arguments_are_no_problem(self):
         document = Document("tickwork.toml", "[tickwork]\ntimezone = 'UTC'\nurl = 'memory://'\n")
 
         note_late_settings(document, read(url="sqlite://"))

@@ -1,4 +1,4 @@
-"""Jobs, schedules and symbols that a file declares, and everything that can be wrong with them."""
+"""The jobs, schedules and symbols of a configuration file, and the problems in them."""
 
 from functools import partial
 from importlib import import_module
@@ -37,54 +37,54 @@ def declared_in(text: str, registry: Registry | None = None) -> list[Declaration
     return read_file(text, registry)[0]
 
 
-def faults_of(text: str, registry: Registry | None = None, symbols: Any = SYMBOLS) -> list[str]:
+def problems_in(text: str, registry: Registry | None = None, symbols: Any = SYMBOLS) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         read_file(text, registry, symbols)
     return list(caught.value.faults)
 
 
 def names_in(text: str) -> list[str]:
-    return [entry.name for entry in declared_in(text)]
+    return [declaration.name for declaration in declared_in(text)]
 
 
-def a_job(said: str = "", handler: str = "report") -> str:
-    """One job of a file: what is said begins at its third line."""
-    return f'[[jobs]]\nhandler = "{HERE}:{handler}"\n{said}\n'
+def a_job(options: str = "", handler: str = "report") -> str:
+    """One job of a file. Its options begin at the third line."""
+    return f'[[jobs]]\nhandler = "{HERE}:{handler}"\n{options}\n'
 
 
-def a_registry(*entries: Declaration) -> Registry:
+def a_registry(*declarations: Declaration) -> Registry:
     registry = Registry()
-    for entry in entries:
-        registry.add(entry)
+    for declaration in declarations:
+        registry.add(declaration)
     return registry
 
 
 class TestNames:
-    """A name is optional: it is that of the class, and of its second entry, with -2."""
+    """The name is optional. It is that of the class; a second job of the class gets -2."""
 
-    def test_it_is_what_stands_behind_the_colon(self):
+    def test_the_default_is_the_part_after_the_colon(self):
         assert names_in(f'[[jobs]]\nclass = "{HERE}:Execute"') == ["Execute"]
         assert names_in(f'[[jobs]]\nclass = "{HERE}:Outer.Inner"') == ["Outer.Inner"]
         assert names_in(a_job()) == ["report"]
 
-    def test_the_same_class_may_stand_several_times(self):
+    def test_a_class_may_be_used_several_times(self):
         assert names_in(a_job() * 3) == ["report", "report-2", "report-3"]
 
-    def test_other_classes_between_do_not_change_it(self):
+    def test_other_classes_do_not_change_the_count(self):
         text = a_job() + a_job(handler="fetch") + a_job() + a_job(handler="fetch")
 
         assert names_in(text) == ["report", "fetch", "report-2", "fetch-2"]
 
-    def test_naming_one_leaves_the_others_their_names(self):
+    def test_a_given_name_does_not_change_the_other_names(self):
         assert names_in(a_job('name = "first"') + a_job()) == ["first", "report-2"]
 
-    def test_a_name_that_is_given(self):
+    def test_a_given_name(self):
         assert names_in(a_job('name = "digest"')) == ["digest"]
 
-    def test_two_classes_of_one_name_need_names(self, modules):
+    def test_two_classes_with_the_same_name_need_given_names(self, modules):
         modules["blog"] = "def report(): ...\n"
 
-        assert faults_of(a_job() + '[[jobs]]\nhandler = "blog:report"\n') == [
+        assert problems_in(a_job() + '[[jobs]]\nhandler = "blog:report"\n') == [
             "line 4: The name 'report' is already used at line 1. Choose another one."
         ]
 
@@ -92,33 +92,33 @@ class TestNames:
         ("second", "line"),
         [('name = "digest"', 6), ('aliases = ["digest"]', 6), ('name = "x"\naliases = "old"', 7)],
     )
-    def test_two_jobs_of_one_name_are_a_fault_even_when_they_are_equal(self, second, line):
-        [fault] = faults_of(
+    def test_two_jobs_with_one_name_are_a_problem_even_if_they_are_equal(self, second, line):
+        [problem] = problems_in(
             a_job('name = "digest"\naliases = ["old"]').strip() + "\n" + a_job(second)
         )
 
-        assert fault.startswith(f"line {line + 1}: ")
-        assert "is already used at line 1" in fault
+        assert problem.startswith(f"line {line + 1}: ")
+        assert "is already used at line 1" in problem
 
     @pytest.mark.parametrize("name", ["5", '""', '" a"', '"a=b"', '["a"]'])
-    def test_what_is_no_name(self, name):
-        [fault] = faults_of(a_job(f"name = {name}"))
+    def test_an_invalid_name(self, name):
+        [problem] = problems_in(a_job(f"name = {name}"))
 
-        assert fault.startswith("line 3: name must ")
+        assert problem.startswith("line 3: name must ")
 
 
 class TestHandlers:
-    """A class or a handler is imported when the file is loaded: a typo shows at once."""
+    """A class or a handler is imported when the file is loaded, so a typo is found at once."""
 
     @pytest.mark.parametrize("key", ["class", "handler"])
     @pytest.mark.parametrize("name", ["report", "Execute", "Outer.Inner", "ClassHandle"])
-    def test_any_kind_under_either_key(self, key, name):
-        [entry] = declared_in(f'[[jobs]]\n{key} = "{HERE}:{name}"')
+    def test_any_kind_of_handler_works_under_both_keys(self, key, name):
+        [declaration] = declared_in(f'[[jobs]]\n{key} = "{HERE}:{name}"')
 
-        assert entry.name == name
+        assert declaration.name == name
 
     @pytest.mark.parametrize(
-        ("path", "fault"),
+        ("path", "problem"),
         [
             (f'"{HERE}:reprot"', "has no 'reprot' (of 'reprot'). Did you mean 'report'?"),
             (f'"{HERE}.report"', f"Did you mean '{HERE}:report'?"),
@@ -130,38 +130,38 @@ class TestHandlers:
             ('["a:b"]', "class must be a path such as 'package.module:Name', got ['a:b']."),
         ],
     )
-    def test_one_that_leads_nowhere(self, path, fault):
-        [found] = faults_of(f"[[jobs]]\nclass = {path}")
+    def test_a_path_that_leads_nowhere(self, path, problem):
+        [found] = problems_in(f"[[jobs]]\nclass = {path}")
 
         assert found.startswith("line 2: ")
-        assert fault in found
+        assert problem in found
 
-    def test_a_handler_that_cannot_be_called_by_name(self, modules):
+    def test_a_handler_whose_arguments_cannot_be_passed_by_name(self, modules):
         modules["shop"] = "def send(*people): ...\n"
 
-        [fault] = faults_of('[[jobs]]\nhandler = "shop:send"')
+        [problem] = problems_in('[[jobs]]\nhandler = "shop:send"')
 
-        assert "'people' takes any number of positional arguments" in fault
+        assert "'people' takes any number of positional arguments" in problem
 
     @pytest.mark.parametrize(
-        ("source", "fault"),
+        ("source", "problem"),
         [
             ("1 / 0", "shop cannot be imported: ZeroDivisionError: division by zero."),
             ("import nothing_at_all", "shop cannot be imported: ModuleNotFoundError: "),
             ("raise SystemExit(1)", "shop cannot be imported: SystemExit: 1."),
         ],
     )
-    def test_a_module_that_cannot_be_imported(self, modules, source, fault):
+    def test_a_module_that_cannot_be_imported(self, modules, source, problem):
         modules["shop"] = source
 
-        [found] = faults_of('[[jobs]]\nhandler = "shop:send"')
+        [found] = problems_in('[[jobs]]\nhandler = "shop:send"')
 
-        assert fault in found
+        assert problem in found
 
-    def test_a_module_that_is_still_being_imported_says_what_to_do(self, modules, monkeypatch):
+    def test_the_error_for_a_module_that_is_still_being_imported(self, modules, monkeypatch):
         found: list[str] = []
         monkeypatch.setattr(
-            "builtins.load", lambda text: found.extend(faults_of(text)), raising=False
+            "builtins.load", lambda text: found.extend(problems_in(text)), raising=False
         )
         modules["shop"] = """load('[[jobs]]\\nclass = "shop:Late"')\nclass Late: ..."""
         modules["blog"] = """load('[[jobs]]\\nclass = "blog_jobs:Late"')\napp = 1"""
@@ -171,43 +171,45 @@ class TestHandlers:
         import_module("blog")
 
         assert len(found) == 2
-        assert all("Load the file after all imports" in fault for fault in found)
+        assert all("Load the file after all imports" in problem for problem in found)
 
-    def test_both_keys_or_none(self):
-        assert faults_of(a_job(f'class = "{HERE}:Execute"')) == [
+    def test_a_job_needs_exactly_one_of_the_two_keys(self):
+        assert problems_in(a_job(f'class = "{HERE}:Execute"')) == [
             "line 2: A job has a class or a handler. Remove one of them."
         ]
-        assert faults_of('[[jobs]]\nname = "x"') == [
+        assert problems_in('[[jobs]]\nname = "x"') == [
             "line 1: The handler is missing: add class = 'package.module:Name', or handler = ..."
         ]
-        assert faults_of("[[jobs]]\nqueue = 'x'") == ["line 1: The name is missing: add name = ..."]
+        assert problems_in("[[jobs]]\nqueue = 'x'") == [
+            "line 1: The name is missing: add name = ..."
+        ]
 
-    def test_none_is_fine_where_a_registered_handler_supports_the_type(self):
+    def test_no_key_is_needed_if_a_registered_handler_supports_the_type(self):
         registry = Registry()
         registry.add_handler(code.ForType("invoice"))
 
-        [entry] = declared_in('[[jobs]]\nname = "invoice"\nrun = "@daily"', registry)
+        [declaration] = declared_in('[[jobs]]\nname = "invoice"\nrun = "@daily"', registry)
 
-        assert (entry.name, entry.target) == ("invoice", None)
+        assert (declaration.name, declaration.target) == ("invoice", None)
 
-    def test_a_job_of_the_code_gets_schedules_not_a_second_job(self, modules, monkeypatch):
+    def test_a_job_that_code_defines_cannot_be_declared_again(self, modules, monkeypatch):
         digest = partial(code.report)
         digest.name, digest.__wrapped__ = "digest", code.report  # type: ignore[attr-defined]
         modules["shop"] = ""
         monkeypatch.setattr(import_module("shop"), "digest", digest, raising=False)
         registry = a_registry(declare("digest", code.report))
 
-        [fault] = faults_of('[[jobs]]\nhandler = "shop:digest"\nrun = "@daily"', registry)
+        [problem] = problems_in('[[jobs]]\nhandler = "shop:digest"\nrun = "@daily"', registry)
 
-        assert "is already the job 'digest'" in fault
-        assert "[[schedules]] with job = 'digest'" in fault
+        assert "is already the job 'digest'" in problem
+        assert "[[schedules]] with job = 'digest'" in problem
 
 
 class TestOptions:
-    """The builder's words, and two that other schedulers have."""
+    """The options of the builder, and two names that other schedulers use."""
 
     @pytest.mark.parametrize(
-        ("said", "options"),
+        ("lines", "options"),
         [
             ("single_instance = true", {"overlap": "skip"}),
             ("single_instance = false", {"overlap": "allow"}),
@@ -223,13 +225,13 @@ class TestOptions:
             ('[jobs.args]\nkind = "weekly"', {"args": {"kind": "weekly"}}),
         ],
     )
-    def test_they_say_what_the_words_say(self, said, options):
-        [entry] = declared_in(a_job(said))
+    def test_they_equal_the_options_of_the_builder(self, lines, options):
+        [declaration] = declared_in(a_job(lines))
 
-        assert entry.options == options_by_name(options)
+        assert declaration.options == options_by_name(options)
 
     @pytest.mark.parametrize(
-        ("said", "fault"),
+        ("lines", "problem"),
         [
             ("single_instance = 1", "single_instance must be true or false, got 1."),
             ("max_running_time = false", "it is a bool"),
@@ -254,14 +256,14 @@ class TestOptions:
             ('args = { kind = "' + "x" * 70_000 + '" }', "The limit is 65,536"),
         ],
     )
-    def test_what_they_do_not_take(self, said, fault):
-        [found] = faults_of(a_job(said))
+    def test_an_invalid_value(self, lines, problem):
+        [found] = problems_in(a_job(lines))
 
         assert found.startswith("line 3: ")
-        assert fault in found
+        assert problem in found
 
     @pytest.mark.parametrize(
-        ("said", "fault"),
+        ("lines", "problem"),
         [
             (
                 'overlap = "allow"\nsingle_instance = true',
@@ -273,14 +275,14 @@ class TestOptions:
             ),
         ],
     )
-    def test_the_same_said_twice(self, said, fault):
-        [found] = faults_of(a_job(said))
+    def test_an_option_under_two_names(self, lines, problem):
+        [found] = problems_in(a_job(lines))
 
         assert found.startswith("line 4: ")
-        assert fault in found
+        assert problem in found
 
     @pytest.mark.parametrize(
-        ("said", "line", "fault"),
+        ("lines", "line", "problem"),
         [
             ("[jobs.retries]\nmax = 5\nbas = 2", 5, "Unknown key 'bas'."),
             ("[jobs.retries]\nmax = 5\nbase = -2", 5, "base must not be negative, got -2s."),
@@ -289,43 +291,43 @@ class TestOptions:
             ("[jobs.unique]\nby = []\nwithin = 0", 5, "within must be longer than 0s, got 0s."),
         ],
     )
-    def test_what_is_inside_a_table_has_its_own_line(self, said, line, fault):
-        [found] = faults_of(a_job(said))
+    def test_a_problem_inside_a_table_has_its_own_line(self, lines, line, problem):
+        [found] = problems_in(a_job(lines))
 
         assert found.startswith(f"line {line}: ")
-        assert fault in found
+        assert problem in found
 
-    def test_a_word_that_says_nothing_hides_no_other_fault(self):
-        said = "max_running_time = 0\ntimeout = 5\nargs = { knd = 1 }"
+    def test_an_option_without_effect_hides_no_other_problem(self):
+        lines = "max_running_time = 0\ntimeout = 5\nargs = { knd = 1 }"
 
-        [fault] = faults_of(a_job(said))
+        [problem] = problems_in(a_job(lines))
 
-        assert fault.startswith("line 5: ")
+        assert problem.startswith("line 5: ")
 
-    def test_each_element_of_a_list_has_its_own_line(self):
+    def test_a_problem_in_a_list_has_the_line_of_its_element(self):
         text = a_job(f'on_error = [\n  "{HERE}:report",\n  "{HERE}:reprot",\n]')
 
-        [fault] = faults_of(text)
+        [problem] = problems_in(text)
 
-        assert fault.startswith("line 5: ")
+        assert problem.startswith("line 5: ")
 
 
 class TestTiming:
-    """``run`` says when; a job without it is only dispatched."""
+    """``run`` is the rule. A job without it is only dispatched."""
 
-    def test_without_it_nothing_is_said(self):
-        [entry] = declared_in(a_job())
+    def test_a_job_without_it_has_no_rule(self):
+        [declaration] = declared_in(a_job())
 
-        assert not entry.timing.is_said
+        assert not declaration.timing.is_said
 
-    def test_a_table_of_its_own(self):
-        [entry] = declared_in(a_job('[jobs.run]\ndaily_at = "13:00"\nweekdays = true'))
+    def test_a_table_with_its_own_header(self):
+        [declaration] = declared_in(a_job('[jobs.run]\ndaily_at = "13:00"\nweekdays = true'))
 
-        rule = entry.timing.rule(tz="UTC")
+        rule = declaration.timing.rule(tz="UTC")
         assert rule.describe() == "at 13:00 on Monday to Friday (UTC)"
 
     @pytest.mark.parametrize(
-        ("run", "line", "fault"),
+        ("run", "line", "problem"),
         [
             ('run = "0 0 30 2 *"', 3, "never"),
             ("run = { hours = 99 }", 3, "hour '99' is not in 0-23."),
@@ -338,16 +340,16 @@ class TestTiming:
             ),
         ],
     )
-    def test_what_cannot_be(self, run, line, fault):
-        [found] = faults_of(a_job(run))
+    def test_an_invalid_rule(self, run, line, problem):
+        [found] = problems_in(a_job(run))
 
         assert found.startswith(f"line {line}: ")
-        assert fault in found
+        assert problem in found
 
-    def test_an_argument_that_nobody_gives(self):
-        [fault] = faults_of(a_job('run = "@daily"', handler="fetch"))
+    def test_a_missing_argument(self):
+        [problem] = problems_in(a_job('run = "@daily"', handler="fetch"))
 
-        assert fault == (
+        assert problem == (
             "line 1: Wrong arguments for the job 'fetch': 'url' is missing. Add args = { ... }."
         )
         assert names_in(a_job('run = "@daily"\nargs = { url = "x" }', handler="fetch")) == ["fetch"]
@@ -355,34 +357,34 @@ class TestTiming:
 
 
 class TestSymbols:
-    """A file may have symbols of its own; they hold for the application."""
+    """A file may define symbols for the application."""
 
-    def test_they_can_be_used_at_once(self):
+    def test_the_file_can_use_them(self):
         found, symbols = read_file(
             a_job('run = "NIGHTLY"') + "[symbols]\nNIGHTLY = { hours = 3, minutes = 30 }"
         )
 
-        [entry] = found
-        assert entry.timing.rule().describe() == "at 03:30 (UTC)"
+        [declaration] = found
+        assert declaration.timing.rule().describe() == "at 03:30 (UTC)"
         assert symbols == {"NIGHTLY": {"hours": 3, "minutes": 30}}
 
-    def test_one_that_is_built_in_may_be_said_anew(self):
+    def test_a_built_in_symbol_may_be_replaced(self):
         found, _ = read_file(
             a_job('run = "EVERY_DAY"') + "[symbols]\nEVERY_DAY = { hours = 4, minutes = 0 }"
         )
 
         assert found[0].timing.rule().describe() == "at 04:00 (UTC)"
 
-    def test_one_that_the_application_has_may_not(self):
+    def test_a_symbol_of_the_application_may_not(self):
         symbols = {**SYMBOLS, "NIGHTLY": {"hours": 3}}
 
         read_file("[symbols]\nNIGHTLY = { hours = 3 }", symbols=symbols)
-        assert faults_of("[symbols]\nNIGHTLY = { hours = 4 }", symbols=symbols) == [
+        assert problems_in("[symbols]\nNIGHTLY = { hours = 4 }", symbols=symbols) == [
             "line 2: The symbol 'NIGHTLY' is already defined as {'hours': 3}."
         ]
 
     @pytest.mark.parametrize(
-        ("said", "fault"),
+        ("lines", "problem"),
         [
             ("A = { hour = 3 }", "line 2: Unknown key 'hour'. Did you mean 'hours'?"),
             ("A = { hours = 99 }", "line 2: hour '99' is not in 0-23."),
@@ -390,17 +392,17 @@ class TestSymbols:
             ("A = {}", "line 2: A pattern needs at least one field."),
         ],
     )
-    def test_what_cannot_be_one_is_told_once(self, said, fault):
+    def test_an_invalid_symbol_is_reported_once(self, lines, problem):
         used = a_job('run = "A"')
-        found = faults_of(f"[symbols]\n{said}\n{used}")
+        found = problems_in(f"[symbols]\n{lines}\n{used}")
 
-        assert found[0].startswith(fault)
+        assert found[0].startswith(problem)
         assert len(found) <= 2
         assert all(each.startswith("line 2: ") for each in found)
 
 
 class TestSchedules:
-    """[[schedules]] say once more when a job is due, and what differs then."""
+    """[[schedules]] adds schedules to a job, with options of their own."""
 
     TEXT = """
     [[schedules]]
@@ -411,24 +413,28 @@ class TestSchedules:
     single_instance = false
     """
 
-    def test_of_a_job_in_the_file(self):
-        _, entry = declared_in(a_job() + dedent(self.TEXT))
+    def test_a_schedule_of_a_job_in_the_file(self):
+        _, declaration = declared_in(a_job() + dedent(self.TEXT))
 
-        assert (entry.name, entry.job, entry.target) == ("weekly-report", "report", None)
-        assert entry.options.overlap is Overlap.ALLOW
-        assert entry.options.explicit == {"args", "overlap"}
+        assert (declaration.name, declaration.job, declaration.target) == (
+            "weekly-report",
+            "report",
+            None,
+        )
+        assert declaration.options.overlap is Overlap.ALLOW
+        assert declaration.options.explicit == {"args", "overlap"}
 
-    def test_of_a_job_in_code_by_any_of_its_names(self):
+    def test_a_schedule_of_a_job_in_code_by_any_of_its_names(self):
         registry = a_registry(
             declare("reports", code.report, options=options_by_name({"aliases": "report"}))
         )
 
-        [entry] = declared_in(self.TEXT, registry)
+        [declaration] = declared_in(self.TEXT, registry)
 
-        assert entry.job == "reports"
+        assert declaration.job == "reports"
 
     @pytest.mark.parametrize(
-        ("said", "fault"),
+        ("lines", "problem"),
         [
             ('name = "x"\nrun = "@daily"', "A schedule needs a job: add job = ..."),
             ('name = "x"\njob = 5\nrun = "@daily"', "A schedule needs a job"),
@@ -452,29 +458,29 @@ class TestSchedules:
             ),
         ],
     )
-    def test_what_cannot_be(self, said, fault):
-        [found] = faults_of(f"{a_job()}[[schedules]]\n{said}")
+    def test_an_invalid_rule(self, lines, problem):
+        [found] = problems_in(f"{a_job()}[[schedules]]\n{lines}")
 
-        assert fault in found
+        assert problem in found
 
-    def test_of_a_job_that_is_wrong_itself_only_that_is_told(self):
+    def test_if_the_job_is_invalid_only_that_is_reported(self):
         text = a_job('queue = 5\nname = "report"') + dedent(self.TEXT)
 
-        assert [fault[:7] for fault in faults_of(text)] == ["line 3:"]
+        assert [problem[:7] for problem in problems_in(text)] == ["line 3:"]
 
-    def test_of_a_job_in_code_that_is_wrong(self):
+    def test_a_schedule_of_an_invalid_job_in_code(self):
         registry = a_registry(declare("report", f"{HERE}:reprot"))
 
-        [fault] = faults_of(self.TEXT, registry)
+        [problem] = problems_in(self.TEXT, registry)
 
-        assert "has no 'reprot'" in fault
+        assert "has no 'reprot'" in problem
 
 
 class TestShapes:
-    """A file has four tables; what is none of them is told."""
+    """A file has four tables. Others are reported."""
 
     @pytest.mark.parametrize(
-        ("text", "fault"),
+        ("text", "problem"),
         [
             ("[job]\nx = 1", "line 1: Unknown key 'job'. Did you mean 'jobs'?"),
             ("jbos = 5", "line 1: Unknown key 'jbos'. Did you mean 'jobs'?"),
@@ -490,26 +496,26 @@ class TestShapes:
             ),
         ],
     )
-    def test_they_are_told(self, text, fault):
-        assert faults_of(text) == [fault]
+    def test_wrong_shapes_are_reported(self, text, problem):
+        assert problems_in(text) == [problem]
 
     def test_an_empty_file_declares_nothing(self):
         assert read_file("") == ([], {})
 
-    def test_a_list_of_inline_tables_is_as_good(self):
+    def test_a_list_of_inline_tables_works_too(self):
         assert names_in(f'jobs = [{{ handler = "{HERE}:report" }}]') == ["report"]
 
-    def test_places_are_those_of_the_headers(self):
+    def test_the_place_of_a_job_is_its_header(self):
         first, second = declared_in(a_job() * 2)
 
         assert (first.place, second.place) == ("tickwork.toml:1", "tickwork.toml:4")
 
 
-class TestTogether:
-    """All faults are told at once, in the order of their lines."""
+class TestAllProblems:
+    """All problems are reported at once, in the order of their lines."""
 
     def test_five_mistakes(self):
-        found = faults_of(
+        found = problems_in(
             f"""
             [[jobs]]
             class = "{HERE}:Exceute"
@@ -523,7 +529,7 @@ class TestTogether:
             """
         )
 
-        assert [fault.partition(":")[0] for fault in found] == [
+        assert [problem.partition(":")[0] for problem in found] == [
             "line 2",
             "line 3",
             "line 7",
@@ -531,10 +537,10 @@ class TestTogether:
             "line 9",
         ]
 
-    def test_what_differs_from_code_is_among_them(self):
+    def test_a_conflict_with_code_is_among_them(self):
         registry = a_registry(declare("report", code.report, place="shop.py:7"))
 
-        first, second = faults_of(a_job("queue = 'x'") + a_job("priority = 'y'"), registry)
+        first, second = problems_in(a_job("queue = 'x'") + a_job("priority = 'y'"), registry)
 
         assert first.startswith(
             "line 1: The job 'report' is defined twice, with different options."
@@ -576,7 +582,7 @@ TABLES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5)
         },
     )
 )
-def test_whatever_is_written_is_taken_or_told(content):
+def test_any_file_is_declared_or_has_problems(content):
     document = Document("tickwork.toml", "")
     document.content = content
 

@@ -1,4 +1,4 @@
-"""``run``: when a job is due, as a file says it."""
+"""``run`` in a configuration file: when a job is due."""
 
 import tomllib
 from contextlib import suppress
@@ -24,7 +24,7 @@ from tickwork._domain.schedules.timing import Timing
 from tickwork.errors import ConfigError, TickworkError
 
 START = datetime(2026, 1, 1, 9, tzinfo=UTC)
-SAID = Timetable()
+CHAIN = Timetable()
 
 
 def timing_of(run: str, symbols: Any = SYMBOLS) -> Timing | None:
@@ -34,40 +34,40 @@ def timing_of(run: str, symbols: Any = SYMBOLS) -> Timing | None:
     return timing
 
 
-def faults_of(run: str) -> list[str]:
+def problems_of(run: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         timing_of(run)
-    return [fault.removeprefix("line 1: ") for fault in caught.value.faults]
+    return [problem.removeprefix("line 1: ") for problem in caught.value.faults]
 
 
-class TestTexts:
-    """A text is a symbol, a cron expression, or a frequency that needs nothing more."""
+class TestStrings:
+    """A string is a symbol, a cron expression, or a frequency without arguments."""
 
     @pytest.mark.parametrize(
         ("run", "chain"),
         [
-            ('"EVERY_DAY"', SAID.symbol("EVERY_DAY")),
-            ('"*/5 9-17 * * MON-FRI"', SAID.cron("*/5 9-17 * * MON-FRI")),
-            ('"0 */5 9 * * 1"', SAID.cron("0 */5 9 * * 1")),
-            ('"@daily"', SAID.cron("@daily")),
-            ('"H H * * *"', SAID.cron("H H * * *")),
-            ('" hourly "', SAID.hourly()),
-            ('"every_five_minutes"', SAID.every_five_minutes()),
-            ('"weekly"', SAID.weekly()),
-            ('"twice_daily"', SAID.twice_daily()),
+            ('"EVERY_DAY"', CHAIN.symbol("EVERY_DAY")),
+            ('"*/5 9-17 * * MON-FRI"', CHAIN.cron("*/5 9-17 * * MON-FRI")),
+            ('"0 */5 9 * * 1"', CHAIN.cron("0 */5 9 * * 1")),
+            ('"@daily"', CHAIN.cron("@daily")),
+            ('"H H * * *"', CHAIN.cron("H H * * *")),
+            ('" hourly "', CHAIN.hourly()),
+            ('"every_five_minutes"', CHAIN.every_five_minutes()),
+            ('"weekly"', CHAIN.weekly()),
+            ('"twice_daily"', CHAIN.twice_daily()),
         ],
     )
-    def test_it_says_what_the_builder_says(self, run, chain):
+    def test_it_equals_the_rule_of_the_builder(self, run, chain):
         assert timing_of(run) == chain.said
 
-    def test_a_symbol_of_the_users_own(self):
+    def test_a_symbol_of_the_application(self):
         timing = timing_of('"NIGHTLY"', {"NIGHTLY": {"minutes": 30, "hours": 3}})
 
         assert timing is not None
-        assert timing.base == SAID.pattern(minutes=30, hours=3).said.base
+        assert timing.base == CHAIN.pattern(minutes=30, hours=3).said.base
 
     @pytest.mark.parametrize(
-        ("run", "fault"),
+        ("run", "problem"),
         [
             (
                 '"EVERY_DYA"',
@@ -87,46 +87,46 @@ class TestTexts:
             ('["@daily"]', "run must be a string or a table, got ['@daily']."),
         ],
     )
-    def test_anything_else_is_a_fault(self, run, fault):
-        [found] = faults_of(run)
+    def test_any_other_value_is_a_problem(self, run, problem):
+        [found] = problems_of(run)
 
-        assert fault in found
+        assert problem in found
 
 
 class TestPatterns:
-    """A table without a frequency is a pattern: all fields must match, left out means any."""
+    """A table without a frequency is a pattern: all given fields must match."""
 
     @pytest.mark.parametrize(
         ("run", "chain"),
         [
             (
                 '{ minutes = "*/15", hours = "9-17", wday = "1-5" }',
-                SAID.pattern(minutes="*/15", hours="9-17", wday="1-5"),
+                CHAIN.pattern(minutes="*/15", hours="9-17", wday="1-5"),
             ),
             (
                 "{ minutes = 0, hours = [9, 12], mday = 1 }",
-                SAID.pattern(minutes=0, hours=[9, 12], mday=1),
+                CHAIN.pattern(minutes=0, hours=[9, 12], mday=1),
             ),
-            ('{ mon = "*/3", year = 2026, day = 1 }', SAID.pattern(mon="*/3", year=2026, day=1)),
+            ('{ mon = "*/3", year = 2026, day = 1 }', CHAIN.pattern(mon="*/3", year=2026, day=1)),
             (
                 '{ minutes = 10, timezone = "Europe/Berlin", between = ["9", "17"] }',
-                SAID.pattern(minutes=10).timezone("Europe/Berlin").between("9", "17"),
+                CHAIN.pattern(minutes=10).timezone("Europe/Berlin").between("9", "17"),
             ),
         ],
     )
-    def test_it_says_what_the_builder_says(self, run, chain):
+    def test_it_equals_the_rule_of_the_builder(self, run, chain):
         assert timing_of(run) == chain.said
 
-    def test_hours_alone_are_every_minute_of_them_as_in_any_pattern(self):
+    def test_hours_alone_match_every_minute_of_them(self):
         timing = timing_of("{ hours = 9 }")
 
         assert timing is not None
         assert timing.rule().describe() == "every minute during hour 9 (UTC)"
 
-    def test_every_field_that_is_wrong_is_told(self):
-        found = sorted(faults_of('{ minutes = 60, hour = 9, wday = "x", timezone = "X" }'))
+    def test_every_invalid_field_is_reported(self):
+        found = sorted(problems_of('{ minutes = 60, hour = 9, wday = "x", timezone = "X" }'))
 
-        assert [fault.partition(".")[0] for fault in found] == [
+        assert [problem.partition(".")[0] for problem in found] == [
             "There is no time zone 'X'",
             "Unknown key 'hour'",
             "minute '60' is not in 0-59",
@@ -134,7 +134,7 @@ class TestPatterns:
         ]
 
     @pytest.mark.parametrize(
-        ("run", "fault"),
+        ("run", "problem"),
         [
             ("{ day = 1, mday = 2 }", "says the day of the month twice"),
             ("{ minutes = true }", "minute True is not a whole number."),
@@ -150,105 +150,107 @@ class TestPatterns:
             ('{ timezone = "UTC" }', "This run has no frequency."),
         ],
     )
-    def test_what_cannot_be_a_pattern(self, run, fault):
-        assert any(fault in found for found in faults_of(run))
+    def test_an_invalid_pattern(self, run, problem):
+        assert any(problem in found for found in problems_of(run))
 
 
-# Every word of the builder, said in a file and in a chain.
-WORD_CASES = [
-    ('{ cron = "0 9 * * *" }', SAID.cron("0 9 * * *")),
-    ("{ pattern = { minutes = 5 } }", SAID.pattern(minutes=5)),
-    ('{ symbol = "EVERY_DAY" }', SAID.symbol("EVERY_DAY")),
-    ("{ every = { minutes = 15 } }", SAID.every(minutes=15)),
-    ('{ every = "1h30m" }', SAID.every(minutes=90)),
+# Every method of the builder, in a file and in code.
+METHOD_CASES = [
+    ('{ cron = "0 9 * * *" }', CHAIN.cron("0 9 * * *")),
+    ("{ pattern = { minutes = 5 } }", CHAIN.pattern(minutes=5)),
+    ('{ symbol = "EVERY_DAY" }', CHAIN.symbol("EVERY_DAY")),
+    ("{ every = { minutes = 15 } }", CHAIN.every(minutes=15)),
+    ('{ every = "1h30m" }', CHAIN.every(minutes=90)),
     (
         "{ every = { hours = 5, starting = 2026-01-01T09:00:00Z } }",
-        SAID.every(hours=5, starting=START),
+        CHAIN.every(hours=5, starting=START),
     ),
-    ('{ every = "5h", starting = 2026-01-01T09:00:00Z }', SAID.every(hours=5).starting(START)),
-    ("{ once = 2026-01-01T09:00:00Z }", SAID.once(START)),
-    ('{ once = "2026-01-01T10:00+01:00" }', SAID.once(START)),
-    ("{ hourly_at = 17 }", SAID.hourly_at(17)),
-    ("{ hourly_at = [15, 45] }", SAID.hourly_at(15, 45)),
-    ("{ daily = { interval = 2 } }", SAID.daily(interval=2)),
+    ('{ every = "5h", starting = 2026-01-01T09:00:00Z }', CHAIN.every(hours=5).starting(START)),
+    ("{ once = 2026-01-01T09:00:00Z }", CHAIN.once(START)),
+    ('{ once = "2026-01-01T10:00+01:00" }', CHAIN.once(START)),
+    ("{ hourly_at = 17 }", CHAIN.hourly_at(17)),
+    ("{ hourly_at = [15, 45] }", CHAIN.hourly_at(15, 45)),
+    ("{ daily = { interval = 2 } }", CHAIN.daily(interval=2)),
     (
         "{ daily = { interval = 2, starting = 2026-01-01T09:00:00Z, max_firings = 3 } }",
-        SAID.daily(interval=2, starting=START, max_firings=3),
+        CHAIN.daily(interval=2, starting=START, max_firings=3),
     ),
-    ('{ daily_at = "13:00" }', SAID.daily_at("13:00")),
-    ("{ daily_at = 13:00:00 }", SAID.daily_at(time(13))),
-    ("{ twice_daily = [1, 13] }", SAID.twice_daily(1, 13)),
-    ("{ weekly = { interval = 2, weekdays = [1, 3] } }", SAID.weekly(interval=2, weekdays=[1, 3])),
-    ("{ weekly_on = 1 }", SAID.weekly_on(1)),
-    ('{ weekly_on = [1, "8:00"] }', SAID.weekly_on(1, "8:00")),
-    ('{ weekly_on = { weekday = "1-5", at = "8:00" } }', SAID.weekly_on("1-5", "8:00")),
-    ('{ monthly = { interval = 3, missing = "skip" } }', SAID.monthly(interval=3, missing="skip")),
-    ('{ monthly_on = [4, "15:00"] }', SAID.monthly_on(4, "15:00")),
-    ('{ monthly_on = [[1, 15], "15:00"] }', SAID.monthly_on([1, 15], "15:00")),
-    ('{ twice_monthly = [1, 16, "8:00"] }', SAID.twice_monthly(1, 16, "8:00")),
-    ('{ last_day_of_month = "17:00" }', SAID.last_day_of_month("17:00")),
-    ("{ yearly = { interval = 2 } }", SAID.yearly(interval=2)),
-    ('{ yearly_on = [6, 1, "17:00"] }', SAID.yearly_on(6, 1, "17:00")),
-    ("{ every_minute = true, seconds = [0, 30] }", SAID.every_minute().seconds([0, 30])),
+    ('{ daily_at = "13:00" }', CHAIN.daily_at("13:00")),
+    ("{ daily_at = 13:00:00 }", CHAIN.daily_at(time(13))),
+    ("{ twice_daily = [1, 13] }", CHAIN.twice_daily(1, 13)),
+    ("{ weekly = { interval = 2, weekdays = [1, 3] } }", CHAIN.weekly(interval=2, weekdays=[1, 3])),
+    ("{ weekly_on = 1 }", CHAIN.weekly_on(1)),
+    ('{ weekly_on = [1, "8:00"] }', CHAIN.weekly_on(1, "8:00")),
+    ('{ weekly_on = { weekday = "1-5", at = "8:00" } }', CHAIN.weekly_on("1-5", "8:00")),
+    ('{ monthly = { interval = 3, missing = "skip" } }', CHAIN.monthly(interval=3, missing="skip")),
+    ('{ monthly_on = [4, "15:00"] }', CHAIN.monthly_on(4, "15:00")),
+    ('{ monthly_on = [[1, 15], "15:00"] }', CHAIN.monthly_on([1, 15], "15:00")),
+    ('{ twice_monthly = [1, 16, "8:00"] }', CHAIN.twice_monthly(1, 16, "8:00")),
+    ('{ last_day_of_month = "17:00" }', CHAIN.last_day_of_month("17:00")),
+    ("{ yearly = { interval = 2 } }", CHAIN.yearly(interval=2)),
+    ('{ yearly_on = [6, 1, "17:00"] }', CHAIN.yearly_on(6, 1, "17:00")),
+    ("{ every_minute = true, seconds = [0, 30] }", CHAIN.every_minute().seconds([0, 30])),
     (
         '{ every_five_minutes = true, hours = "9-17", weekdays = true }',
-        SAID.every_five_minutes().hours("9-17").weekdays(),
+        CHAIN.every_five_minutes().hours("9-17").weekdays(),
     ),
-    ("{ hourly = true, minutes = 30, days = [1, 15] }", SAID.hourly().minutes(30).days([1, 15])),
-    ("{ daily = true, hours = [9, 12], months = 6 }", SAID.daily().hours([9, 12]).months(6)),
-    ("{ daily = true, mondays = true, fridays = true }", SAID.daily().mondays().fridays()),
-    ("{ daily = true, mondays = true, fridays = false }", SAID.daily().mondays()),
-    ("{ daily = true, weekends = true }", SAID.daily().weekends()),
+    ("{ hourly = true, minutes = 30, days = [1, 15] }", CHAIN.hourly().minutes(30).days([1, 15])),
+    ("{ daily = true, hours = [9, 12], months = 6 }", CHAIN.daily().hours([9, 12]).months(6)),
+    ("{ daily = true, mondays = true, fridays = true }", CHAIN.daily().mondays().fridays()),
+    ("{ daily = true, mondays = true, fridays = false }", CHAIN.daily().mondays()),
+    ("{ daily = true, weekends = true }", CHAIN.daily().weekends()),
     *(
-        (f"{{ daily = true, {day} = true }}", getattr(SAID.daily(), day)())
+        (f"{{ daily = true, {day} = true }}", getattr(CHAIN.daily(), day)())
         for day in ("sundays", "tuesdays", "wednesdays", "thursdays", "saturdays")
     ),
-    ('{ daily = true, timezone = "Europe/Berlin" }', SAID.daily().timezone("Europe/Berlin")),
-    ('{ hourly = true, between = ["09:00", "17:00"] }', SAID.hourly().between("09:00", "17:00")),
+    ('{ daily = true, timezone = "Europe/Berlin" }', CHAIN.daily().timezone("Europe/Berlin")),
+    ('{ hourly = true, between = ["09:00", "17:00"] }', CHAIN.hourly().between("09:00", "17:00")),
     (
         '{ hourly = true, between = [["9", "12"], ["13", "17"]] }',
-        SAID.hourly().between("9", "12").between("13", "17"),
+        CHAIN.hourly().between("9", "12").between("13", "17"),
     ),
     (
         '{ hourly = true, unless_between = { first = "23:00", last = "01:00" } }',
-        SAID.hourly().unless_between("23:00", "01:00"),
+        CHAIN.hourly().unless_between("23:00", "01:00"),
     ),
-    ("{ daily = true, except_on = 2026-12-25 }", SAID.daily().except_on(date(2026, 12, 25))),
+    ("{ daily = true, except_on = 2026-12-25 }", CHAIN.daily().except_on(date(2026, 12, 25))),
     (
         '{ daily = true, except_on = [2026-12-25, "2026-12-26"] }',
-        SAID.daily().except_on("2026-12-25", "2026-12-26"),
+        CHAIN.daily().except_on("2026-12-25", "2026-12-26"),
     ),
     (
         "{ daily = true, starting = 2026-01-01T09:00:00Z, max_firings = 3 }",
-        SAID.daily().starting(START).max_firings(3),
+        CHAIN.daily().starting(START).max_firings(3),
     ),
-    ("{ daily = true, until = 2026-01-01T09:00:00Z }", SAID.daily().until(START)),
+    ("{ daily = true, until = 2026-01-01T09:00:00Z }", CHAIN.daily().until(START)),
 ]
 
 
-class TestWords:
-    """A table with a frequency is made of the builder's words, with what they take."""
+class TestFrequencies:
+    """A table with a frequency has the builder's methods as keys, and their arguments."""
 
-    @pytest.mark.parametrize(("run", "chain"), WORD_CASES)
-    def test_they_say_what_the_builder_says(self, run, chain):
+    @pytest.mark.parametrize(("run", "chain"), METHOD_CASES)
+    def test_they_equal_the_rules_of_the_builder(self, run, chain):
         assert timing_of(run) == chain.said
 
-    @pytest.mark.parametrize("word", sorted(ALONE))
-    def test_a_frequency_that_needs_nothing_is_true(self, word):
-        said = getattr(SAID, word)().said
+    @pytest.mark.parametrize("method", sorted(ALONE))
+    def test_a_frequency_without_arguments_is_true(self, method):
+        expected = getattr(CHAIN, method)().said
 
-        assert timing_of(f"{{ {word} = true }}") == timing_of(f'"{word}"') == said
+        assert timing_of(f"{{ {method} = true }}") == timing_of(f'"{method}"') == expected
 
-    def test_every_word_can_be_said(self):
-        said = {word for run, _ in WORD_CASES for word in tomllib.loads(f"run = {run}")["run"]}
+    def test_there_is_a_case_for_every_method(self):
+        covered = {
+            method for run, _ in METHOD_CASES for method in tomllib.loads(f"run = {run}")["run"]
+        }
 
-        assert said | ALONE == RULE_METHODS
-        assert {word for word in vars(Frequencies) if word[0] != "_"} == RULE_METHODS | {"on"}
+        assert covered | ALONE == RULE_METHODS
+        assert {method for method in vars(Frequencies) if method[0] != "_"} == RULE_METHODS | {"on"}
         assert not FREQUENCIES & REFINEMENTS
         assert not FREQUENCIES & BOUNDS
 
     @pytest.mark.parametrize(
-        ("run", "fault"),
+        ("run", "problem"),
         [
             ('{ daily_at = "25:00" }', "'25:00' is not a time of day. Write it as '13:00'."),
             ("{ daily_at = true }", "'daily_at' takes at."),
@@ -284,14 +286,14 @@ class TestWords:
             ('{ daily = true, except_on = "someday" }', "'someday' is not a date."),
         ],
     )
-    def test_what_they_do_not_take(self, run, fault):
-        [found] = faults_of(run)
+    def test_invalid_arguments(self, run, problem):
+        [found] = problems_of(run)
 
-        assert fault in found
+        assert problem in found
 
-    def test_each_fault_is_told_once(self):
+    def test_each_problem_is_reported_once(self):
         assert (
-            len(faults_of('{ daily_at = "x", hours = "y", timezone = "Nowhere", week = 1 }')) == 4
+            len(problems_of('{ daily_at = "x", hours = "y", timezone = "Nowhere", week = 1 }')) == 4
         )
 
 
@@ -322,7 +324,7 @@ TABLES = st.dictionaries(
 
 
 @given(VALUES | TABLES)
-def test_whatever_is_written_is_a_rule_or_a_fault(run):
+def test_any_value_is_a_rule_or_a_problem(run):
     document = Document("tickwork.toml", "")
 
     timing = read_timing(document, ("run",), run, SYMBOLS)

@@ -1,4 +1,4 @@
-"""A job as a process knows it: what was said, made to fit its handler."""
+"""Definitions: the options of a job, checked against its handler."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,24 +18,24 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 def send(to: str, subject: str = "Hello", card: Secret[str] = "") -> None:
-    """A handler as most are."""
+    """A typical handler."""
 
 
 def anything(**given: Any) -> None:
-    """A handler that takes whatever comes."""
+    """A handler that takes any argument."""
 
 
 def a_definition(
     handler: Any = send, *, redact: frozenset[str] = frozenset(), **options: Any
 ) -> Definition:
-    entry = Declaration(
+    declaration = Declaration(
         name="send", target=handler, place="a.py:1", options=options_by_name(options)
     )
-    return define(entry, handler_of(handler), redact=redact)
+    return define(declaration, handler_of(handler), redact=redact)
 
 
 def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> Any:
-    entry = Declaration(
+    declaration = Declaration(
         name="nightly" if job else "send",
         target=None,
         place="a.py:2",
@@ -43,13 +43,13 @@ def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> 
         timing=Timetable().daily_at("13:00").said,
         job=job,
     )
-    return schedule_spec(entry, definition, tz="Europe/Berlin", anchor=NOON)
+    return schedule_spec(declaration, definition, tz="Europe/Berlin", anchor=NOON)
 
 
 class TestDefining:
-    """What was said must fit the handler."""
+    """The options must fit the handler."""
 
-    def test_the_spec_has_the_arguments_as_they_are_stored(self):
+    def test_the_spec_has_encoded_arguments(self):
         assert a_definition(args={"to": "ann"}).spec.args == '{"to":"ann"}'
         assert a_definition().spec.args == "{}"
 
@@ -61,7 +61,7 @@ class TestDefining:
             ({"concurrency": {"slots": 1, "per": "too"}}, "uses the argument 'too'"),
         ],
     )
-    def test_a_name_that_the_handler_does_not_take(self, options, reason):
+    def test_an_argument_that_the_handler_does_not_take(self, options, reason):
         with pytest.raises(DefinitionError, match=f"(?s){reason}"):
             a_definition(**options)
 
@@ -79,7 +79,7 @@ class TestDefining:
 
 
 class TestArgumentsOfADispatch:
-    """They override the definition's key by key, and are checked after merging."""
+    """They override the defaults one by one, and are checked after merging."""
 
     def test_they_override_key_by_key(self):
         made = a_definition(args={"to": "ann", "subject": "Hi"})
@@ -95,7 +95,7 @@ class TestArgumentsOfADispatch:
 
 
 class TestSecrets:
-    """People see neither Secret arguments nor those that the app redacts."""
+    """Secret arguments and those that the app redacts are masked."""
 
     def test_both_are_masked(self):
         made = a_definition(redact=frozenset({"subject", "unheard_of"}))
@@ -106,22 +106,22 @@ class TestSecrets:
             "to": "ann",
         }
 
-    def test_a_handler_with_kwargs_is_no_way_around_it(self):
+    def test_a_handler_with_kwargs_masks_them_too(self):
         made = a_definition(anything, redact=frozenset({"password"}))
 
         assert made.shown_args('{"password": "s3cret"}') == {"password": "***"}
 
 
 class TestSchedules:
-    """A job's own schedule is as the job; one more of it may say some things anew."""
+    """A further schedule of a job may have options of its own."""
 
-    def test_the_rule_has_the_apps_zone_unless_it_says_another(self):
+    def test_the_zone_of_the_app_is_the_default(self):
         spec = a_schedule(a_definition(args={"to": "ann"}))
 
         assert (spec.name, spec.job, spec.zone) == ("nightly", "send", "Europe/Berlin")
         assert from_text(spec.rule).next_after(NOON) == datetime(2026, 3, 3, 12, tzinfo=UTC)
 
-    def test_what_it_does_not_say_is_as_the_job_says(self):
+    def test_options_that_are_not_given_are_those_of_the_job(self):
         job = a_definition(
             args={"to": "ann"}, overlap="allow", misfire={"policy": "all", "grace": 5}, jitter=9
         )
@@ -133,7 +133,7 @@ class TestSchedules:
         assert (spec.queue, spec.priority, spec.expires) == (None, None, None)
         assert (spec.args, spec.tags) == ("{}", ())
 
-    def test_what_it_says_is_its_own(self):
+    def test_options_that_are_given_are_its_own(self):
         job = a_definition(queue="slow", overlap="allow", tags=["mail"])
 
         spec = a_schedule(
@@ -150,19 +150,19 @@ class TestSchedules:
         assert (spec.args, spec.tags) == ('{"to":"bob"}', ("night",))
         assert spec.expires == timedelta(seconds=60)
 
-    def test_a_jobs_own_schedule_leaves_to_the_job_what_the_job_says(self):
+    def test_the_schedule_of_a_job_reads_options_from_the_job(self):
         spec = a_schedule(a_definition(args={"to": "ann"}), job="", queue="slow", tags=["a"])
 
         assert (spec.queue, spec.args, spec.tags) == (None, "{}", ())
 
-    def test_an_argument_that_nobody_gives_is_an_error_now_not_at_the_first_firing(self):
+    def test_a_missing_argument_is_an_error_before_the_first_firing(self):
         with pytest.raises(ArgumentError, match="'to' is missing"):
             a_schedule(a_definition())
         with pytest.raises(ArgumentError, match="takes no argument 'cc'"):
             a_schedule(a_definition(args={"to": "ann"}), args={"cc": "bob"})
 
     def test_a_rule_that_contradicts_itself(self):
-        entry = Declaration(
+        declaration = Declaration(
             name="nightly",
             target=None,
             place="a.py:2",
@@ -171,27 +171,27 @@ class TestSchedules:
         )
 
         with pytest.raises(InvalidSchedule):
-            schedule_spec(entry, a_definition(args={"to": "a"}), tz="UTC", anchor=NOON)
+            schedule_spec(declaration, a_definition(args={"to": "a"}), tz="UTC", anchor=NOON)
 
 
 class TestLikeness:
-    """Two entries are alike when they say the same, by whichever words."""
+    """Two declarations are alike if they have the same meaning."""
 
-    def entry(self, *, job: str = "", **options: Any) -> Declaration:
+    def declared(self, *, job: str = "", **options: Any) -> Declaration:
         return Declaration(
             name="x", target=send, place="a.py:1", options=options_by_name(options), job=job
         )
 
-    def test_a_default_that_is_said_is_as_one_that_is_not(self):
-        assert self.entry().is_like(self.entry(queue="default"))
-        assert not self.entry().is_like(self.entry(queue="slow"))
+    def test_a_given_default_equals_one_that_is_not_given(self):
+        assert self.declared().is_like(self.declared(queue="default"))
+        assert not self.declared().is_like(self.declared(queue="slow"))
 
-    def test_but_not_for_one_more_schedule_of_a_job(self):
-        assert not self.entry(job="send").is_like(self.entry(job="send", queue="default"))
-        assert not self.entry().is_like(self.entry(job="send"))
+    def test_but_not_for_a_further_schedule_of_a_job(self):
+        assert not self.declared(job="send").is_like(self.declared(job="send", queue="default"))
+        assert not self.declared().is_like(self.declared(job="send"))
 
-    def test_the_name_of_the_word_that_said_when(self):
-        hourly, every_hour, daily = self.entry(), self.entry(), self.entry()
+    def test_the_method_that_set_the_rule_does_not_matter(self):
+        hourly, every_hour, daily = self.declared(), self.declared(), self.declared()
         hourly.timing = Timetable().hourly().said
         every_hour.timing = Timetable().every_hour().said
         daily.timing = Timetable().daily().said
@@ -199,6 +199,6 @@ class TestLikeness:
         assert hourly.is_like(every_hour)
         assert not hourly.is_like(daily)
 
-    def test_the_job_that_it_belongs_to(self):
-        assert self.entry().job_name == "x"
-        assert self.entry(job="send").job_name == "send"
+    def test_schedules_of_different_jobs_differ(self):
+        assert self.declared().job_name == "x"
+        assert self.declared(job="send").job_name == "send"

@@ -1,4 +1,4 @@
-"""From what a program names as a handler to something that can be called."""
+"""Handlers from functions, classes, instances and import paths."""
 
 import re
 from functools import partial
@@ -28,7 +28,7 @@ def called(target: object, **args: Any) -> Any:
 
 
 class TestKindsOfHandlers:
-    """An explicit callable; a class's own handle; handle or execute on an instance."""
+    """A callable, or a class or instance with handle() or execute()."""
 
     def test_a_function(self):
         assert called(code.report, kind="weekly") == "weekly"
@@ -73,7 +73,7 @@ class TestKindsOfHandlers:
         assert bound[0].__self__ is not bound[1].__self__
         assert (handler.parameters.names, handler.parameters.context) == (("number",), "ctx")
 
-    def test_an_instance_is_used_as_it_is(self):
+    def test_an_instance_is_used_for_every_attempt(self):
         instance = code.Both()
 
         assert handler_of(instance).kind is None
@@ -84,7 +84,7 @@ class TestKindsOfHandlers:
         assert called(code.Both, number=5) == "handle 5"
 
     @pytest.mark.parametrize("target", [code.Execute, code.Execute()])
-    def test_what_execute_returns_is_a_verdict(self, target):
+    def test_execute_returns_whether_it_succeeded(self, target):
         assert handler_of(target).is_verdict
         assert not handler_of(code.Both).is_verdict
         assert not handler_of(lambda: False).is_verdict
@@ -99,7 +99,7 @@ class TestKindsOfHandlers:
         with pytest.raises(HandlerNotFound, match=r"does not implement execute\(\)"):
             handler_of(ScheduledJob)
 
-    def test_a_callable_that_stands_in_a_class_is_not_given_an_instance(self):
+    def test_a_callable_class_attribute_gets_no_instance(self):
         class Work:
             handle = partial(code.report, kind="weekly")
 
@@ -123,10 +123,10 @@ class TestKindsOfHandlers:
             (code.Execute, False),
         ],
     )
-    def test_whether_it_must_be_awaited_is_known(self, target, is_async):
+    def test_it_is_known_whether_a_handler_is_async(self, target, is_async):
         assert handler_of(target).is_async is is_async
 
-    def test_a_callable_object_may_have_to_be_awaited(self):
+    def test_a_callable_object_may_be_async(self):
         class Fetch:
             async def __call__(self, url: str) -> str:
                 return url
@@ -135,9 +135,9 @@ class TestKindsOfHandlers:
 
 
 class TestHandlersOfJobTypes:
-    """A registered handler's handle(run) gets the context and nothing else."""
+    """handle(run) of a registered handler gets only the context."""
 
-    def test_a_single_parameter_is_the_run(self):
+    def test_a_single_parameter_is_the_context(self):
         handler = handler_for_types(code.ForType("report"))
 
         assert handler.takes_run
@@ -157,7 +157,7 @@ class TestHandlersOfJobTypes:
 
 
 class TestPaths:
-    """``package.module:Name`` names code; what leads nowhere says so, with the close name."""
+    """``package.module:Name`` is imported; the error for a wrong path suggests a close name."""
 
     @pytest.mark.parametrize(
         ("path", "found"),
@@ -168,7 +168,7 @@ class TestPaths:
             (f"{HERE}:ClassHandle.handle", code.ClassHandle.handle),
         ],
     )
-    def test_they_lead_to_functions_classes_and_what_is_inside(self, path, found):
+    def test_paths_of_functions_classes_and_nested_classes(self, path, found):
         assert import_handler(path) == found
 
     @pytest.mark.parametrize(
@@ -187,20 +187,20 @@ class TestPaths:
             (f"{HERE}:zzz", r"has no 'zzz' \(of 'zzz'\)\.$"),
         ],
     )
-    def test_one_that_leads_nowhere(self, path, reason):
+    def test_a_path_that_leads_nowhere(self, path, reason):
         with pytest.raises(HandlerNotFound, match="was not found") as caught:
             import_handler(path)
 
         assert caught.value.path == path
         assert re.search(reason, caught.value.reason)
 
-    def test_a_module_that_needs_another_one_is_not_the_one_that_is_missing(self, modules):
+    def test_a_missing_import_inside_the_module_is_reported_as_such(self, modules):
         modules["shopping"] = "import shop"
 
         with pytest.raises(ModuleNotFoundError, match="'shop'"):
             import_handler("shopping:send")
 
-    def test_a_module_that_fails_says_itself_why(self, modules):
+    def test_the_error_of_a_failing_module_is_raised(self, modules):
         modules["broken"] = "1 / 0"
 
         with pytest.raises(ZeroDivisionError):
@@ -218,21 +218,21 @@ class TestPaths:
             ("Cleanup-2", False),
         ],
     )
-    def test_a_name_may_be_one(self, name, is_one):
+    def test_which_names_are_paths(self, name, is_one):
         assert is_path(name) is is_one
 
 
 class TestPrefixes:
-    """A row may name only what lies below the handler paths."""
+    """A row may only name handlers below the handler paths."""
 
     @pytest.mark.parametrize("path", ["shop:send", "shop.mail:send", "shop.mail.new:Send.now"])
-    def test_below_one_of_them(self, path):
+    def test_a_module_below_a_prefix_is_allowed(self, path):
         check_allowed(path, ["blog", "shop"])
 
     @pytest.mark.parametrize(
         "path", ["shopping:send", "shopping.mail:send", "os:system", "my.shop:send", "sho:send"]
     )
-    def test_not_beside_it(self, path):
+    def test_a_module_beside_a_prefix_is_not(self, path):
         with pytest.raises(HandlerNotAllowed) as caught:
             check_allowed(path, ["shop"])
 
@@ -243,8 +243,8 @@ class TestPrefixes:
             check_allowed("shop:send", [])
 
 
-class TestNamesForPeople:
-    """Handlers are called by their paths in messages, and places by file and line."""
+class TestMessages:
+    """Messages name handlers by path, and places by file and line."""
 
     @pytest.mark.parametrize(
         ("target", "path"),

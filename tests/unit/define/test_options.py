@@ -1,4 +1,4 @@
-"""The words that say how a job runs: the builder's, and the same by name."""
+"""The options of a job: as methods of the builder, and by name."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -23,14 +23,14 @@ MINUTE = timedelta(minutes=1)
 
 
 def hook() -> None:
-    """A hook as good as any."""
+    """Any hook."""
 
 
 def check() -> bool:
     return True
 
 
-# Each word: as the builder says it, as a decorator or a file names it, and what that means.
+# Each option: set with the builder, set by name, and the resulting fields.
 CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
     ("args", lambda job: job.args(kind="daily"), {"kind": "daily"}, {"args": {"kind": "daily"}}),
     ("queue", lambda job: job.queue("emails"), "emails", {"queue": "emails"}),
@@ -121,56 +121,56 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
 ]
 
 
-class TestWords:
-    """Each word says one thing; by name it says the same as in a chain."""
+class TestOptions:
+    """An option has the same meaning in the builder and by name."""
 
-    @pytest.mark.parametrize(("word", "chain", "value", "meaning"), CASES)
-    def test_a_word_means(self, word, chain, value, meaning):
-        said = chain(OptionCollector()).options
+    @pytest.mark.parametrize(("option", "chain", "value", "meaning"), CASES)
+    def test_an_option_sets_its_fields(self, option, chain, value, meaning):
+        options = chain(OptionCollector()).options
 
-        assert said == JobOptions(**meaning, explicit=frozenset({word}))
-        assert options_by_name({word: value}) == said
+        assert options == JobOptions(**meaning, explicit=frozenset({option}))
+        assert options_by_name({option: value}) == options
 
-    def test_there_is_a_case_for_each(self):
-        assert {word for word, *_ in CASES} == JOB_OPTIONS
+    def test_there_is_a_case_for_each_option(self):
+        assert {option for option, *_ in CASES} == JOB_OPTIONS
 
-    def test_words_are_values(self):
+    def test_collectors_are_values(self):
         mail = OptionCollector().queue("emails")
         urgent = mail.priority(1)
 
         assert mail.options.priority == 100
         assert (urgent.options.queue, urgent.options.priority) == ("emails", 1)
 
-    def test_it_is_remembered_which_were_used(self):
+    def test_options_that_were_given_are_remembered(self):
         assert options_by_name({"queue": "default", "priority": 100}).explicit == {
             "queue",
             "priority",
         }
         assert NO_OPTIONS.explicit == frozenset()
 
-    def test_said_again_a_word_replaces_or_adds(self):
-        said = OptionCollector().queue("a").queue("b").args(x=1, y=1).args(y=2).options
+    def test_a_second_call_replaces_or_adds(self):
+        options = OptionCollector().queue("a").queue("b").args(x=1, y=1).args(y=2).options
 
-        assert said.queue == "b"
-        assert said.args == {"x": 1, "y": 2}
+        assert options.queue == "b"
+        assert options.args == {"x": 1, "y": 2}
 
     def test_an_argument_may_have_any_name(self):
         assert options_by_name({"args": {"self": 1, "name": 2}}).args == {"self": 1, "name": 2}
 
-    def test_grace_alone_stays_when_the_policy_is_said_again(self):
-        said = OptionCollector().misfire("skip", grace="5m").misfire("all").options
+    def test_grace_stays_when_the_policy_is_set_again(self):
+        options = OptionCollector().misfire("skip", grace="5m").misfire("all").options
 
-        assert said.grace == timedelta(minutes=5)
+        assert options.grace == timedelta(minutes=5)
 
-    def test_no_uniqueness_is_as_if_nothing_was_said(self):
+    def test_unique_false_is_the_default(self):
         assert options_by_name({"unique": False}) == NO_OPTIONS
 
     def test_a_plain_job_has_neither_filters_nor_hooks(self):
         assert options_by_name({"queue": "emails"}).is_plain
-        for word in ("when", "skip", "on_before", "on_success", "on_error", "on_after"):
-            assert not options_by_name({word: hook}).is_plain
+        for option in ("when", "skip", "on_before", "on_success", "on_error", "on_after"):
+            assert not options_by_name({option: hook}).is_plain
 
-    def test_a_spec_has_everything_but_code(self):
+    def test_a_spec_has_everything_except_functions(self):
         options = options_by_name({"queue": "emails", "when": check, "crashes": 5})
 
         spec = options.spec("digest", args='{"kind":"daily"}')
@@ -180,10 +180,10 @@ class TestWords:
 
 
 class TestBadValues:
-    """What a word does not take is refused where it is said, and the error names it."""
+    """An invalid value is refused where it is given, and the error names the option."""
 
     @pytest.mark.parametrize(
-        ("word", "value", "reason"),
+        ("option", "value", "reason"),
         [
             ("args", 5, "must map names to values"),
             ("args", ["a"], "must map names to values"),
@@ -246,18 +246,18 @@ class TestBadValues:
             ("on_after", 5, "must be callable"),
         ],
     )
-    def test_it_says_what_is_taken(self, word, value, reason):
+    def test_the_error_has_the_rule(self, option, value, reason):
         with pytest.raises(InvalidOption, match=f"(?s){reason}"):
-            options_by_name({word: value})
+            options_by_name({option: value})
 
-    @pytest.mark.parametrize("word", ["jitter", "expires", "lease", "timeout"])
+    @pytest.mark.parametrize("option", ["jitter", "expires", "lease", "timeout"])
     @pytest.mark.parametrize("value", [True, "soon", "5", None, [5]])
-    def test_a_length_of_time_is_a_number_of_seconds_or_a_text_with_units(self, word, value):
+    def test_a_length_of_time_is_a_number_of_seconds_or_a_string_with_units(self, option, value):
         with pytest.raises(InvalidDuration):
-            options_by_name({word: value})
+            options_by_name({option: value})
 
     @pytest.mark.parametrize(
-        ("word", "value"),
+        ("option", "value"),
         [
             ("priority", 10**6),
             ("jitter", -1),
@@ -273,16 +273,16 @@ class TestBadValues:
             ("rate", ["1/minute", "2/60s"]),
         ],
     )
-    def test_what_only_the_whole_can_tell_is_refused_with_the_spec(self, word, value):
+    def test_some_values_are_only_refused_with_the_spec(self, option, value):
         with pytest.raises(InvalidOption):
-            options_by_name({word: value}).spec("digest", args="{}")
+            options_by_name({option: value}).spec("digest", args="{}")
 
-    def test_no_limit_on_what_runs_is_no_word_about_what_starts(self):
-        words = OptionCollector().rate(3, per="minute").concurrency(5).concurrency(0)
+    def test_removing_the_concurrency_limit_keeps_the_rate(self):
+        collector = OptionCollector().rate(3, per="minute").concurrency(5).concurrency(0)
 
-        assert words.options.limits == (Limit(3, window=MINUTE),)
+        assert collector.options.limits == (Limit(3, window=MINUTE),)
 
-    def test_an_unknown_word_suggests_the_close_one(self):
+    def test_an_unknown_option_suggests_a_close_one(self):
         with pytest.raises(InvalidOption, match="Did you mean 'priority'"):
             options_by_name({"prioritiy": 5})
         with pytest.raises(InvalidOption, match="The options are: aliases, args, concurrency"):

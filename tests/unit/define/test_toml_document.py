@@ -1,4 +1,4 @@
-"""A configuration file: what it says, where, and everything that is wrong with it."""
+"""A TOML file: its content, the lines of its keys, and its problems."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from tickwork._domain.names import check_name
 from tickwork.errors import ConfigError, NaiveDatetime
 
 
-def faults_of(text: str) -> tuple[str, ...]:
+def problems_in(text: str) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         Document("tickwork.toml", text)
     return caught.value.faults
 
 
 class TestSyntax:
-    """A file that is no TOML says at which line it stops being one."""
+    """The error for invalid TOML has the line."""
 
     @pytest.mark.parametrize(
         ("text", "fault"),
@@ -27,17 +27,17 @@ class TestSyntax:
             ("a = [1,\n2", "line 2: Unclosed array."),
         ],
     )
-    def test_the_fault_has_its_line(self, text, fault):
-        assert faults_of(text) == (fault,)
+    def test_the_problem_has_its_line(self, text, fault):
+        assert problems_in(text) == (fault,)
 
-    def test_values_that_lie_too_deep(self):
-        assert faults_of("a = " + "[" * 5000 + "]" * 5000) == (
+    def test_values_that_are_nested_too_deeply(self):
+        assert problems_in("a = " + "[" * 5000 + "]" * 5000) == (
             "line 1: Its values are nested too deeply.",
         )
 
 
 class TestReading:
-    """What cannot be read is a fault of the file."""
+    """A file that cannot be read is an error with the name of the file."""
 
     def test_a_file(self, tmp_path):
         path = tmp_path / "jobs.toml"
@@ -48,7 +48,7 @@ class TestReading:
         assert document.content == {"tickwork": {"url": "memory://"}}
         assert document.place(("tickwork", "url")) == f"{path}:2"
 
-    def test_none_at_all(self, tmp_path):
+    def test_a_missing_file(self, tmp_path):
         with pytest.raises(ConfigError, match="The file cannot be read: No such file"):
             Document.read(tmp_path / "jobs.toml")
 
@@ -59,7 +59,7 @@ class TestReading:
         with pytest.raises(ConfigError, match="line 2: The file must be encoded in UTF-8"):
             Document.read(path)
 
-    def test_more_than_anybody_would_write(self, tmp_path):
+    def test_a_file_that_is_too_large(self, tmp_path):
         path = tmp_path / "jobs.toml"
         path.write_bytes(b"#" * (SIZE_MAX + 1))
 
@@ -67,8 +67,8 @@ class TestReading:
             Document.read(path)
 
 
-class TestFaults:
-    """They are gathered, and told together in the order of their lines."""
+class TestProblems:
+    """They are collected, and reported together in the order of their lines."""
 
     @pytest.fixture
     def document(self) -> Document:
@@ -84,14 +84,14 @@ class TestFaults:
         assert caught.value.source == "tickwork.toml"
         assert caught.value.faults == ("line 2: The first.", "line 5: The second.")
 
-    def test_none_is_no_error(self, document):
+    def test_no_problem_is_no_error(self, document):
         document.raise_problems()
 
-    def test_what_is_missing_is_a_fault_of_the_table(self, document):
+    def test_a_missing_key_has_the_line_of_its_table(self, document):
         assert document.line(("jobs", 1, "class")) == 4
         assert document.line(("nothing",)) == 1
 
-    def test_an_error_inside_is_a_fault_on_one_line(self, document):
+    def test_an_error_in_the_block_is_a_problem_on_one_line(self, document):
         with document.reporting(("jobs", 0, "queue")):
             check_name("queue", 5)
         document.report_error(("jobs", 1, "name"), NaiveDatetime("2026-01-01 09:00:00"))
@@ -103,11 +103,11 @@ class TestFaults:
         assert first == "line 2: queue must be a string, got 5."
         assert second.endswith("has no time zone. Write it with one: 2026-01-01T09:00:00+01:00.")
 
-    def test_a_mistake_of_ours_is_no_fault_of_the_file(self, document):
+    def test_other_exceptions_are_not_problems_of_the_file(self, document):
         with pytest.raises(ZeroDivisionError), document.reporting(()):
             raise ZeroDivisionError
 
-    def test_unknown_keys_suggest_the_close_one(self, document):
+    def test_unknown_keys_suggest_a_close_one(self, document):
         document.check_keys(("jobs", 0), {"queue": 5, "naem": 1}, ["name", "queue"])
 
         with pytest.raises(ConfigError, match=r"Unknown key 'naem'\. Did you mean 'name'"):

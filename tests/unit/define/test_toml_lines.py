@@ -1,4 +1,4 @@
-"""``line_by_path``: where in the text each key of a TOML document stands."""
+"""``line_by_path``: the line of each key in a TOML document."""
 
 import re
 import tomllib
@@ -27,7 +27,7 @@ def paths_of(value: object, path: Path = ()) -> set[Path]:
 
 
 def leaves_of(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Every value that holds no other, with its path."""
+    """Every value that contains no other, with its path."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from leaves_of(inner, (*path, key))
@@ -39,7 +39,7 @@ def leaves_of(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
 
 
 class TestLines:
-    """The line of a key is that on which it is written."""
+    """Each key has the line on which it is written."""
 
     @pytest.mark.parametrize(
         ("text", "path", "line"),
@@ -169,7 +169,7 @@ def is_valid(text: str) -> bool:
 
 @st.composite
 def documents(draw: Any) -> list[str]:
-    """Statements that make a valid document together; a key said twice is left out."""
+    """Statements that make a valid document together; repeated keys are left out."""
     kept: list[str] = []
     for statement in draw(st.lists(statements(), max_size=8)):
         if is_valid("\n".join([*kept, statement])):
@@ -178,7 +178,7 @@ def documents(draw: Any) -> list[str]:
 
 
 class TestAgainstTomllib:
-    """The scanner and ``tomllib`` see the same keys in any document that is one."""
+    """The scanner and ``tomllib`` see the same keys in any valid document."""
 
     @given(documents(), st.sampled_from(["\n", "\r\n"]))
     def test_both_find_the_same_paths(self, statements, newline):
@@ -187,7 +187,7 @@ class TestAgainstTomllib:
         assert set(line_by_path(text)) == paths_of(tomllib.loads(text))
 
     @given(documents())
-    def test_each_value_stands_where_its_text_does(self, statements):
+    def test_each_value_has_the_line_of_its_text(self, statements):
         numbers = count(MARKED_FROM)
         text = re.sub(MARK, lambda _: str(next(numbers)), "\n".join(statements))
         line_by_number = {
