@@ -24,6 +24,8 @@ DOCUMENTS: Final = {
     "CHANGELOG.md": "project/changelog.md",
 }
 EXAMPLES: Final = "examples.md"
+WIDE: Final = ("compared.md",)
+"""Pages with wide tables. They are shown without the navigation and the table of contents."""
 LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".service": "ini", ".toml": "toml"}
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)]*)?(?=\))")
@@ -39,6 +41,8 @@ def stage(target: Path) -> None:
     adapted = {_site_path(name): _adapt_links(name, text) for name, text in texts.items()}
     adapted |= pages()
     adapted[EXAMPLES] = _examples_page()
+    for name in WIDE:
+        adapted[name] = f"---\nhide: [navigation, toc]\n---\n\n{adapted[name]}"
     for name, text in adapted.items():
         page = target / "docs" / name
         page.parent.mkdir(parents=True, exist_ok=True)
