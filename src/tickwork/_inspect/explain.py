@@ -68,11 +68,11 @@ class Explainer:
             AmbiguousRun: The ids of several runs begin with ``what``.
         """
         schedule = self._store.get_schedule(tenant, what)
-        jobs = self._job_names()
+        jobs = self._read_job_names()
         if what in jobs:
-            return self._job(what)
+            return self._explain_job(what)
         if schedule is not None:
-            return self._schedule(schedule)
+            return self._explain_schedule(schedule)
         try:
             run_id = find_run_id(self._store, what)
         except RunNotFound:
@@ -87,26 +87,24 @@ class Explainer:
         run = self._store.get_run(run_id)
         if run is None:
             raise RunNotFound(run_id)
-        return self._run(run)
+        return self._explain_run(run)
 
-    # ------------------------------------------------------------ gathering
-
-    def _run(self, run: Run) -> Explanation:
+    def _explain_run(self, run: Run) -> Explanation:
         now = self._clock.now()
         facts = RunFacts(run=run, now=now)
         if not run.is_finished:
             facts = RunFacts(
                 run=run,
                 now=now,
-                workers=self._workers(now),
-                pauses=self._pauses(now),
-                full=self._full(run),
+                workers=self._read_workers(now),
+                pauses=self._read_pauses(now),
+                full=self._find_full_limits(run),
                 turn=self._store.find_turn(run.id) if run.phase is Phase.BLOCKED else None,
-                ahead=self._ahead(run, now),
+                ahead=self._count_ahead(run, now),
             )
         return Explanation(kind="run", name=run.id, causes=tuple(explain_run(facts)))
 
-    def _schedule(self, row: ScheduleRow) -> Explanation:
+    def _explain_schedule(self, row: ScheduleRow) -> Explanation:
         now = self._clock.now()
         where = RunFilter(tenant=row.spec.tenant, schedule=row.spec.name)
         unfinished = replace(where, statuses=_UNFINISHED)
@@ -118,7 +116,7 @@ class Explainer:
             now=now,
             seen_after=now - self._retire_after,
             is_readable=is_readable(row),
-            workers=self._workers(now),
+            workers=self._read_workers(now),
             last=last[0] if last else None,
             unfinished=self._store.list_runs(unfinished, limit=RUNS_MAX).runs,
         )
@@ -126,10 +124,10 @@ class Explainer:
             kind="schedule",
             name=row.spec.name,
             causes=tuple(explain_schedule(facts)),
-            parts=tuple(self._run(run) for run in facts.unfinished),
+            parts=tuple(self._explain_run(run) for run in facts.unfinished),
         )
 
-    def _job(self, name: str) -> Explanation:
+    def _explain_job(self, name: str) -> Explanation:
         now = self._clock.now()
         definition = self._registry.definitions().get(name)
         name = name if definition is None else definition.name
@@ -144,8 +142,8 @@ class Explainer:
         facts = JobFacts(
             name=name,
             now=now,
-            workers=self._workers(now),
-            pauses=self._pauses(now),
+            workers=self._read_workers(now),
+            pauses=self._read_pauses(now),
             is_written=bool(rows or schedules or runs),
             has_schedules=bool(schedules),
             has_unfinished=bool(runs),
@@ -153,8 +151,8 @@ class Explainer:
             last_error=failing.last_error if failing else "",
             last_error_at=failing.last_error_at if failing else None,
         )
-        parts = [self._schedule(row) for row in schedules[:SCHEDULES_SHOWN]]
-        parts += [self._run(run) for run in apart[:RUNS_MAX]]
+        parts = [self._explain_schedule(row) for row in schedules[:SCHEDULES_SHOWN]]
+        parts += [self._explain_run(run) for run in apart[:RUNS_MAX]]
         return Explanation(
             kind="job",
             name=name,
@@ -163,7 +161,7 @@ class Explainer:
             left_out=len(schedules) + len(apart) - len(parts),
         )
 
-    def _job_names(self) -> set[str]:
+    def _read_job_names(self) -> set[str]:
         return {
             *self._registry.definitions(),
             *(row.name for row in self._store.list_jobs()),
@@ -171,7 +169,7 @@ class Explainer:
             *(job for _, job in self._store.ready_pairs()),
         }
 
-    def _workers(self, now: datetime) -> list[WorkerFact]:
+    def _read_workers(self, now: datetime) -> list[WorkerFact]:
         return [
             WorkerFact(
                 id=row.id,
@@ -187,13 +185,13 @@ class Explainer:
             for row in self._store.list_workers()
         ]
 
-    def _pauses(self, now: datetime) -> list[PauseFact]:
+    def _read_pauses(self, now: datetime) -> list[PauseFact]:
         return [
             PauseFact(row.kind.value, row.name, row.note, row.until)
             for row in read_pauses(self._store, now)
         ]
 
-    def _full(self, run: Run) -> list[LimitFact]:
+    def _find_full_limits(self, run: Run) -> list[LimitFact]:
         """The limits that the run needs and that have no free slot."""
         keys = slots_in(run.limit_keys)
         if not keys or run.phase is Phase.RUNNING:
@@ -217,7 +215,7 @@ class Explainer:
             )
         return found
 
-    def _ahead(self, run: Run, now: datetime) -> int:
+    def _count_ahead(self, run: Run, now: datetime) -> int:
         if run.phase is not Phase.READY:
             return 0
         wanted = Wanted(AHEAD_MAX, queues=(run.queue,))

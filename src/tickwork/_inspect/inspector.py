@@ -71,7 +71,7 @@ class Inspector:
         active = [
             each
             for each in active_schedules(rows, self._catalog, now=now, seen_after=seen_after)
-            if schedule in {None, each.name} and job in {None, each.job}
+            if schedule in {None, each.spec.name} and job in {None, each.spec.job}
         ]
         return upcoming_firings(
             rows, active, now=now, seen_after=seen_after, limit=limit, until=until

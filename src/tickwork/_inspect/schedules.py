@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from heapq import heapify, heappop, heapreplace
-from typing import Final
+from heapq import merge
+from itertools import count, islice
+from typing import Final, NamedTuple
 
 from tickwork._client.catalog import Catalog
 from tickwork._domain.firings import first_due
@@ -20,18 +21,20 @@ SCHEDULES_MAX: Final = 10_000
 PAGE: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveSchedule:
+class ActiveSchedule(NamedTuple):
     """A schedule that will fire, with its rule and its next instant."""
 
-    name: str
-    tenant: str
-    job: str
-    zone: str
+    spec: ScheduleSpec
     rule: Schedule
     next_due_at: datetime | None
-    until: datetime | None
     is_written: bool
+
+    def instants(self) -> Iterator[datetime]:
+        """The coming instants, in order; endless if the rule is."""
+        at = self.next_due_at
+        while at is not None:
+            yield at
+            at = first_due(self.rule, after=at, until=self.spec.until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +88,11 @@ def active_schedules(
             continue
         rule = _read_rule(row)
         if rule is not None:
-            found.append(_active(row.spec, rule, row.next_due_at, is_written=True))
+            found.append(ActiveSchedule(row.spec, rule, row.next_due_at, is_written=True))
     for spec in catalog.unwritten():
         rule = from_text(spec.rule)
         next_due_at = first_due(rule, after=now, until=spec.until)
-        found.append(_active(spec, rule, next_due_at, is_written=False))
+        found.append(ActiveSchedule(spec, rule, next_due_at, is_written=False))
     return found
 
 
@@ -104,16 +107,16 @@ def upcoming_firings(
 ) -> UpcomingFirings:
     """The next firings of ``active``, in order; ``rows`` tell how many others do not fire."""
     found: list[Firing] = []
-    for at, each in _merge_firings(list(active)):
-        if len(found) >= limit or (until is not None and at > until):
+    for at, _, _, each in islice(merge(*map(_firings, count(), active)), limit):
+        if until is not None and at > until:
             break
         found.append(
             Firing(
                 at=at,
-                schedule=each.name,
-                tenant=each.tenant,
-                job=each.job,
-                zone=each.zone,
+                schedule=each.spec.name,
+                tenant=each.spec.tenant,
+                job=each.spec.job,
+                zone=each.spec.zone,
                 rule=each.rule.describe(),
                 is_written=each.is_written,
             )
@@ -127,37 +130,12 @@ def upcoming_firings(
     )
 
 
-def _merge_firings(active: list[ActiveSchedule]) -> Iterator[tuple[datetime, ActiveSchedule]]:
-    heap = [
-        (each.next_due_at, each.name, index)
-        for index, each in enumerate(active)
-        if each.next_due_at is not None
-    ]
-    heapify(heap)
-    while heap:  # endless for endless rules: the caller stops
-        at, name, index = heap[0]
-        each = active[index]
-        yield at, each
-        following = first_due(each.rule, after=at, until=each.until)
-        if following is None:
-            heappop(heap)
-        else:
-            heapreplace(heap, (following, name, index))
-
-
-def _active(
-    spec: ScheduleSpec, rule: Schedule, next_due_at: datetime | None, *, is_written: bool
-) -> ActiveSchedule:
-    return ActiveSchedule(
-        name=spec.name,
-        tenant=spec.tenant,
-        job=spec.job,
-        zone=spec.zone,
-        rule=rule,
-        next_due_at=next_due_at,
-        until=spec.until,
-        is_written=is_written,
-    )
+def _firings(
+    number: int, schedule: ActiveSchedule
+) -> Iterator[tuple[datetime, str, int, ActiveSchedule]]:
+    """The instants of a schedule, ordered by time, name and number when they are merged."""
+    for at in schedule.instants():
+        yield at, schedule.spec.name, number, schedule
 
 
 def _read_rule(row: ScheduleRow) -> Schedule | None:

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
-from tickwork._domain.firings import first_due
 from tickwork._domain.schedules.changes import effects
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.zones import Zone
@@ -76,11 +75,11 @@ def simulate(
     found = []
     for number, each in enumerate(schedules):
         progress(number, len(schedules))
-        first, last = each.next_due_at or begin, min(end, each.until or end)
+        first, last = each.next_due_at or begin, min(end, each.spec.until or end)
         total = each.rule.count_between(first, last)
         at = None
-        for at in islice(_instants(each, end), INSTANTS_MAX):
-            names_by_instant.setdefault(at, []).append(each.name)
+        for at in islice(takewhile(end.__ge__, each.instants()), INSTANTS_MAX):
+            names_by_instant.setdefault(at, []).append(each.spec.name)
             if total <= INSTANTS_MAX:
                 by_hour[at.astimezone(tz).hour] += 1
         if total > INSTANTS_MAX and at is not None:
@@ -89,9 +88,9 @@ def simulate(
                 by_hour[hour] += count
         found.append(
             SimulatedSchedule(
-                name=each.name,
-                job=each.job,
-                zone=each.zone,
+                name=each.spec.name,
+                job=each.spec.job,
+                zone=each.spec.zone,
                 rule=each.rule.describe(),
                 firings=total,
                 first_at=each.next_due_at if total else None,
@@ -103,7 +102,7 @@ def simulate(
     for each, listed_until in frequent:
         for at, names in names_by_instant.items():
             if at > listed_until and each.rule.count_between(at, at):
-                names.append(each.name)
+                names.append(each.spec.name)
     minutes: Counter[datetime] = Counter()
     for at, names in names_by_instant.items():
         minutes[at.replace(second=0)] += len(names)
@@ -126,13 +125,6 @@ def simulate(
         busiest_minute=busiest[0] if busiest else None,
         busiest_minute_firings=busiest[1] if busiest else 0,
     )
-
-
-def _instants(schedule: ActiveSchedule, end: datetime) -> Iterator[datetime]:
-    at = schedule.next_due_at
-    while at is not None and at <= end:
-        yield at
-        at = first_due(schedule.rule, after=at, until=schedule.until)
 
 
 def _count_by_hour(

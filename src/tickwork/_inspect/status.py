@@ -15,7 +15,7 @@ from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.schedules import read_schedule_rows
 from tickwork._kernel.zonedata import split
-from tickwork.stores.contract import Pause, PauseKind, RunFilter, Store, WorkerRow
+from tickwork.stores.contract import JobRow, Pause, PauseKind, RunFilter, Store, WorkerRow
 
 RULES_MAX: Final = 5
 RUNNING_MAX: Final = 1_000
@@ -39,6 +39,9 @@ class WorkerView:
     running: int
     version: str
     zones: str  # release of its time zone data; empty if unknown
+
+
+_COPIED: Final = ("id", "host", "pid", "started_at", "beat_at", "queues", "slots", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,7 @@ def _view_jobs(
     found = []
     for key in sorted(names, key=lambda key: (key[1], key[0])):
         tenant, name = key
-        row, spec = rows.get(key), specs.get(name)
+        row, spec = rows.get(key, JobRow(tenant, name)), specs.get(name)
         views = by_job.get(key, [])
         next_due = [
             view.next_due_at
@@ -155,21 +158,14 @@ def _view_jobs(
             rules = [unwritten[key].describe()]
         found.append(
             JobView(
-                name=name,
-                tenant=tenant,
+                **row._asdict(),
                 is_defined=spec is not None,
                 queue=None if spec is None else spec.queue,
                 priority=None if spec is None else spec.priority,
                 when=_shorten(rules),
                 next_due_at=min(next_due, default=None),
-                last_run_at=row.last_run_at if row else None,
-                last_success_at=row.last_success_at if row else None,
-                last_error_at=row.last_error_at if row else None,
-                last_error=row.last_error if row else "",
-                failures=row.failures if row else 0,
                 running=running[key],
                 lease_until=leases.get(key),
-                seen_at=row.seen_at if row else None,
                 is_paused=name in paused,
             )
         )
@@ -179,16 +175,9 @@ def _view_jobs(
 def _view_worker(row: WorkerRow, now: datetime) -> WorkerView:
     version, zones = split(row.version)
     return WorkerView(
-        id=row.id,
-        host=row.host,
-        pid=row.pid,
-        started_at=row.started_at,
-        beat_at=row.beat_at,
+        **{name: getattr(row, name) for name in _COPIED},
         is_silent=is_silent(row, now),
-        queues=row.queues,
         jobs=len(row.jobs),
-        slots=row.slots,
-        running=row.running,
         version=version,
         zones=zones,
     )

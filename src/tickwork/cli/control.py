@@ -231,7 +231,7 @@ def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **fil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelResult:
-    """The runs that were canceled; a running run was asked to stop."""
+    """The runs that were canceled; running ones were requested to stop."""
 
     canceled: list[RunId]
     refused: list[RejectedRun]

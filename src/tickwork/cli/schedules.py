@@ -61,7 +61,7 @@ def next_command(
     """List the next firings, in local time and in the schedule's time zone."""
     app = ctx.app
     if schedule is not None and all(
-        each.name != schedule for each in app.inspect.active_schedules()
+        each.spec.name != schedule for each in app.inspect.active_schedules()
     ):
         app.schedules.get(schedule)  # raises if there is none
     found = app.inspect.upcoming(limit=limit, until=until, schedule=schedule, job=job)
