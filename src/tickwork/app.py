@@ -22,7 +22,6 @@ from tickwork._client.jobs import Draft, Job, JobOrName, OpenDraft
 from tickwork._client.limits import Limits
 from tickwork._client.locks import TTL_DEFAULT, Lock
 from tickwork._client.runs import RunHandle, Runs
-from tickwork._client.schedules import Schedules
 from tickwork._define.handler_types import (
     OpenClass,
     OpenFunction,
@@ -42,7 +41,6 @@ from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
 from tickwork._kernel.signals import stop_on_signals
-from tickwork.async_app import AsyncTickwork
 from tickwork.composition import Services
 from tickwork.errors import mask_url
 from tickwork.events import Event
@@ -60,6 +58,7 @@ from tickwork.stores.contract import Pause, Pruned, Store
 if TYPE_CHECKING:
     import click
 
+    from tickwork._client.schedules import Schedules
     from tickwork._define.toml_document import Document
     from tickwork._domain.explain import Explanation
     from tickwork._domain.health import Check
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from tickwork._worker.attempt_store import AttemptStore
     from tickwork._worker.options import WorkerOptions
     from tickwork._worker.stats import Stats
+    from tickwork.async_app import AsyncTickwork
     from tickwork.engines.wire import AppLocation
 
 P = ParamSpec("P")
@@ -151,8 +151,10 @@ class Tickwork:
         self._services.close()
 
     @property
-    def aio(self) -> AsyncTickwork:
+    def aio(self) -> "AsyncTickwork":
         """The same methods for coroutines: ``await app.aio.dispatch("report")``."""
+        from tickwork.async_app import AsyncTickwork  # noqa: PLC0415  # only with coroutines
+
         return AsyncTickwork(self._services, self._dispatcher)
 
     @property
@@ -439,7 +441,7 @@ class Tickwork:
     # ------------------------------------------------------------ operate
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> "Schedules":
         """Schedules at run time: create, change, pause, run and read them."""
         return self._services.schedules
 

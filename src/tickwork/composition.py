@@ -1,8 +1,8 @@
 """The composition root: builds the services of an application when they are first used.
 
 This is the only module that knows every part. A service is built under a lock, once; after
-that it is a plain attribute, so that using it costs nothing. The worker half and the read
-models are imported with their first use: a program that only dispatches loads neither.
+that it is a plain attribute, so that using it costs nothing. Schedules, read models and the
+worker half are imported at their first use: a program that only dispatches loads none of them.
 """
 
 import threading
@@ -10,17 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from tickwork._client.catalog import Catalog
 from tickwork._client.cleanup import Cleanup
 from tickwork._client.insert import RunInserter
 from tickwork._client.limits import Limits
 from tickwork._client.locks import Locks
-from tickwork._client.manual_runs import ManualRuns
 from tickwork._client.pauses import Pauses
 from tickwork._client.runs import RunHandle, Runs
-from tickwork._client.schedule_factory import ScheduleFactory
-from tickwork._client.schedule_rows import ScheduleRows
-from tickwork._client.schedules import Schedules
 from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.handlers import Construct
 from tickwork._define.registry import Registry
@@ -36,6 +31,9 @@ from tickwork.stores import open_store, would_wait_for
 from tickwork.stores.contract import Store
 
 if TYPE_CHECKING:
+    from tickwork._client.catalog import Catalog
+    from tickwork._client.schedule_rows import ScheduleRows
+    from tickwork._client.schedules import Schedules
     from tickwork._domain.health import Check
     from tickwork._inspect.inspector import Inspector
     from tickwork._worker.options import WorkerOptions
@@ -179,8 +177,10 @@ class Services:
     # ------------------------------------------------------------ the client half
 
     @built_once
-    def catalog(self) -> Catalog:
+    def catalog(self) -> "Catalog":
         """Writes definitions to the database."""
+        from tickwork._client.catalog import Catalog  # noqa: PLC0415  # see the module
+
         return Catalog(
             store=self.store,
             clock=self.clock,
@@ -200,8 +200,11 @@ class Services:
         return Runs(store=self.store, clock=self.clock, inserter=self.inserter, bridge=self.bridge)
 
     @built_once
-    def schedule_rows(self) -> ScheduleRows:
+    def schedule_rows(self) -> "ScheduleRows":
         """Writes schedules."""
+        from tickwork._client.schedule_factory import ScheduleFactory  # noqa: PLC0415
+        from tickwork._client.schedule_rows import ScheduleRows  # noqa: PLC0415
+
         return ScheduleRows(
             store=self.store,
             clock=self.clock,
@@ -216,8 +219,11 @@ class Services:
         )
 
     @built_once
-    def schedules(self) -> Schedules:
+    def schedules(self) -> "Schedules":
         """Schedules at run time."""
+        from tickwork._client.manual_runs import ManualRuns  # noqa: PLC0415  # see the module
+        from tickwork._client.schedules import Schedules  # noqa: PLC0415
+
         return Schedules(
             store=self.store,
             clock=self.clock,
