@@ -19,10 +19,10 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.import_location import find_import_location
 from tickwork._kernel.loop import Loop
-from tickwork._kernel.origins import place_of
 from tickwork._kernel.version import VERSION
-from tickwork._kernel.zonedata import marked
+from tickwork._kernel.zonedata import add_zone_version
 from tickwork._worker.attempt_store import AttemptStore
 from tickwork._worker.build import (
     WorkerContext,
@@ -119,7 +119,7 @@ class WorkerServices:
             construct=get_construct,
             app_location=partial(find_app_location, app),
             refresh_catalog=catalog.refresh,
-            version=marked(VERSION),
+            version=add_zone_version(VERSION),
         )
         self.parts = build_pass_parts(
             self._context, on_claimed=self._start_heartbeat if has_threads else lambda: None
@@ -253,7 +253,7 @@ def find_app_location(app: WorkedApp) -> AppLocation:
     if app.path:
         module, _, attribute = app.path.partition(":")
         return AppLocation(module, attribute or "app", "", tuple(sys.path))
-    place = place_of(app)
+    place = find_import_location(app)
     if place is None:
         raise InvalidOption(
             "engine",

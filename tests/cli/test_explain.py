@@ -78,7 +78,7 @@ class TestAWaitingRun:
         assert why(run.id) == [Why.RATE_LIMITED]
         cause = the(asker, run.id, Why.RATE_LIMITED)
         assert "allows 1 a minute" in cause.text
-        assert "it is number 2" in cause.text
+        assert "number 2 in the queue" in cause.text
         assert cause.until is not None
         assert cause.until > app.clock.now()
 

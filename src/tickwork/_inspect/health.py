@@ -11,7 +11,7 @@ from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.schedules import SCHEDULES_MAX, is_readable
 from tickwork._inspect.status import is_silent
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.zonedata import read_zone_version, split
+from tickwork._kernel.zonedata import read_zone_version, split_zone_version
 from tickwork.errors import StoreError
 from tickwork.stores.contract import RunFilter, Store, Wanted
 
@@ -72,9 +72,9 @@ def _measure(
         skew=local_time + taken / 2 - database_time,
         up=len(up),
         silent=silent,
-        versions={split(each.version)[0] for each in up},
+        versions={split_zone_version(each.version)[0] for each in up},
         version=version,
-        zones={zones for each in up if (zones := split(each.version)[1])},
+        zones={zones for each in up if (zones := split_zone_version(each.version)[1])},
         zones_here=read_zone_version(),
         expired=[run.id for run in held if _is_expired(run.lease_until, now)],
         oldest_ready_at=min((run.due_at for run in ready), default=None),

@@ -14,7 +14,7 @@ from tickwork._domain.run import Run
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.schedules import read_schedule_rows
-from tickwork._kernel.zonedata import split
+from tickwork._kernel.zonedata import split_zone_version
 from tickwork.stores.contract import JobRow, Pause, PauseKind, RunFilter, Store, WorkerRow
 
 RULES_MAX: Final = 5
@@ -173,7 +173,7 @@ def _view_jobs(
 
 
 def _view_worker(row: WorkerRow, now: datetime) -> WorkerView:
-    version, zones = split(row.version)
+    version, zones = split_zone_version(row.version)
     return WorkerView(
         **{name: getattr(row, name) for name in _COPIED},
         is_silent=is_silent(row, now),

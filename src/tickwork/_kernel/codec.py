@@ -1,16 +1,16 @@
-"""Payloads ↔ JSON text. Never pickle: a row must not be able to run code.
+"""Encodes payloads as JSON text. Never pickle: a row must not be able to run code.
 
-What JSON lacks is written as an object with one key, the tag::
+Types that JSON lacks are written as an object with one key, the tag::
 
     {"$datetime": "2026-01-01T09:00:00+01:00"}    {"$date": "2026-01-01"}
     {"$timedelta": [0, 5400, 0]}                  {"$decimal": "1.50"}
     {"$uuid": "019b76da-…"}                       {"$bytes": "aGVsbG8="}
     {"$int": "18446744073709551616"}              {"$float": "1e+16"}
 
-A user's own one-key object whose key starts with ``$`` gets a second one in front, so
-every payload comes back as it went in. Three things are taken for what they are based on:
-tuples become lists, subclasses of str, int, float and dict (enums among them) become plain
-ones, and a datetime keeps its offset but not the name of its zone.
+A dict of the user with one key that starts with ``$`` gets a second ``$`` in front. So every
+payload is decoded exactly, with three exceptions: tuples become lists, subclasses of str, int,
+float and dict (such as enums) become the plain type, and a datetime keeps its offset but not the
+name of its zone.
 """
 
 import base64
@@ -27,10 +27,10 @@ from uuid import UUID
 from tickwork.errors import NotSerializable, PayloadTooLarge, PayloadUnreadable
 
 SIZE_MAX: Final = 64 * 1024
-"""Bytes of UTF-8 that a payload may have, unless the caller says otherwise."""
+"""Bytes of UTF-8 that a payload may have, by default."""
 
 NESTING_MAX: Final = 64
-"""Levels of lists and dicts. A payload that contains itself is stopped here too."""
+"""Levels of lists and dicts. This also stops a payload that contains itself."""
 
 # Integers beyond this range and floats in exponent form are tagged, because MySQL's JSON
 # turns the former into floats and PostgreSQL's the latter into integers.
@@ -42,10 +42,10 @@ _encode_sorted = JSONEncoder(
 ).encode
 
 
-def _compiled(make: Callable[..., Any] | None) -> Callable[[object], str]:
-    """The encoder without its wrapper, which compiles one for every call.
+def _build_encoder(make: Callable[..., Any] | None) -> Callable[[object], str]:
+    """Build the C encoder once. JSONEncoder.encode builds one for every call.
 
-    Interpreters other than CPython have none to compile: there it is the wrapper.
+    Interpreters other than CPython have no C encoder.
     """
     if make is None:
         return _encode_json
@@ -59,12 +59,12 @@ def _refuse(value: object) -> NoReturn:
     raise TypeError(f"{type(value).__name__} was not made plain.")
 
 
-_encode_simple: Final = _compiled(getattr(json.encoder, "c_make_encoder", None))
+_encode_simple: Final = _build_encoder(getattr(json.encoder, "c_make_encoder", None))
 _AS_THEY_ARE: Final = frozenset({str, bool, type(None)})
 
 
 def _is_simple(payload: object) -> bool:
-    """Whether it is an object of plain texts and numbers: what most arguments are."""
+    """Whether it is a dict of plain strings and numbers, as most arguments are."""
     if type(payload) is not dict or not payload:
         return False
     for key, value in payload.items():
@@ -77,7 +77,7 @@ def _is_simple(payload: object) -> bool:
 
 
 def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
-    """Write a payload as JSON text.
+    """Encode a payload as JSON text.
 
     >>> from datetime import date
     >>> encode({"day": date(2026, 1, 1), "count": 3})
@@ -85,7 +85,7 @@ def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
 
     Raises:
         NotSerializable: A value has no exact JSON form: NaN, a naive datetime, a key that
-            is no string, an object of the user's own, something that contains itself.
+            is not a string, an object of another type, a value that contains itself.
         PayloadTooLarge: The text has more than ``size_max`` bytes.
     """
     if _is_simple(payload):
@@ -94,7 +94,7 @@ def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
 
 
 def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
-    """Write a payload so that equal payloads give equal text: the form to hash.
+    """Encode a payload so that equal payloads give equal text, for hashing.
 
     Keys are sorted, and datetimes are moved to UTC. ``1`` and ``1.0`` stay different.
 
@@ -105,23 +105,23 @@ def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
 
 
 def decode(text: str) -> Any:
-    """Read back what :func:`encode` wrote.
+    """Decode what :func:`encode` wrote.
 
     >>> decode('{"day":{"$date":"2026-01-01"}}')
     {'day': datetime.date(2026, 1, 1)}
 
     Raises:
-        PayloadUnreadable: The text is no JSON, or has a tag that this version does not know.
+        PayloadUnreadable: The text is not JSON, or has a tag that this version does not know.
     """
-    # Without a quoted dollar there can be no tag, and the scanner needs no hook: most
-    # payloads are read in C from end to end.
+    # Without a quoted dollar there is no tag, and the scanner needs no hook: most payloads
+    # are decoded in C alone.
     scan, decoder = (_scan_tagged, _TAGGED) if '"$' in text else (_scan_untagged, _UNTAGGED)
     try:
         try:
             payload, end = scan(text, 0)
-        except StopIteration:  # no value here: nothing at all, or white space before it
+        except StopIteration:  # empty, or white space before the value
             return decoder.decode(text)
-        # What follows the value is white space or rubbish; the slow path tells which.
+        # After the value comes white space or garbage; the slow path checks which.
         return payload if end == len(text) else decoder.decode(text)
     except PayloadUnreadable:
         raise
@@ -134,8 +134,8 @@ def decode(text: str) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-class _Unfit(Exception):  # noqa: N818  # a message between two functions of this module
-    """A value that cannot be written; the path to it is gathered on the way up."""
+class _Unfit(Exception):  # noqa: N818  # internal
+    """A value that cannot be encoded. ``path`` is collected on the way up."""
 
     def __init__(self, reason: str, *, fix: str = "") -> None:
         super().__init__(reason)
@@ -145,15 +145,15 @@ class _Unfit(Exception):  # noqa: N818  # a message between two functions of thi
 
 
 class _Plain:
-    """Turns a payload into what the JSON encoder knows, and refuses what it would bend."""
+    """Converts a payload to JSON types, and rejects what JSON would change."""
 
     __slots__ = ("_budget", "_in_utc", "_size_max")
 
     def __init__(self, size_max: int, *, in_utc: bool = False) -> None:
         self._in_utc = in_utc
         self._size_max = size_max
-        # Every item takes a byte at least. Lists that share their parts can be small in
-        # memory and endless as text, so the items are counted before they are written.
+        # Every item needs at least one byte. Lists with shared parts can be small in memory
+        # and huge as text, so items are counted before they are encoded.
         self._budget = size_max
 
     def of(self, payload: object) -> object:
@@ -252,7 +252,7 @@ class _Plain:
 def _utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
-    except OverflowError:  # within a day of the first or last datetime that there is
+    except OverflowError:  # within a day of the first or last datetime
         return moment
 
 
@@ -273,13 +273,13 @@ def _float(number: float) -> object:
 def _checked(text: str, size_max: int) -> str:
     if "\\u0000" in text and _has_nul(json.loads(text)):
         raise NotSerializable(
-            "payload", "a string holds a NUL character.", fix="Pass bytes, or remove it."
+            "payload", "a string contains a NUL character.", fix="Pass bytes, or remove it."
         )
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
         raise NotSerializable(
-            "payload", "a string holds half a character (a lone surrogate).", fix="Pass bytes."
+            "payload", "a string contains a lone surrogate.", fix="Pass bytes."
         ) from None
     if size > size_max:
         raise PayloadTooLarge(size, size_max=size_max)
@@ -305,7 +305,7 @@ _LESS_THAN_A_SECOND: Final = re.compile(r"([+-])00:00:00\.(\d{6})$")
 
 
 def _moment(text: str) -> datetime:
-    # Python reads an offset of microseconds alone as none.
+    # Python ignores an offset that has microseconds only.
     tiny = _LESS_THAN_A_SECOND.search(text)
     if tiny is None:
         return datetime.fromisoformat(text)
@@ -353,8 +353,8 @@ def _refuse_constant(word: str) -> NoReturn:
 _UNTAGGED = JSONDecoder(parse_constant=_refuse_constant)
 _TAGGED = JSONDecoder(parse_constant=_refuse_constant, object_hook=_untag)
 
-# The scanner below JSONDecoder.decode: a quarter of the time, without the two regular
-# expressions for white space. Typeshed does not know it, though it has been there since 2.6.
+# The scanner inside of JSONDecoder.decode takes a quarter of the time, because it skips two
+# regular expressions for white space. Typeshed does not declare it.
 _Scan = Callable[[str, int], tuple[Any, int]]
 _scan_untagged: _Scan = _UNTAGGED.scan_once  # type: ignore[attr-defined]
 _scan_tagged: _Scan = _TAGGED.scan_once  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: ``"5m"`` ↔ ``timedelta(minutes=5)``."""
+"""Parses and formats durations: ``"5m"`` ↔ ``timedelta(minutes=5)``."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Final
 
 from tickwork.errors import InvalidDuration
 
-# A month and a year are not here on purpose: they are no lengths, but calendar steps.
+# Months and years are missing on purpose: their length varies.
 _MICROSECONDS: Final = {
     "w": 604_800_000_000,
     "d": 86_400_000_000,
@@ -37,15 +37,15 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a length of time, such as ``"90s"``, ``"1h30m"``, ``"2 days"`` or ``"1.5h"``.
+    """Parse a duration such as ``"90s"``, ``"1h30m"``, ``"2 days"`` or ``"1.5h"``.
 
-    Units go from large to small, each once, so that a slip such as ``"5m 5m"`` is seen.
+    Units go from large to small, each once, so that a typo such as ``"5m 5m"`` is an error.
 
     >>> parse_duration("1h30m")
     datetime.timedelta(seconds=5400)
 
     Raises:
-        InvalidDuration: The text is no length of time; the error says why.
+        InvalidDuration: The text is not a duration.
     """
     if len(text) > _TEXT_MAX:
         raise InvalidDuration(text, f"it is longer than {_TEXT_MAX} characters.")
@@ -75,13 +75,13 @@ def parse_duration(text: str) -> timedelta:
 
 
 def as_duration(length: timedelta | float | str) -> timedelta:
-    """Take a length however a caller says it: as it is, in seconds, or as text.
+    """Convert a timedelta, a number of seconds or a text to a timedelta.
 
     >>> as_duration(90) == as_duration("1m30s") == timedelta(seconds=90)
     True
 
     Raises:
-        InvalidDuration: It is no length of time.
+        InvalidDuration: It is not a duration.
     """
     match length:
         case timedelta():
@@ -100,10 +100,10 @@ def as_duration(length: timedelta | float | str) -> timedelta:
 
 
 def as_delay(length: timedelta | float | str) -> timedelta:
-    """The same for how long something shall wait.
+    """Like :func:`as_duration`, but not negative.
 
     Raises:
-        InvalidDuration: It is negative, or no length of time.
+        InvalidDuration: It is negative, or not a duration.
     """
     delay = as_duration(length)
     if delay < timedelta(0):
@@ -112,7 +112,7 @@ def as_delay(length: timedelta | float | str) -> timedelta:
 
 
 def format_duration(length: timedelta) -> str:
-    """Write a length in the exact form that :func:`parse_duration` reads back.
+    """Format a duration exactly, so that :func:`parse_duration` can read it.
 
     >>> format_duration(timedelta(minutes=90))
     '1h30m'
@@ -122,7 +122,7 @@ def format_duration(length: timedelta) -> str:
 
 
 def human_duration(length: timedelta) -> str:
-    """Write a length for people: the two largest units, the rest rounded away.
+    """Format a duration for people: the two largest units, rounded.
 
     >>> human_duration(timedelta(days=3, hours=4, minutes=5))
     '3d 4h'
@@ -133,7 +133,7 @@ def human_duration(length: timedelta) -> str:
     length = abs(length)
     if not length:
         return "0s"
-    # Each bound is where three digits would round up into the next larger unit.
+    # At each bound, three digits would round up to the next larger unit.
     if length < timedelta(milliseconds=1):
         return f"{sign}{length // _MICROSECOND}us"
     if length < timedelta(milliseconds=999.5):
@@ -144,9 +144,9 @@ def human_duration(length: timedelta) -> str:
 
 
 def later(moment: datetime, length: timedelta) -> datetime:
-    """The moment that much later, or the last one in the calendar if that is sooner.
+    """Add a duration, but stop at the last datetime that Python can represent.
 
-    Somebody who says "in ten thousand years" must not break the batch that says so.
+    A delay of ten thousand years must not break a whole batch.
     """
     try:
         return moment + length
@@ -164,7 +164,7 @@ def _unit(text: str, number: str, spelling: str) -> str:
 
 
 def _parts(length: timedelta) -> list[tuple[int, str]]:
-    # Weeks are read but not written: "8d" says more than "1w1d".
+    # Weeks are parsed but not written: "8d" is clearer than "1w1d".
     rest = length // _MICROSECOND
     parts = []
     for unit in _SIZES[1:]:
@@ -175,7 +175,7 @@ def _parts(length: timedelta) -> list[tuple[int, str]]:
 
 
 def _rounded(length: timedelta) -> timedelta:
-    # Half a unit is added before cutting, so that a carry ("59m 60s") takes care of itself.
+    # Add half a unit before truncating, so that "59m 60s" becomes "1h".
     small = "h" if length >= timedelta(days=1) else "m" if length >= timedelta(hours=1) else "s"
     step = timedelta(microseconds=_MICROSECONDS[small])
     # timedelta.max would overflow when rounded up.

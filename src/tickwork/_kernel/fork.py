@@ -1,29 +1,27 @@
-"""What a fork leaves behind: threads are gone in the child, and locks may be held for good."""
+"""Resets objects in forked child processes: threads are gone there, and locks may be held."""
 
 import os
 import weakref
 from typing import Final, Protocol
 
 
-class Forked(Protocol):
-    """Something that must begin anew in a child process."""
-
+class ForkAware(Protocol):
     def after_fork(self) -> None:
-        """Forget threads, and make locks anew. In the child, before anything else runs."""
+        """Forget threads and create new locks. Called in the child, before anything else."""
         ...
 
 
-_known: Final["weakref.WeakSet[Forked]"] = weakref.WeakSet()
+_known: Final["weakref.WeakSet[ForkAware]"] = weakref.WeakSet()
 
 
-def reset_after_fork(one: Forked) -> None:
-    """Call ``after_fork`` of this object in every child, for as long as it lives."""
-    _known.add(one)
+def reset_after_fork(item: ForkAware) -> None:
+    """Call ``after_fork`` of this object in every forked child."""
+    _known.add(item)
 
 
 def _after_fork() -> None:
-    for one in list(_known):
-        one.after_fork()
+    for item in list(_known):
+        item.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""Makes ids that sort by the time they were made. Called at the edges, never by the domain.
+"""Creates ids that sort by their time of creation. The domain never calls this.
 
 UUIDs of version 7, as text. Ordered ids keep inserts at one end of an index, and let age
 break ties between runs that are due together. Layout (RFC 9562, method 3)::
@@ -18,10 +18,9 @@ _LOW_MASK: Final = (1 << _LOW) - 1
 
 
 class _Tails:
-    """The last 60 bits of ids: random, and counting up while the time stands still.
+    """The last 60 bits of ids: random at first, then counting up within one microsecond.
 
-    Two ids of one process then sort by the order in which they were made, even when both
-    were made in the same microsecond, or on a clock that a test has stopped.
+    So the ids of one process sort by creation, also when a test has stopped the clock.
     """
 
     def __init__(self) -> None:
@@ -30,19 +29,19 @@ class _Tails:
         self._next = 0
 
     def take(self, head: str, count: int) -> int:
-        """The first of so many in a row."""
+        """Reserve ``count`` consecutive tails and return the first one."""
         with self._lock:
             if head != self._head:
                 self._head = head
-                # os.urandom and not `random`, whose state a forked child shares with its
-                # parent. The top bit is left free, so that no count can run over.
+                # Not `random`: a forked child shares its state with the parent. The top bit
+                # stays free, so that counting up cannot overflow.
                 self._next = int.from_bytes(os.urandom(8)) >> 5
             first = self._next
             self._next += count
             return first
 
     def forget(self) -> None:
-        """Begin anew: a forked child must not go on where its parent does."""
+        """Start again: a forked child must not continue the sequence of its parent."""
         self._lock = Lock()
         self._head = ""
 
@@ -53,7 +52,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_id(now: datetime) -> str:
-    """Make one id, greater than all that this process made before at the same moment.
+    """Create one id. It is greater than all earlier ids of this process and moment.
 
     >>> from datetime import UTC, datetime
     >>> new_id(datetime(2026, 1, 1, tzinfo=UTC))[:20]
@@ -65,7 +64,7 @@ def new_id(now: datetime) -> str:
 
 
 def new_ids(now: datetime, count: int) -> Sequence[str]:
-    """Make many ids at once, in ascending order, at a fraction of the price."""
+    """Create many ids at once, in ascending order. This is faster than one by one."""
     head = _head(now)
     first = _tails.take(head, count)
     last = first + count - 1

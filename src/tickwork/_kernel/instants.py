@@ -1,4 +1,4 @@
-"""Instants as callers say them."""
+"""Converts times from callers into UTC."""
 
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -10,14 +10,14 @@ When: TypeAlias = datetime | str
 
 
 def as_instant(when: When, *, option: str = "at") -> datetime:
-    """An instant in UTC, from an aware datetime or from ISO text with an offset.
+    """Convert an aware datetime, or ISO text with an offset, to UTC.
 
     >>> as_instant("2026-03-01T09:00:00+01:00").isoformat()
     '2026-03-01T08:00:00+00:00'
 
     Raises:
         NaiveDatetime: It has no time zone.
-        InvalidOption: It is no time at all.
+        InvalidOption: It is not a time.
     """
     if isinstance(when, str):
         try:

@@ -1,4 +1,4 @@
-"""A thread that does one thing again and again, at a pace, until there is nothing to do."""
+"""A thread that repeats a function until there is nothing to do."""
 
 import logging
 import random
@@ -12,14 +12,13 @@ _JITTER: Final = 0.1
 
 
 class Loop:
-    """Calls ``step`` as often as ``pace`` says, in a thread of its own.
+    """Calls ``step`` repeatedly in a thread. ``pace`` returns the seconds between two calls.
 
-    ``pace`` is asked for the seconds between two steps. When ``is_idle`` says that there is
-    nothing to do, the thread ends, and :meth:`start` begins another one. A step that fails is
-    logged, and the next one is made all the same.
+    The thread ends when ``is_idle`` returns True; :meth:`start` starts a new one. An error in
+    a step is logged, and the loop continues.
 
-    Up to a tenth of each wait is left out at random, so that many processes that were started
-    together do not stay together.
+    Each wait is shortened by a random part of up to a tenth, so that processes that were
+    started together do not query the database together.
     """
 
     def __init__(
@@ -42,11 +41,10 @@ class Loop:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a thread now."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
-        """Have it run; one that waits longer than the pace allows by now is woken."""
+        """Start the thread, or wake it if the pace has become faster meanwhile."""
         with self._changed:
             if not self.is_running:
                 self._is_stopping = False
@@ -59,7 +57,7 @@ class Loop:
                 self._changed.notify()
 
     def stop(self) -> None:
-        """End it; returns when a step that is being made has been made."""
+        """Stop the thread and wait for the current step."""
         with self._changed:
             thread = self._thread
             self._is_stopping = True
@@ -68,22 +66,21 @@ class Loop:
             thread.join()
 
     def _run(self) -> None:
-        # It ends when it is stopped, or has nothing to do.
         while self._is_time():
             self._stepped_at = time.monotonic()
             try:
                 self._step()
-            except Exception:  # noqa: BLE001  # whatever it is, the next one is due
-                _log.exception("%s failed; it goes on.", self._name)
+            except Exception:  # noqa: BLE001  # the loop must survive any error
+                _log.exception("%s failed; retrying.", self._name)
 
     def _is_time(self) -> bool:
-        """Wait for the next step; False when there will be none."""
+        """Wait for the next step. False when the thread must end."""
         share = 1 - random.uniform(0, _JITTER)  # noqa: S311  # not a secret
         with self._changed:
-            # It ends with the pace, which may change while we wait.
+            # The pace may change during the wait.
             while True:
                 if self._is_stopping or self._is_idle():
-                    # Decided under the lock: whoever starts it from here on gets a new one.
+                    # Under the lock: a start() after this creates a new thread.
                     self._thread = None
                     return False
                 self._waits_until = self._stepped_at + self._pace() * share

@@ -1,4 +1,4 @@
-"""Which process this is, and whether another one of this machine is still there."""
+"""Identifies this process, and detects whether another process of this machine has ended."""
 
 import os
 import socket
@@ -11,10 +11,10 @@ _PROC: Final = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ThisProcess:
-    """A process, so that no other one can be taken for it.
+    """Identifies a process, also after its pid was used again.
 
-    ``boot_id`` says which start of the machine, and in which space of process ids: a
-    container's process 7 is not its host's. Empty where the system does not tell.
+    ``boot_id`` identifies the boot of the machine and the pid namespace: process 7 of a
+    container is not process 7 of its host. It is empty where the system does not provide it.
     """
 
     host: str
@@ -24,25 +24,25 @@ class ThisProcess:
 
     @classmethod
     def current(cls) -> "ThisProcess":
-        """This one, as it is now: after a fork it is another."""
+        """This process. Call it again after a fork."""
         pid = os.getpid()
         return cls(socket.gethostname(), pid, _boot_id(), read_process_start(pid))
 
 
 def has_ended(pid: int, started: str) -> bool:
-    """Whether the process with this id and start has ended. When in doubt, it has not."""
+    """Whether the process with this id and start time has ended. In doubt, False."""
     return bool(started) and read_process_start(pid) != started
 
 
 def read_process_start(pid: int) -> str:
-    """When a process started, in ticks since boot; empty when it has ended, or nobody tells."""
+    """The start time of a process in ticks since boot; empty if it has ended or is unknown."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # The name in parentheses may hold anything, spaces and parentheses too.
+    # The name in parentheses may contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
-    # A zombie has ended; its parent has not looked yet.
+    # A zombie has ended; its parent has not collected it yet.
     return "" if fields[0] in {"Z", "X"} else fields[19]
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, turned into one call, in a thread of its own."""
+"""Calls a function on SIGTERM and SIGINT, in a separate thread."""
 
 import os
 import signal
@@ -11,22 +11,22 @@ from typing import Final
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 SAME_WITHIN: Final = 0.5
-"""Seconds in which two signals of a kind mean the same."""
+"""Two signals of the same kind within this many seconds count as one."""
 
-_TOLD: Final = b"t"
-_OVER: Final = b"o"
+_STOP: Final = b"s"
+_END: Final = b"e"
 
 
 @contextmanager
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """In the block the first SIGTERM or SIGINT calls ``stop``; the next of its kind ends us.
+    """Call ``stop`` on the first SIGTERM or SIGINT in the block. A second one ends the process.
 
-    Unless it comes at the same moment: whoever tells a whole group of processes also tells those
-    that are told by one of the group.
+    A second signal within SAME_WITHIN does not count: a terminal signals the whole process
+    group, and the parent process forwards the signal to its children, too.
 
-    A handler of signals runs between two lines of whatever the main thread does, and must
-    not take a lock that this may hold. So it only writes a byte; a thread that reads it
-    makes the call. Outside of the main thread nothing is done: signals go elsewhere.
+    A signal handler interrupts the main thread anywhere, so it must not take a lock. It only
+    writes a byte to a pipe, and a thread that reads the pipe calls ``stop``. In other threads
+    than the main thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -37,31 +37,30 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     )
     thread.start()
 
-    told_at: dict[int, float] = {}
+    received_at: dict[int, float] = {}
 
-    def told(number: int, _: FrameType | None) -> None:
+    def handle(number: int, _: FrameType | None) -> None:
         now = time.monotonic()
-        if number not in told_at:
-            told_at[number] = now
-            os.write(writer, _TOLD)
-        elif now - told_at[number] >= SAME_WITHIN:
+        if number not in received_at:
+            received_at[number] = now
+            os.write(writer, _STOP)
+        elif now - received_at[number] >= SAME_WITHIN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    before = {number: signal.signal(number, told) for number in STOPPING}
+    before = {number: signal.signal(number, handle) for number in STOPPING}
     try:
         yield
     finally:
         for number, handler in before.items():
-            # None: somebody set it who does not speak Python.
+            # None: the previous handler was not set by Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        os.write(writer, _OVER)
+        os.write(writer, _END)
         thread.join(timeout=5)
         os.close(reader)
         os.close(writer)
 
 
 def _wait(reader: int, stop: Callable[[], None]) -> None:
-    # It ends with the block.
-    while os.read(reader, 1) == _TOLD:
+    while os.read(reader, 1) == _STOP:
         stop()

@@ -1,4 +1,4 @@
-"""Which release of the IANA time zone database this process reads."""
+"""The release of the IANA time zone database that this process uses."""
 
 import zoneinfo
 from functools import cache
@@ -12,9 +12,9 @@ _MARK: Final = " tz/"
 
 @cache
 def read_zone_version() -> str:
-    """The release, such as ``2026b``; empty when nobody says.
+    """The release, such as ``2026b``; empty if it is unknown.
 
-    Two machines with different ones may disagree about when clocks change.
+    Machines with different releases may disagree about when clocks change.
     """
     for folder in map(Path, zoneinfo.TZPATH):
         for name, mark in _FILES:
@@ -26,24 +26,24 @@ def read_zone_version() -> str:
             if first.startswith(mark):
                 return first.removeprefix(mark)
         if (folder / "UTC").exists():
-            return ""  # these are read, and do not say what they are
+            return ""  # Python uses these files, but they do not name their release
     try:
         return str(import_module("tzdata").IANA_VERSION)
     except (ImportError, AttributeError):
         return ""
 
 
-def marked(version: str) -> str:
-    """The version of a program, and of the zones that it reads, in one text.
+def add_zone_version(version: str) -> str:
+    """Append the release of the time zone data to the version of a program.
 
-    >>> split("0.1.0 tz/2026b")
+    >>> split_zone_version("0.1.0 tz/2026b")
     ('0.1.0', '2026b')
     """
     zones = read_zone_version()
     return f"{version}{_MARK}{zones}" if zones else version
 
 
-def split(text: str) -> tuple[str, str]:
-    """Both again; the second is empty when it is not known."""
+def split_zone_version(text: str) -> tuple[str, str]:
+    """The version of the program, and of its time zone data (empty if unknown)."""
     version, _, zones = text.partition(_MARK)
     return version, zones

@@ -259,7 +259,7 @@ def _build_lane(
 
 
 def _clock_keeper(clock: Clock) -> Callable[[], object]:
-    return clock.keep if isinstance(clock, StoreClock) else lambda: None
+    return clock.refresh if isinstance(clock, StoreClock) else lambda: None
 
 
 def build_pass_parts(context: WorkerContext, *, on_claimed: Callable[[], None]) -> PassParts:

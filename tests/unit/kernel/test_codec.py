@@ -248,4 +248,4 @@ class TestCanonicalForm:
     "payload", [{"n": 1}, {"text": 'ä "quoted" \\ \n', "yes": True, "none": None, "big": -(2**62)}]
 )
 def test_plain_arguments_are_written_the_same_with_and_without_a_compiled_encoder(payload):
-    assert codec._encode_simple(payload) == codec._compiled(None)(payload) == encode(payload)
+    assert codec._encode_simple(payload) == codec._build_encoder(None)(payload) == encode(payload)

@@ -59,7 +59,7 @@ def wait_for_end(loop):
 
 
 class TestLoop:
-    """One thing, again and again, at a pace, until there is nothing to do."""
+    """A thread repeats a step until there is nothing to do."""
 
     def test_it_takes_step_after_step(self, loop, steps):
         loop.start()
@@ -109,7 +109,7 @@ class TestLoop:
 
         assert [thread.name for thread in threading.enumerate()].count("a-loop") == 1
 
-    def test_it_is_woken_when_the_pace_has_become_quicker(self, loop, steps):
+    def test_start_wakes_it_when_the_pace_is_faster(self, loop, steps):
         steps.seconds = 1000
         loop.start()
         wait_until(lambda: loop._waits_until < float("inf"))  # it is asleep for long
@@ -119,7 +119,7 @@ class TestLoop:
 
         steps.wait_for(1)
 
-    def test_a_step_that_fails_is_logged_and_not_the_last(self, loop, steps, caplog):
+    def test_the_loop_continues_after_an_error(self, loop, steps, caplog):
         steps.fault = ValueError("no")
 
         loop.start()

@@ -1,4 +1,4 @@
-"""What a process makes of being told to stop, once and twice."""
+"""A process that gets one or two signals to stop."""
 
 import signal
 import subprocess
@@ -13,12 +13,12 @@ calls = []
 with signals.stop_on_signals(lambda: calls.append(1)):
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.05)  # a step of the main thread, in which handlers are called
+        time.sleep(0.05)  # the main thread calls signal handlers here
     print(len(calls), flush=True)
 """
 
 
-def told_twice(*, same_within: float) -> "subprocess.CompletedProcess[str]":
+def send_two_signals(*, same_within: float) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, str(same_within)],
         capture_output=True,
@@ -28,13 +28,13 @@ def told_twice(*, same_within: float) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_two_at_the_same_moment_are_one():
-    ended = told_twice(same_within=30)
+def test_two_signals_at_the_same_moment_count_as_one():
+    ended = send_two_signals(same_within=30)
 
     assert (ended.returncode, ended.stdout) == (0, "1\n")
 
 
-def test_the_next_one_ends_it():
-    ended = told_twice(same_within=0)
+def test_the_second_signal_ends_the_process():
+    ended = send_two_signals(same_within=0)
 
     assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")

@@ -522,7 +522,7 @@ class TestStoreClock:
         assert clock.now() == base.now()
         assert not delays
 
-    def test_whoever_has_the_time_measures_before_it_must_be(self):
+    def test_a_background_thread_measures_early(self):
         base, asked = ManualClock(), []
 
         def measure():
@@ -530,10 +530,10 @@ class TestStoreClock:
             return base.now()
 
         clock = StoreClock(measure, base=base, every=30.0)
-        clock.keep()
-        clock.keep()
+        clock.refresh()
+        clock.refresh()
         base.advance(seconds=16)
-        clock.keep()
+        clock.refresh()
         base.advance(seconds=16)
 
         clock.now()
