@@ -220,7 +220,7 @@ class Tickwork:
         >>> app = Tickwork("memory://")
         >>> report = app.schedule("report", lambda: None).weekdays().hours(9)
         >>> report.describe()
-        'at 09:00 on Monday to Friday'
+        'at 09:00 on Monday to Friday (UTC)'
         """
         check_name("name", name, forbidden="=")
         if isinstance(handler, JobBuilder):
@@ -532,7 +532,7 @@ class Tickwork:
         ... def report() -> None: ...
         >>> run = report.delay("1h").dispatch()
         >>> [cause.text for cause in app.explain(run.id).causes]
-        ['It was dispatched for later.', 'No worker is up.']
+        ['The run was dispatched for a later time.', 'No worker is running.']
 
         Raises:
             JobNotFound: Nothing has that name; a similar one is suggested.
