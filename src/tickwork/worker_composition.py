@@ -130,6 +130,7 @@ class WorkerServices:
             is_idle=lambda: not len(self.parts.held),
             name="tickwork-heartbeat",
         )
+        self.pass_options = WorkerOptions()
         self._idle_passes: list[SinglePass] = []
         self.adapt_definition: Callable[[Definition], Definition] | None = None
         """Changes definitions before single passes use them. For tests."""
@@ -202,7 +203,7 @@ class WorkerServices:
             single_pass = build_single_pass(
                 self._context,
                 self.parts,
-                options=WorkerOptions(),
+                options=self.pass_options,
                 has_threads=self._has_threads,
                 find=self._find,
             )

@@ -186,3 +186,28 @@ def test_an_application_that_no_module_has_is_refused_at_the_start(sqlite_projec
 
     assert program.wait(30) == 1
     assert "that no module holds" in program.log
+
+
+RUN_ONCE = """
+import os
+from shop import app
+
+runs = [app.dispatch("double", n=21), app.dispatch("spins"), app.dispatch("segfaults")]
+while app.run():
+    pass
+print(os.getpid(), runs[0].result(), runs[1].status, runs[1].read().reason, runs[2].read().crashes)
+"""
+
+
+def test_a_single_pass_uses_child_processes_too(sqlite_project):
+    project = sqlite_project
+    project.write("shop", JOBS)
+    program = project.python(RUN_ONCE)
+
+    assert program.wait(60) == 0, program.log
+    assert " 42 failed_permanent AttemptTimeout" in program.log
+    assert program.log.strip().endswith(" 2")
+    pids = {mark["pid"] for mark in project.marks("double")}
+    assert program.pid not in pids
+    assert not any(map(is_there, pids))
+    assert len(project.marks("cleaned up")) == 1

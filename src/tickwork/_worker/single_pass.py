@@ -183,9 +183,9 @@ class SinglePass:
                 elif self._may_start(claim):
                     self._attempt(claim)
                 if clock.monotonic() - written_at >= WRITE_EVERY:
-                    written += self._write()
+                    written += self._write(after=claim)
                     written_at = clock.monotonic()
-            return written + self._write()
+            return written + self._write(after=claims[-1])
         except BaseException:
             # Ctrl-C was pressed, or the database is unreachable. What was done must not be done
             # again, and the rest is given back, so that no worker has to wait for the leases.
@@ -210,8 +210,6 @@ class SinglePass:
                 self._notified.wait(WAIT_EVERY)
                 self._notified.clear()
                 self.watch()
-        # A heartbeat may be overdue. The log lines of a lost attempt must not be written.
-        self._is_lost(claim)
 
     def _may_start(self, claim: Claim) -> bool:
         parts = self._parts
@@ -242,7 +240,11 @@ class SinglePass:
             heartbeat.step_if_due()
         return run is None or run.is_lost
 
-    def _write(self) -> list[Transition]:
+    def _write(self, *, after: Claim | None = None) -> list[Transition]:
+        """Write all outcomes; ``after`` is the last claim that was attempted."""
+        if after is not None:
+            # A heartbeat may be overdue. The log lines of lost attempts must not be written.
+            self._is_lost(after)
         written: list[Transition] = []
         repeats = 0
         while self._writer.pending:  # ends: each round writes a batch, splits it, or raises
