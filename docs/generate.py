@@ -127,27 +127,27 @@ def statuses_page() -> Iterator[str]:
 
 
 def commands_page() -> Iterator[str]:
-    """A section for each command: what it takes, examples, exit codes, its JSON."""
+    """A section for each command: options, examples, exit codes, JSON."""
     yield from (NOTE, "", "# Command line", "")
     yield from COMMANDS_INTRO.strip().splitlines()
     yield from ("", "## Global options", "")
     yield from _options_table(cli, click.Context(cli, info_name="tickwork", **CONTEXT))
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code} | {text} |" for code, text in EXIT_CODES.items())
-    verbs = {name: _command(name) for name in MODULES}
+    commands = {name: _command(name) for name in MODULES}
     yield from ("", "## Commands", "", "| command | purpose |", "|---|---|")
-    for name, command in verbs.items():
+    for name, command in commands.items():
         yield f"| [`{name}`](#{name}) | {command.get_short_help_str(200)} |"
     values: dict[str, type] = {}
-    for name, command in verbs.items():
+    for name, command in commands.items():
         yield from _command_section(name, command, values)
-    yield from ("", "## Values in JSON", "")
-    yield "Types that the results above refer to."
+    yield from ("", "## JSON types", "")
+    yield "Results refer to these types."
     done: set[str] = set()
-    while values.keys() - done:  # ends: there are so many types, and each is shown once
+    while values.keys() - done:  # a section can add further types
         name = min(values.keys() - done)
         done.add(name)
-        yield from ("", f"### {name}", "", _markdown(values[name]), "")
+        yield from ("", f"### Type {name}", "", _markdown(values[name]), "")
         yield from _fields_table(values[name], values)
     yield ""
 
@@ -162,23 +162,26 @@ def _command_section(name: str, command: Command, values: dict[str, type]) -> It
     ctx = click.Context(command, info_name=f"tickwork {name}", **CONTEXT)
     yield from ("", f"## {name}", *_paragraphs(command.help or ""), "")
     yield from ("```console", f"$ {command.get_usage(ctx).removeprefix('Usage: ')}", "```", "")
-    yield from _options_table(command, ctx)
-    yield from ("", "```console", *_examples(command), "```")
+    if len(command.params) > (command.result_type is not None):
+        yield from _options_table(command, ctx, left_out=("--json", "-h, --help"))
+        yield ""
+    yield from ("```console", *_examples(command), "```")
     if command.exit_codes:
         yield ""
-        codes = [f"{code}, {text}" for code, text in command.exit_codes.items()]
-        yield f"Exit codes: {'; '.join(codes)}."
+        yield from (f"- Exit code {code}: {text}." for code, text in command.exit_codes.items())
     if command.result_type is not None:
-        yield from ("", f"With `--json`: {_markdown(command.result_type)}", "")
+        yield from ("", f"**`--json`:** {_markdown(command.result_type)}", "")
         yield from _fields_table(command.result_type, values)
 
 
-def _options_table(command: click.Command, ctx: click.Context) -> Iterator[str]:
+def _options_table(
+    command: click.Command, ctx: click.Context, left_out: tuple[str, ...] = ()
+) -> Iterator[str]:
     yield "| option | meaning |"
     yield "|---|---|"
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
-        if record is not None and record[1]:
+        if record is not None and record[1] and record[0] not in left_out:
             spelled, text = (part.replace("|", "\\|") for part in record)
             yield f"| `{spelled}` | {text} |"
 
@@ -196,16 +199,16 @@ def _paragraphs(text: str) -> Iterator[str]:
 def _fields_table(kind: type, values: dict[str, type]) -> Iterator[str]:
     hints = get_type_hints(kind)
     notes = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(kind), re.MULTILINE))
-    yield "| key | value |"
-    yield "|---|---|"
+    yield "| key | type | meaning |"
+    yield "|---|---|---|"
     for name in getattr(kind, "__dataclass_fields__", None) or kind._fields:  # type: ignore[attr-defined]  # one or the other
-        note = f": {notes[name]}" if name in notes else ""
-        yield f"| `{name}` | {_type_words(hints[name], values)}{note} |"
+        note = notes.get(name, "").replace("None:", "null:").replace("False:", "false:")
+        yield f"| `{name}` | {_type_text(hints[name], values)} | {note} |"
 
 
-def _type_words(hint: Any, values: dict[str, type]) -> str:
-    """A type as readers of JSON see it; types with keys of their own are noted in ``values``."""
-    plain = {str: "text", int: "number", float: "number", bool: "true or false", Any: "anything"}
+def _type_text(hint: Any, values: dict[str, type]) -> str:
+    """Name a type in the terms of JSON, and add a type with keys of its own to ``values``."""
+    plain = {str: "string", int: "integer", float: "number", bool: "boolean", Any: "any"}
     if hint in plain:
         return plain[hint]
     if hint is type(None):
@@ -216,17 +219,17 @@ def _type_words(hint: Any, values: dict[str, type]) -> str:
         return "seconds"
     origin, args = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:
-        return " or ".join(_type_words(arg, values) for arg in args)
+        return " or ".join(_type_text(arg, values) for arg in args)
     if origin in {list, tuple}:
-        return f"list of {_type_words(args[0], values)}"
+        return f"array of {_type_text(args[0], values)}"
     if origin is not None:
-        return f"object: text to {_type_words(args[1], values)}"
+        return f"object of {_type_text(args[1], values)}"
     if hasattr(hint, "__supertype__"):
-        return f"text ({hint.__name__})"
+        return "string"
     if issubclass(hint, Enum):
         return ", ".join(f"`{each.value}`" for each in hint)
     values[hint.__name__] = hint
-    return f"[{hint.__name__}](#{hint.__name__.lower()})"
+    return f"[{hint.__name__}](#type-{hint.__name__.lower()})"
 
 
 def _kinds() -> list[type[TickworkError | Signal]]:

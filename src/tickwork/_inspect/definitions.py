@@ -16,7 +16,7 @@ class ScheduleDescription:
     """A schedule as it is defined in code."""
 
     name: str
-    rule: str
+    rule: str  # in plain English
     zone: str
     overlap: str
     misfire: str
@@ -32,9 +32,9 @@ class JobDescription:
     place: str  # file and line of the definition
     queue: str
     priority: int
-    limits: dict[str, int]
+    limits: dict[str, int]  # slots by name of the limit
     attempts_max: int
-    retry: str
+    retry: str  # in plain English
     timeout: timedelta | None
     lease: timedelta
     crashes_max: int

@@ -34,7 +34,7 @@ class RunView:
     due_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    attempt: int
+    attempt: int  # attempts so far
     attempts_max: int
     crashes: int
     worker: WorkerId | None
@@ -44,10 +44,10 @@ class RunView:
     instants: int  # more than 1: consecutive skipped instants, stored as one run
     args: dict[str, Any]
     result: Any
-    reason: str
+    reason: str  # why it ended as it did, or the last error
     progress: Any
-    blocked_on: str | None
-    retry_of: RunId | None
+    blocked_on: str | None  # the limit that is full
+    retry_of: RunId | None  # the run that it repeats
     target: str | None
     tags: tuple[str, ...]
     expires_at: datetime | None

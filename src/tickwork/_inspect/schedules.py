@@ -46,8 +46,8 @@ class Firing:
     tenant: str
     job: str
     zone: str
-    rule: str
-    is_written: bool  # False: defined in code, not yet in the database
+    rule: str  # in plain English
+    is_written: bool  # false: defined in code, not yet in the database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class UpcomingFirings:
 
     now: datetime
     firings: list[Firing]
-    paused: int
-    retired: int
-    finished: int
+    paused: int  # schedules that are paused
+    retired: int  # schedules that no running program defines
+    finished: int  # schedules without a further instant
 
 
 def read_schedule_rows(store: Store) -> Iterator[ScheduleRow]:

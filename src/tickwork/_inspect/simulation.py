@@ -34,11 +34,11 @@ class SimulatedSchedule:
     name: str
     job: str
     zone: str
-    rule: str
+    rule: str  # in plain English
     firings: int
     first_at: datetime | None
     last_at: datetime | None
-    notes: list[str]
+    notes: list[str]  # the effects of clock changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,12 @@ class Simulation:
 
     begin: datetime
     end: datetime
-    zone: str
+    zone: str  # of by_hour
     firings: int
-    by_hour: list[int]  # firings by hour of the day in zone
-    schedules: list[SimulatedSchedule]
+    by_hour: list[int]  # firings in each hour of the day
+    schedules: list[SimulatedSchedule]  # the most frequent first
     collisions: list[Collision]
-    busiest_minute: datetime | None
+    busiest_minute: datetime | None  # the minute with the most firings
     busiest_minute_firings: int
 
 

@@ -31,12 +31,12 @@ class WorkerView:
     host: str
     pid: int
     started_at: datetime
-    beat_at: datetime
+    beat_at: datetime  # its last report
     is_silent: bool  # it missed several reports
     queues: tuple[str, ...] | None  # null: all queues
-    jobs: int
-    slots: int
-    running: int
+    jobs: int  # how many it knows
+    slots: int  # how many runs it can execute at a time
+    running: int  # how many runs it executes
     version: str
     zones: str  # release of its time zone data; empty if unknown
 
@@ -60,22 +60,22 @@ class JobView:
     last_error_at: datetime | None
     last_error: str
     failures: int  # consecutive
-    running: int
+    running: int  # its running runs
     lease_until: datetime | None  # the earliest lease of its running runs
-    seen_at: datetime | None
+    seen_at: datetime | None  # when a program last reported that it defines the job
     is_paused: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The state of one database. Counts stop at ``cap``, schedules at ten thousand."""
+    """The state of one database. It lists at most ten thousand schedules."""
 
-    now: datetime
+    now: datetime  # by the database's clock
     runs: Mapping[str, int]  # unfinished runs by phase
-    cap: int
-    defined: int
-    running: int
-    idle: int
+    cap: int  # counts of runs stop here
+    defined: int  # jobs that this program defines
+    running: int  # jobs with running runs
+    idle: int  # jobs without running runs
     jobs: list[JobView]
     schedules: list[ScheduleView]
     workers: list[WorkerView]

@@ -37,7 +37,7 @@ UNFINISHED: Final = frozenset(RunStatus) - FINAL
 class DispatchResult:
     """The dispatched run."""
 
-    is_new: bool  # false: an unfinished run with the same unique key, or one like it
+    is_new: bool  # false: an earlier run has the same unique key
     run: RunView
 
 
@@ -168,7 +168,7 @@ class RejectedRun:
     """A run that was not retried or canceled, and why."""
 
     run: str
-    why: str
+    why: str  # the error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

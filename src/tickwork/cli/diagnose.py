@@ -45,7 +45,7 @@ def explain_command(ctx: CommandContext, what: str, tenant: str) -> None:
 class HealthReport:
     """The results of all checks."""
 
-    url: str
+    url: str  # without its password
     is_well: bool  # no check is bad; with --strict, all are ok
     checks: list[Check]
 

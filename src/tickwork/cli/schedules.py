@@ -117,11 +117,11 @@ def _firing_row(firing: Firing, now: datetime) -> Sequence[Cell | str]:
 class RulePreview:
     """A rule in plain English, its next instants, and the effects of clock changes."""
 
-    rule: str
-    description: str
+    rule: str  # as it was given
+    description: str  # in plain English
     zone: str
     instants: list[datetime]
-    notes: list[str]
+    notes: list[str]  # the effects of clock changes
     text: str  # as the database stores it
 
 

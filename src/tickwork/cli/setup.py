@@ -61,7 +61,7 @@ class InitResult:
     """The files that were written, and the commands to run next."""
 
     files: list[str]
-    next: list[str]
+    next: list[str]  # commands
 
 
 @command(
@@ -104,10 +104,10 @@ def init_command(ctx: CommandContext, folder: Path, force: bool) -> None:  # noq
 
 @dataclass(frozen=True, slots=True)
 class InstallResult:
-    """The version of the tables, before and after. Before the first install it is 0."""
+    """The version of the tables, before and after."""
 
-    url: str
-    before: int
+    url: str  # without its password
+    before: int  # 0: there were no tables
     version: int
 
 
@@ -165,7 +165,7 @@ class Setting:
 
     name: str
     value: Any
-    source: str
+    source: str  # the program, a variable, a file, or default
     variable: str  # the environment variable that sets it
 
 
