@@ -1,5 +1,4 @@
-# Everything runs from here, on a machine with Python 3.11 or newer and make.
-# `make help` lists the targets. Recipes are quick when nothing has changed.
+# Needs Python 3.11 or newer. `make help` lists the targets.
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -12,11 +11,11 @@ PYTEST_ARGS ?=
 JOBS ?= 2
 DEMO_ARGS ?=
 DB ?= sqlite
-# Not ?=: shells have a variable of this name that counts their own seconds.
+# Not ?=: shells set a variable of this name themselves.
 SECONDS = 60
 SEED ?=
 
-# Programs are started by the hundred here: they are not to be compiled anew each time.
+# Tests start hundreds of programs: bytecode must be written, also if the shell disables it.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -25,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv and install what development needs
+setup: $(READY) ## create .venv and install the development tools
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "tickwork needs Python 3.11 or newer: none found on PATH."; exit 1; }
@@ -38,17 +37,17 @@ $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	@touch $@
 
-demo: $(READY) ## 20 seconds of everything, live: two workers on SQLite, one of which is killed
+demo: $(READY) ## run the demo: 20 seconds, two workers on SQLite, one of which is killed
 	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
-check: lint ## the fast loop: format, lint, types, imports, tests without servers
+check: lint ## format, lint, types, import contracts, and the tests that need no server
 	$(BIN)/python -m pytest -q -x -m "not servers and not long" $(PYTEST_ARGS)
 
-test: lint ## everything that must pass before a change lands
+test: lint ## all tests, with private PostgreSQL and MariaDB servers
 	$(BIN)/python -m pytest -n $(JOBS) src tests/unit tests/contract -m "not long" --cov --cov-report=term $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -n $(JOBS) tests --ignore=tests/unit --ignore=tests/contract -m "not long" $(PYTEST_ARGS)
 
-test-long: $(READY) ## the variants that take minutes to hours
+test-long: $(READY) ## the tests that take minutes to hours
 	$(BIN)/python -m pytest -m long --timeout=7200 $(PYTEST_ARGS)
 
 lint: $(READY)
@@ -57,11 +56,11 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## rewrite the code in the project's format
+format: $(READY) ## reformat the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_READY) ## measure, side by side with others, and print ratios
+bench: $(BENCH_READY) ## run the benchmarks, side by side with other projects
 	$(BIN)/python benchmarks/cron.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/define.py
@@ -71,13 +70,13 @@ bench: $(BENCH_READY) ## measure, side by side with others, and print ratios
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/travel.py
 
-chaos: $(READY) ## beat workers and a database, and judge: DB=sqlite|postgres|mariadb SECONDS=60 SEED=7
+chaos: $(READY) ## run the chaos tests: DB=sqlite|postgres|mariadb SECONDS=60 SEED=7
 	@PYTHONPATH=.:tests $(BIN)/python -m chaos --db $(DB) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-docs: $(READY) ## write the generated pages of docs/ anew, and build the site: build/site/index.html
+docs: $(READY) ## write the generated pages of docs/ and build the site: build/site/index.html
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.build_site build
 
-clean: ## remove what the other targets made
+clean: ## remove everything that the other targets created
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
