@@ -15,7 +15,7 @@ DIALECTS = [
 ]
 # What one database needs and another has not.
 OWN = {
-    "mysql": {"announce", "create_meta", "look_for_news", "oldest_transaction", "server_time"},
+    "mysql": {"count_change", "create_meta", "read_changes", "oldest_transaction", "server_time"},
     "postgres": {"create_meta", "notify", "server_time"},
     "sqlite": {"drop_finished"},
 }

@@ -37,7 +37,7 @@ from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
-from tickwork.stores._sql.serving import ServerStore
+from tickwork.stores._sql.server_store import ServerStore
 from tickwork.stores.contract import Canceling, Enqueued, Store, Wanted
 from tickwork.stores.mysql import connection as mysql_connection
 from tickwork.stores.mysql.store import MysqlStore

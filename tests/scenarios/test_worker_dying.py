@@ -186,7 +186,7 @@ class TestStopped:
             "shop",
             """
 @app.job
-def tell():
+def command():
     mark("told")
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 """,

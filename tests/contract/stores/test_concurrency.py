@@ -43,7 +43,7 @@ from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import STILL_RUNNING, TickPlan, keys_wanted, plan_tick
 from tickwork._domain.transitions import reap
 from tickwork.stores import open_store
-from tickwork.stores._sql import serving
+from tickwork.stores._sql import server_store
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.operations import (
     claim,
@@ -56,7 +56,7 @@ from tickwork.stores._sql.operations import (
     record,
     schedules,
 )
-from tickwork.stores._sql.serving import ServerStore
+from tickwork.stores._sql.server_store import ServerStore
 from tickwork.stores._sql.statement import Operation, Rows, Statement
 from tickwork.stores.contract import (
     Canceling,
@@ -133,7 +133,7 @@ class OpenTransaction:
 
     def ask(self, statement: Statement) -> Rows:
         """Run one statement, and wait for its answer."""
-        rows: Rows = self._connection.execute(statement._replace(is_asked=True))
+        rows: Rows = self._connection.execute(statement._replace(needs_result=True))
         return rows
 
     def commit(self) -> None:
@@ -879,13 +879,13 @@ class Meeting:
         self._store = store
         self._barrier = threading.Barrier(2)
         self.repeats = 0
-        sleep = serving._sleep
+        sleep = server_store._sleep
 
         def counting(times: int) -> None:
             self.repeats += 1
             sleep(times)
 
-        monkeypatch.setattr(serving, "_sleep", counting)
+        monkeypatch.setattr(server_store, "_sleep", counting)
 
     def write(self, begin: Callable[[], Operation[T]], *, at: str) -> T:
         waits = [self._barrier.wait]
@@ -1028,11 +1028,11 @@ class TestLettingOut:
         assert Hands(store, clock).claim(2) == []
         blocked = in_phase(store, Phase.BLOCKED)
         one = begin()
-        assert one.run(limits._let_out(store.query, {LIMIT: 1})) == 1
+        assert one.run(limits._unblock_up_to(store.query, {LIMIT: 1})) == 1
 
         with quickly():
             other = begin()
-            assert other.run(limits._let_out(store.query, {LIMIT: 1})) == 1
+            assert other.run(limits._unblock_up_to(store.query, {LIMIT: 1})) == 1
         one.commit()
         other.commit()
 

@@ -63,7 +63,7 @@ def rows_of_postgres(store: Any) -> Cost:
     """Rows of tables, and entries of indexes."""
 
     def read(other: psycopg.Connection[Any]) -> int:
-        with store._pool.lent() as connection:
+        with store._pool.acquire() as connection:
             connection._connection.pgconn.exit_pipeline_mode()
             connection._connection.pgconn.exec_(b"SELECT pg_stat_force_next_flush()")
             connection._connection.pgconn.exec_(b"SELECT 1")
@@ -84,7 +84,7 @@ def rows_of_mariadb(store: Any) -> Cost:
     """Rows that tables have handed to this connection."""
 
     def read() -> int:
-        with store._pool.lent() as connection:
+        with store._pool.acquire() as connection:
             cursor = connection._connection.cursor()
             cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
             return sum(int(value) for _, value in cursor.fetchall())

@@ -28,9 +28,9 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tickwork.stores._sql import serving
+from tickwork.stores._sql import server_store
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
-from tickwork.stores._sql.serving import Refused
+from tickwork.stores._sql.server_store import StatementRejected
 from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores.contract import Enqueued, Wanted
 from tickwork.stores.mysql import connection as connection_module
@@ -192,7 +192,7 @@ class TestWaiting:
     def test_for_a_connection(self, store):
         crowded = MysqlStore(store.url, pool_max=1, statement_timeout=SECOND / 10)
 
-        with crowded._pool.lent(), pytest.raises(StoreBusy):
+        with crowded._pool.acquire(), pytest.raises(StoreBusy):
             crowded._read(asking("SELECT 1"))
         crowded.close()
 
@@ -211,13 +211,13 @@ class TestConflicts:
             connection.execute(store.query("lock_run", id=run.id))
             try:
                 connection.execute(store.query("lock_gates", gates=[5]))
-            except Refused as error:
+            except StatementRejected as error:
                 told.append(error.state)
                 raise
             return "done"
 
         with ThreadPoolExecutor(1) as threads:
-            done = threads.submit(lambda: store._patiently(lambda: store._once(act)))
+            done = threads.submit(lambda: store._with_retries(lambda: store._run_once(act)))
             self.await_waiter(other)
             other.execute("SELECT id FROM tickwork_run FOR UPDATE")
             other.rollback()
@@ -233,28 +233,28 @@ class TestConflicts:
 
     @pytest.mark.parametrize("state", ["1213", "1205", "1020", "1062"])
     def test_each_of_them(self, store, monkeypatch, state):
-        monkeypatch.setattr(serving, "_sleep", lambda _: None)
-        refusals = [Refused(state, "no"), Refused(state, "no")]
+        monkeypatch.setattr(server_store, "_sleep", lambda _: None)
+        refusals = [StatementRejected(state, "no"), StatementRejected(state, "no")]
 
         def act() -> str:
             if refusals:
                 raise refusals.pop()
             return "done"
 
-        assert store._patiently(act) == "done"
+        assert store._with_retries(act) == "done"
 
     def test_nothing_else(self, store):
         with pytest.raises(StoreError, match="1064"):
             store._read(asking("SELECT FROM WHERE"))
 
     def test_they_are_given_up_at_last(self, store, monkeypatch):
-        monkeypatch.setattr(serving, "_sleep", lambda _: None)
+        monkeypatch.setattr(server_store, "_sleep", lambda _: None)
 
         def act() -> str:
-            raise Refused("1213", "Deadlock found")
+            raise StatementRejected("1213", "Deadlock found")
 
         with pytest.raises(StoreError, match="1213"):
-            store._patiently(act)
+            store._with_retries(act)
 
     def test_the_same_id_twice_is_told_as_what_it_is(self, store):
         add(store, run := a_run())
@@ -314,9 +314,9 @@ class TestSharing:
             return made[-1]
 
         monkeypatch.setattr(ssl, "create_default_context", counted)
-        monkeypatch.setattr(connection_module._Owned, "_context_by_options", {})
+        monkeypatch.setattr(connection_module._TlsCachingConnection, "_context_by_options", {})
         for _ in range(3):
-            connection_module._Owned(host="db.example.org", defer_connect=True)
+            connection_module._TlsCachingConnection(host="db.example.org", defer_connect=True)
 
         assert len(made) == 1
 
@@ -387,10 +387,10 @@ class TestInstalling:
         ],
     )
     def test_a_server_that_is_too_old(self, store, monkeypatch, version, said):
-        ask = connection_module.MysqlConnection.ask
+        ask = connection_module.MysqlConnection.fetch
         monkeypatch.setattr(
             connection_module.MysqlConnection,
-            "ask",
+            "fetch",
             lambda self: ask(self)._replace(rows=[(version, 1_000_000)]),
         )
         store.close()
@@ -509,7 +509,7 @@ class TestRoundTrips:
 
     def test_what_does_not_fit_into_a_packet_goes_in_several(self, store, sent, clock, monkeypatch):
         store.enqueue([a_run()])
-        with store._pool.lent() as connection:
+        with store._pool.acquire() as connection:
             monkeypatch.setattr(connection, "_packet_max", 20_000)
         sent.clear()
 

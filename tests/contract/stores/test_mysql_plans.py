@@ -76,7 +76,7 @@ FROM numbers
 # Which indexes serve what, where it is more than the primary key.
 KEYS: dict[str, set[str]] = {
     "pick_ready": {"ready", "PRIMARY"},
-    "count_look": {"ready"},
+    "count_head": {"ready"},
     "ready_pairs": {"pairs"},
     "pick_by_pairs": {"pairs", "PRIMARY"},
     "due_runs": {"ready"},
@@ -101,8 +101,8 @@ KEYS: dict[str, set[str]] = {
     "due_turns": {"turn"},
     "idle_rates": {"turn"},
     "keys_waiting": {"blocked"},
-    "let_out_expired": {"expiring", "PRIMARY"},
-    "place_of": {"blocked", "PRIMARY"},
+    "unblock_expired": {"expiring", "PRIMARY"},
+    "queue_position": {"blocked", "PRIMARY"},
     "get_schedules": {"name"},
     "lock_marks": {"name"},
     "skip_marks": {"name", "schedule"},
@@ -155,7 +155,7 @@ def plan(store: MysqlStore, statement: Statement) -> list[Step]:
     found: Rows = [(run_id,) for run_id in some(100)]
     if statement.name == "protect_keys":
         found = [(f"key{number}", an_id()) for number in range(9)]
-    if statement.name == "place_of":
+    if statement.name == "queue_position":
         found = [("job:job1=1", 1, NOW, an_id())]
     steps = []
     with mariadb.connect(store.url) as connection:

@@ -211,7 +211,7 @@ class TestWaiting:
     def test_for_a_connection(self, store):
         crowded = PostgresStore(store.url, pool_max=1, statement_timeout=SECOND / 10)
 
-        with crowded._pool.lent(), pytest.raises(StoreBusy):
+        with crowded._pool.acquire(), pytest.raises(StoreBusy):
             crowded.database_time()
         crowded.close()
 
@@ -236,7 +236,7 @@ def _lock_run_then_gate(store: PostgresStore, run_id: Any) -> str:
         connection.execute(store.query("count_slots", keys=[]))
         return "done"
 
-    return store._patiently(lambda: store._once(act))
+    return store._with_retries(lambda: store._run_once(act))
 
 
 def _await_waiter(store: PostgresStore) -> None:
@@ -315,7 +315,7 @@ class TestSharing:
         add(store, a_run())
         Hands(store, clock).run()
 
-        with store._pool.lent() as connection:
+        with store._pool.acquire() as connection:
             connection._unsent = [changed]
             [left] = connection._send()
 
@@ -326,7 +326,7 @@ class TestPreparedStatements:
     """What is run all the time is prepared, unless a pooler stands in the way."""
 
     def prepared(self, store: PostgresStore) -> set[str]:
-        with store._pool.lent() as connection:
+        with store._pool.acquire() as connection:
             connection._unsent = [Message(b"SELECT name FROM pg_prepared_statements")]
             [found] = connection._send()
             return {(found.get_value(row, 0) or b"").decode() for row in range(found.ntuples)}
@@ -353,7 +353,7 @@ class TestPreparedStatements:
     def test_a_pooler_that_lends_another_session(self, store, clock):
         add(store, run := a_run(), other := a_run())
         Hands(store, clock).claim(1)
-        with store._pool.lent() as connection:
+        with store._pool.acquire() as connection:
             # As in a session that somebody else has prepared nothing in.
             connection._unsent = [Message(b"DEALLOCATE ALL")]
             connection._send()
@@ -365,7 +365,7 @@ class TestPreparedStatements:
     def test_a_pooler_that_lends_a_session_twice(self, store, clock):
         add(store, a_run(), other := a_run())
         Hands(store, clock).claim(1)
-        with store._pool.lent() as connection:
+        with store._pool.acquire() as connection:
             connection._to_prepare.update(connection._name_by_text)
             connection._name_by_text.clear()
 

@@ -96,7 +96,7 @@ def many(*values: Any, count: int = 500) -> list[tuple[Any, ...]]:
 # What is run, with which values, and which index must serve it.
 HOT: list[tuple[str, dict[str, Any], str]] = [
     ("pick_ready", WANTED | {"look": 2000}, "tickwork_run_ready"),
-    ("count_look", {"look": 2000}, "Index Only Scan"),
+    ("count_head", {"look": 2000}, "Index Only Scan"),
     ("ready_pairs", {}, "tickwork_run_pairs"),
     ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
     (
@@ -157,9 +157,9 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("due_turns", {"now": NOW, "limit": 10}, "tickwork_rate_turn"),
     ("keys_waiting", {"keys": RATES}, "tickwork_run_"),
     ("keys_without_turn", {"keys": RATES[:1]}, "tickwork_rate_"),
-    ("let_out_expired", {"many": [("job:job1=1", NOW, 9)]}, "tickwork_run_expiring"),
-    ("let_out_expired", {"many": [(key, NOW, 9) for key in RATES]}, "tickwork_run_expiring"),
-    ("place_of", {"id": an_id(), "cap": 100}, "tickwork_run_blocked"),
+    ("unblock_expired", {"many": [("job:job1=1", NOW, 9)]}, "tickwork_run_expiring"),
+    ("unblock_expired", {"many": [(key, NOW, 9) for key in RATES]}, "tickwork_run_expiring"),
+    ("queue_position", {"id": an_id(), "cap": 100}, "tickwork_run_blocked"),
     ("idle_rates", {"before": NOW, "limit": 10}, "tickwork_rate_idle"),
     ("delete_rates", {"keys": RATES[:5], "before": NOW}, "tickwork_start_pkey"),
     (
@@ -224,7 +224,7 @@ def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[P
 def plans(store: PostgresStore, statement: Statement, *, explain: bytes = b"EXPLAIN ") -> str:
     """How the server would run it, under the settings of a transaction that writes."""
     found: list[str] = []
-    with store._pool.lent() as connection, connection.transaction():
+    with store._pool.acquire() as connection, connection.transaction():
         for message in messages(statement):
             connection._begin("")
             connection._unsent.append(Message(explain + message.text, message.values))
@@ -282,7 +282,7 @@ class TestPlans:
 PREPARED = tuple(
     (name, values, index)
     for name, values, index in HOT
-    if name in connection_module._PREPARED and name != "count_look"
+    if name in connection_module._PREPARED and name != "count_head"
 )
 
 
@@ -295,7 +295,7 @@ def plan_by_name(postgres_databases: Any) -> Iterator[dict[str, str]]:
         # Nothing in it, and known to have nothing in it: anything seems to cost nothing.
         other.execute("VACUUM ANALYZE")
     plans: dict[str, str] = {}
-    with store._pool.lent() as connection:
+    with store._pool.acquire() as connection:
         for phase in ("prepare", "explain"):
             if phase == "explain":
                 with (

@@ -8,7 +8,7 @@ import pytest
 
 from contract.builders import HOUR, NOON, a_run
 from tickwork._domain.status import RunStatus
-from tickwork.stores._sql.filters import filtered
+from tickwork.stores._sql.filters import filter_runs
 from tickwork.stores._sql.rows import micros
 from tickwork.stores.contract import LimitRow, RunFilter
 from tickwork.stores.sqlite.store import SqliteStore
@@ -31,7 +31,7 @@ PLANS = {
         ],
     ),
     "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
-    "count_look": ({"look": 200}, ["INDEX tickwork_run_"]),
+    "count_head": ({"look": 200}, ["INDEX tickwork_run_"]),
     "ready_pairs": ({}, ["tickwork_run_pairs"]),
     "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
     "take_runs": (
@@ -68,7 +68,7 @@ PLANS = {
     "due_turns": ({"now": NOW, "limit": 10}, ["tickwork_rate_turn"]),
     "keys_waiting": ({"keys": '["k"]'}, ["tickwork_run_"]),
     "keys_without_turn": ({"keys": '["k"]'}, ["SEARCH tickwork_rate"]),
-    "place_of": ({"id": "i", "cap": 10}, ["tickwork_run_blocked (blocked_on=?"]),
+    "queue_position": ({"id": "i", "cap": 10}, ["tickwork_run_blocked (blocked_on=?"]),
     "idle_rates": ({"before": NOW, "limit": 10}, ["tickwork_rate_idle"]),
     "delete_rates": ({"before": NOW, "keys": '["k"]'}, ["SEARCH tickwork_start"]),
     "due_schedules": (
@@ -116,7 +116,7 @@ BATCHES = {
     "extend_leases": ["SEARCH tickwork_run USING PRIMARY KEY"],
     "insert_attempts": ["SEARCH tickwork_run USING PRIMARY KEY"],
     "unblock": ["tickwork_run_blocked"],
-    "let_out_expired": ["tickwork_run_expiring"],
+    "unblock_expired": ["tickwork_run_expiring"],
     "forget_starts": ["SEARCH tickwork_start USING PRIMARY KEY"],
     "move_schedules": ["SEARCH tickwork_schedule USING PRIMARY KEY"],
     "delete_slots": ["SEARCH tickwork_slot USING PRIMARY KEY"],
@@ -187,6 +187,6 @@ def test_the_order_is_served_by_the_index(filled, name):
 )
 def test_lists_that_people_ask_for_use_an_index(filled, table, where, words):
     store, connection = filled
-    statement = filtered(store.query, table, where, cursor=None, limit=20)
+    statement = filter_runs(store.query, table, where, cursor=None, limit=20)
 
     assert words in plan_of(connection, statement.parts[0], statement.params)

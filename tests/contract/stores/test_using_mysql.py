@@ -28,8 +28,8 @@ from tickwork._domain.limits import UniqueKey
 from tickwork._domain.run import Claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.errors import StoreBusy, WrongConnection
-from tickwork.stores._sql.borrowed import TRIES
-from tickwork.stores._sql.statement import Overtaken
+from tickwork.stores._sql.caller_connection import TRIES_MAX
+from tickwork.stores._sql.statement import WriteConflict
 from tickwork.stores.contract import Enqueued
 from tickwork.stores.mysql.store import MysqlStore
 from tickwork.testing import ManualClock
@@ -222,14 +222,14 @@ class TestFailing:
 
         def overtaken(*_: object, **__: object) -> Any:
             tries.append(1)
-            yield store.query("count_look", look=1)
-            raise Overtaken
+            yield store.query("count_head", look=1)
+            raise WriteConflict
 
         monkeypatch.setattr("tickwork.stores._sql.operations.enqueue.enqueue", overtaken)
 
         with pytest.raises(StoreBusy):
             store.using(connection).enqueue([a_run()])
-        assert len(tries) == TRIES
+        assert len(tries) == TRIES_MAX
 
     def test_a_lock_that_somebody_holds(self, store, worker, claim, connection):
         connection.execute("SET SESSION innodb_lock_wait_timeout = 1")
@@ -334,7 +334,7 @@ class TestInstalling:
 
 def test_many_runs_with_long_arguments_go_in_several_packets(store, connection, monkeypatch):
     lent = store.using(connection)
-    monkeypatch.setattr("tickwork.stores.mysql.borrowed.PACKET_MIN", 1000)
+    monkeypatch.setattr("tickwork.stores.mysql.caller_connection.PACKET_MIN", 1000)
     connection.execute("SET SESSION innodb_lock_wait_timeout = 5")
     lent.enqueue(runs := [a_run(args=f'["{"x" * 60_000}"]') for _ in range(200)])
     connection.commit()

@@ -29,11 +29,11 @@ from tickwork._domain.limits import UniqueKey
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork.errors import StoreBusy, WrongConnection
-from tickwork.stores._sql.borrowed import TRIES
+from tickwork.stores._sql.caller_connection import TRIES_MAX
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
-from tickwork.stores._sql.statement import Operation, Overtaken, Statement
+from tickwork.stores._sql.statement import Operation, Statement, WriteConflict
 from tickwork.stores.contract import Enqueued, Store
-from tickwork.stores.postgres import borrowed
+from tickwork.stores.postgres import caller_connection
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.testing import ManualClock
 
@@ -204,14 +204,14 @@ class TestConflicts:
 
         def overtaken(*_: object, **__: object) -> Any:
             tries.append(1)
-            yield store.query("count_look", look=1)
-            raise Overtaken
+            yield store.query("count_head", look=1)
+            raise WriteConflict
 
         monkeypatch.setattr("tickwork.stores._sql.operations.enqueue.enqueue", overtaken)
 
         with pytest.raises(StoreBusy):
             store.using(connection).enqueue([a_run()])
-        assert len(tries) == TRIES
+        assert len(tries) == TRIES_MAX
         assert status(connection) == TransactionStatus.INTRANS
 
 
@@ -496,13 +496,13 @@ class TestStatements:
     def sent(self, monkeypatch) -> list[list[bytes]]:
         """The beginnings of the statements of each round trip."""
         trips: list[list[bytes]] = []
-        send = borrowed.BorrowedConnection._send
+        send = caller_connection.PostgresCallerConnection._send
 
         def counting(self: Any, connection: Any, messages: Any, pipeline: Any) -> Any:
             trips.append([message.text.split()[0] for message in messages])
             return send(self, connection, messages, pipeline)
 
-        monkeypatch.setattr(borrowed.BorrowedConnection, "_send", counting)
+        monkeypatch.setattr(caller_connection.PostgresCallerConnection, "_send", counting)
         return trips
 
     @pytest.mark.parametrize("number", [1, 500])
@@ -528,7 +528,9 @@ class TestStatements:
             text = "SELECT 7 % :n::integer, :n::text || '%', :m::text IS NULL"
             return (yield Statement("ask", (text,), {"n": 4, "m": None}))
 
-        assert borrowed.BorrowedConnection(connection, url=store.url).run(ask) == [(3, "4%", True)]
+        assert caller_connection.PostgresCallerConnection(connection, url=store.url).run(ask) == [
+            (3, "4%", True)
+        ]
 
     def test_where_each_statement_is_committed_by_itself(self, store, connection, sent):
         connection.autocommit = True

@@ -17,7 +17,7 @@ from tickwork._domain.tick import TickPlan
 from tickwork.errors import SchemaMissing, StoreBusy, WrongConnection
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores._sql.statement import Statement
-from tickwork.stores.sqlite import borrowed
+from tickwork.stores.sqlite import caller_connection
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
@@ -118,7 +118,7 @@ class TestOddConnections:
         ],
     )
     def test_columns_become_expressions_which_no_converter_is_for(self, text, expected):
-        assert borrowed.undeclared(text) == expected
+        assert caller_connection.strip_declared_types(text) == expected
 
 
 class TestFiles:
@@ -303,13 +303,13 @@ class TestStatements:
 
     def test_they_are_as_many_for_one_run_as_for_hundreds(self, store, connection, monkeypatch):
         asked: list[str] = []
-        execute = borrowed.BorrowedConnection.execute
+        execute = caller_connection.SqliteCallerConnection.execute
 
         def counted(self: Any, statement: Statement) -> Any:
             asked.append(statement.name)
             return execute(self, statement)
 
-        monkeypatch.setattr(borrowed.BorrowedConnection, "execute", counted)
+        monkeypatch.setattr(caller_connection.SqliteCallerConnection, "execute", counted)
         lent = store.using(connection)
         lent.enqueue([a_run()])  # from here on a transaction is open
         counts = []

@@ -6,7 +6,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.memory.rows import changed
-from tickwork.stores.memory.tables import Table, Tables
+from tickwork.stores.memory.tables import MemoryTable, Tables
 from unit.builders import MINUTE, NOON
 
 
@@ -53,14 +53,14 @@ class TestTransactions:
         assert not tables.slots
 
     def test_nothing_can_be_changed_without_a_note(self):
-        table: Table[str, str] = Table()
+        table: MemoryTable[str, str] = MemoryTable()
 
         for word in ("clear", "popitem", "setdefault", "update"):
             with pytest.raises(TypeError):
                 getattr(table, word)()
 
     def test_a_row_that_is_not_there_cannot_be_taken_out(self):
-        table: Table[str, str] = Table()
+        table: MemoryTable[str, str] = MemoryTable()
 
         assert table.pop("missing", "default") == "default"
         with pytest.raises(KeyError):

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from tickwork.stores._sql.pool import Exhausted, Pool
+from tickwork.stores._sql.pool import Pool, PoolExhausted
 
 
 class FakeConnection:
     def __init__(self) -> None:
-        self.is_whole = True
+        self.is_reusable = True
         self.is_there = True
         self.is_closed = False
 
@@ -32,74 +32,74 @@ def pool(made: list[FakeConnection]) -> Pool[Any]:
         made.append(FakeConnection())
         return made[-1]
 
-    return Pool(connect, size=2, patience=timedelta(milliseconds=20))
+    return Pool(connect, size=2, timeout=timedelta(milliseconds=20))
 
 
 class TestLending:
     """A connection is lent to one at a time, and used again while it is good."""
 
     def test_it_is_used_again(self, pool, made):
-        with pool.lent(), pool.lent():
+        with pool.acquire(), pool.acquire():
             pass
-        with pool.lent():
+        with pool.acquire():
             pass
 
         assert len(made) == 2
 
     def test_the_last_one_used_is_lent_first(self, pool, made):
-        with pool.lent() as outer, pool.lent() as inner:
+        with pool.acquire() as outer, pool.acquire() as inner:
             pass
 
-        with pool.lent() as again:
+        with pool.acquire() as again:
             assert again is outer
-            with pool.lent() as other:
+            with pool.acquire() as other:
                 assert other is inner
 
     def test_no_more_than_there_are(self, pool, made):
-        with pool.lent(), pool.lent(), pytest.raises(Exhausted), pool.lent():
+        with pool.acquire(), pool.acquire(), pytest.raises(PoolExhausted), pool.acquire():
             pass
 
         assert len(made) == 2
 
     def test_whoever_waits_gets_the_next_that_is_free(self, made):
         connect: Any = FakeConnection
-        pool = Pool(connect, size=1, patience=timedelta(seconds=20))
+        pool = Pool(connect, size=1, timeout=timedelta(seconds=20))
         is_lent, has_got = threading.Event(), threading.Event()
 
         def wait() -> None:
             is_lent.wait(20)
-            with pool.lent():
+            with pool.acquire():
                 has_got.set()
 
         waiter = threading.Thread(target=wait)
         waiter.start()
-        with pool.lent():
+        with pool.acquire():
             is_lent.set()
         waiter.join(20)
 
         assert has_got.is_set()
 
     def test_one_that_broke_is_not_lent_again(self, pool, made):
-        with pool.lent() as connection:
-            connection.is_whole = False
-        with pool.lent() as other:
+        with pool.acquire() as connection:
+            connection.is_reusable = False
+        with pool.acquire() as other:
             assert other is not connection
 
         assert connection.is_closed
 
     def test_one_that_died_meanwhile_is_not_lent_again(self, pool, made):
-        with pool.lent() as connection:
+        with pool.acquire() as connection:
             pass
         connection.is_there = False
-        with pool.lent() as other:
+        with pool.acquire() as other:
             assert other is not connection
 
         assert connection.is_closed
 
     def test_an_error_of_whoever_has_it_does_not_cost_it(self, pool, made):
-        with pytest.raises(ValueError, match="mine"), pool.lent():
+        with pytest.raises(ValueError, match="mine"), pool.acquire():
             raise ValueError("mine")
-        with pool.lent():
+        with pool.acquire():
             pass
 
         assert len(made) == 1
@@ -108,9 +108,9 @@ class TestLending:
         def refuse() -> Any:
             raise OSError
 
-        pool = Pool(refuse, size=1, patience=timedelta(0))
+        pool = Pool(refuse, size=1, timeout=timedelta(0))
         for _ in range(3):
-            with pytest.raises(OSError), pool.lent():
+            with pytest.raises(OSError), pool.acquire():
                 pass
 
 
@@ -118,7 +118,7 @@ class TestClearing:
     """All are closed: the free ones at once, the others as soon as they come back."""
 
     def test_the_free_ones(self, pool, made):
-        with pool.lent(), pool.lent():
+        with pool.acquire(), pool.acquire():
             pass
 
         pool.clear()
@@ -126,12 +126,12 @@ class TestClearing:
         assert [connection.is_closed for connection in made] == [True, True]
 
     def test_those_that_are_lent(self, pool, made):
-        with pool.lent() as connection:
+        with pool.acquire() as connection:
             pool.clear()
             assert not connection.is_closed
 
         assert connection.is_closed
-        with pool.lent() as other:
+        with pool.acquire() as other:
             assert other is not connection
 
 
@@ -139,13 +139,13 @@ class TestForks:
     """A child leaves its parent's connections alone, and has all places for itself."""
 
     def test_in_the_child(self, pool, made):
-        with pool.lent():
+        with pool.acquire():
             pass
-        with pool.lent(), pool.lent():
+        with pool.acquire(), pool.acquire():
             pid = os.fork()
             if pid == 0:
                 try:
-                    with pool.lent() as one, pool.lent() as other:
+                    with pool.acquire() as one, pool.acquire() as other:
                         is_right = one not in made[:2] and other not in made[:2]
                     pool.clear()
                     is_right = is_right and not any(made[n].is_closed for n in range(2))

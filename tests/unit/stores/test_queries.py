@@ -30,15 +30,15 @@ class TestNamedQueries:
     def test_an_ending_is_filled_in_too(self):
         queries = Queries("tickwork.stores.sqlite")
 
-        [text] = queries.composed("list_live", "WHERE {has_tag}", {}).parts
+        [text] = queries.compose("list_live", "WHERE {has_tag}", {}).parts
 
         assert text.endswith("WHERE instr(tags, :tag) > 0")
 
     def test_what_nobody_asks_for_says_so(self):
         queries = Queries("tickwork.stores.sqlite")
 
-        assert queries("lock_run", id="a").is_asked
-        assert not queries.tell("lock_run", id="a").is_asked
+        assert queries("lock_run", id="a").needs_result
+        assert not queries.command("lock_run", id="a").needs_result
 
     def test_tables_may_have_another_prefix(self):
         [text] = Queries("tickwork.stores.sqlite", prefix="jobs_")("lock_run").parts

@@ -30,7 +30,7 @@ def drive_within(operation: Operation[T], connection: Connection) -> T:
     """Run an operation inside a transaction that the caller ends."""
     try:
         statement = next(operation)
-        # An operation ends: it yields a bounded number of statements.
+        # Ends: an operation yields a bounded number of statements.
         while True:
             statement = operation.send(connection.execute(statement))
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""The one place that composes SQL at run time: list views, whose filters vary."""
+"""Composes the SQL of lists, whose filters vary: the only SQL that is built at run time."""
 
 from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.queries import Queries
@@ -7,12 +7,12 @@ from tickwork.stores._sql.statement import Statement
 from tickwork.stores.contract import RunFilter
 
 
-def filtered(
+def filter_runs(
     query: Queries, name: str, where: RunFilter, *, cursor: str | None, limit: int
 ) -> Statement:
-    """A list query with the conditions that were asked for, and no others.
+    """A list query with the conditions of this filter only.
 
-    A condition that is not there cannot keep an index from being used.
+    An unused condition (``:job IS NULL OR job = :job``) could prevent the use of an index.
     """
     params: dict[str, object] = {"limit": limit}
     terms = []
@@ -40,10 +40,10 @@ def filtered(
     if where.is_retry is not None:
         add("retry_of IS NOT NULL" if where.is_retry else "retry_of IS NULL")
     if where.statuses == {RunStatus.RUNNING}:
-        add("{is_running}")  # the same, by an index
+        add("{is_running}")  # the same condition, by an index
     elif where.statuses:
         if name == "list_history" and RunStatus.COMPLETED not in where.statuses:
-            add("status <> 'completed'")  # says nothing new, except to whoever chooses an index
+            add("status <> 'completed'")  # redundant, but lets the planner use an index
         names = [f"status_{place}" for place in range(len(where.statuses))]
         statuses = sorted(RunStatus(status).value for status in where.statuses)
         add(
@@ -51,4 +51,4 @@ def filtered(
             **dict(zip(names, statuses, strict=True)),
         )
     conditions = f"WHERE {' AND '.join(terms)}\n" if terms else ""
-    return query.composed(name, f"{conditions}ORDER BY id DESC\nLIMIT :limit", params)
+    return query.compose(name, f"{conditions}ORDER BY id DESC\nLIMIT :limit", params)

@@ -1,4 +1,4 @@
-"""Numbered migrations: which there are, and which a database still needs."""
+"""Numbered migrations, and the check that the schema and this code fit together."""
 
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -7,21 +7,18 @@ from tickwork.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 from tickwork.stores._sql.queries import TABLE_PREFIX, split_statements
 
 SCHEMA_VERSION: Final = 3
-"""What this code installs."""
+"""The version of the schema that this code installs."""
 
 COMPATIBLE_FROM: Final = 1
-"""The oldest code that can still work with what this code installs."""
+"""The oldest schema version whose code can still work with this schema."""
 
 
 class Migration(NamedTuple):
-    """One step from a version of the schema to the next."""
-
     version: int
     statements: list[str]
 
 
 def migrations(package: str, *, prefix: str = TABLE_PREFIX) -> list[Migration]:
-    """All steps of a dialect, in order, without a gap."""
     found = []
     for file in files(package).joinpath("migrations").iterdir():
         if file.name.endswith(".sql"):
@@ -33,12 +30,12 @@ def migrations(package: str, *, prefix: str = TABLE_PREFIX) -> list[Migration]:
 
 
 def check_version(url: str, *, installed: int, compatible_from: int) -> None:
-    """Raise when this code and the installed schema do not fit.
+    """Raise when the installed schema does not fit this code.
 
     Raises:
-        SchemaMissing: nothing is installed.
-        SchemaOutdated: the schema is older than this code needs.
-        SchemaTooNew: a newer version has left this code behind.
+        SchemaMissing: No schema is installed.
+        SchemaOutdated: The schema is older than this code needs.
+        SchemaTooNew: The schema needs newer code.
     """
     if installed == 0:
         raise SchemaMissing(url)

@@ -1,4 +1,4 @@
-"""A few connections, lent to one thread at a time; and what becomes of them after a fork."""
+"""A connection pool that survives a fork."""
 
 import os
 import threading
@@ -9,66 +9,62 @@ from datetime import timedelta
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 
-class Pooled(Protocol):
-    """What a pool asks of a connection."""
-
+class PooledConnection(Protocol):
     @property
-    def is_whole(self) -> bool:
-        """Whether the last round trip came to its end."""
+    def is_reusable(self) -> bool:
+        """Whether every answer was read, so that the connection can be used again."""
         ...
 
     def is_alive(self) -> bool:
-        """Whether the server is still there, as far as can be told without a round trip."""
+        """Whether the connection seems to be open, checked without a round trip."""
         ...
 
-    def close(self) -> None:
-        """Let go of it."""
-        ...
+    def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Pooled)
+C = TypeVar("C", bound=PooledConnection)
 
-_left_to_parents: Final[list[Pooled]] = []
-"""Connections that came with a fork. To close one would end the parent's session."""
+_inherited: Final[list[PooledConnection]] = []
+"""Connections inherited by a fork. Closing one would end the session of the parent process."""
 
 _pools: Final["weakref.WeakSet[Pool[Any]]"] = weakref.WeakSet()
 
 
-class Exhausted(Exception):  # noqa: N818  # never leaves this package
-    """All connections were in use for longer than we were ready to wait."""
+class PoolExhausted(Exception):  # noqa: N818  # internal
+    """All connections were in use until the timeout."""
 
 
 class Pool(Generic[C]):
-    """At most ``size`` connections, opened when needed, the last one used lent first.
+    """At most ``size`` connections, opened on demand. The one used last is reused first.
 
-    What was lent last is warm, on both sides; and what nobody needs any more grows old
-    together, at the bottom.
+    Its caches are warm, on the client and on the server; connections that are no longer needed
+    stay at the bottom of the stack.
     """
 
-    def __init__(self, connect: Callable[[], C], *, size: int, patience: timedelta) -> None:
+    def __init__(self, connect: Callable[[], C], *, size: int, timeout: timedelta) -> None:
         self._connect = connect
         self._size = size
-        self._patience = patience
-        self._begin()
+        self._timeout = timeout
+        self._reset()
         _pools.add(self)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._free: list[C] = []
         self._places = threading.BoundedSemaphore(self._size)
         self._epoch = 0
 
     @contextmanager
-    def lent(self) -> Iterator[C]:
-        """A connection for one operation. One that broke meanwhile is not lent again."""
-        if not self._places.acquire(timeout=self._patience.total_seconds()):
-            raise Exhausted
+    def acquire(self) -> Iterator[C]:
+        """A connection for one operation. A broken one is closed and not used again."""
+        if not self._places.acquire(timeout=self._timeout.total_seconds()):
+            raise PoolExhausted
         try:
             epoch = self._epoch
-            connection = self._taken() or self._connect()
+            connection = self._take_alive() or self._connect()
             try:
                 yield connection
             finally:
-                if epoch == self._epoch and connection.is_whole:
+                if epoch == self._epoch and connection.is_reusable:
                     self._free.append(connection)
                 else:
                     connection.close()
@@ -76,29 +72,28 @@ class Pool(Generic[C]):
             self._places.release()
 
     def clear(self) -> None:
-        """Close what nobody uses now, and what is lent as soon as it comes back."""
+        """Close the free connections now, and those in use when they are returned."""
         self._epoch += 1
-        # It ends when there is none left: none is put back any more.
-        while (connection := self._popped()) is not None:
+        # Ends: connections of an older epoch are not returned to the pool.
+        while (connection := self._pop()) is not None:
             connection.close()
 
-    def _taken(self) -> C | None:
-        # It ends at the bottom of the stack.
-        while (connection := self._popped()) is not None:
+    def _take_alive(self) -> C | None:
+        while (connection := self._pop()) is not None:
             if connection.is_alive():
                 return connection
             connection.close()
         return None
 
-    def _popped(self) -> C | None:
+    def _pop(self) -> C | None:
         try:
             return self._free.pop()
         except IndexError:
             return None
 
     def _after_fork(self) -> None:
-        _left_to_parents.extend(self._free)
-        self._begin()
+        _inherited.extend(self._free)
+        self._reset()
 
 
 def _after_fork() -> None:
@@ -106,6 +101,6 @@ def _after_fork() -> None:
         pool._after_fork()  # noqa: SLF001  # of this very module
 
 
-# In the child there is but one thread, and nothing else has run yet.
+# The child process has a single thread, and nothing else has run in it yet.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""Reads the ``.sql`` files of a dialect, once, and hands out statements by name.
+"""Reads the ``.sql`` files of a dialect once, and makes statements by name.
 
 A file is a list of ``-- name: claim_ready`` blocks; a block may hold several statements,
 each ended by a semicolon at the end of a line. ``-- fragment: is_due`` names text that
@@ -37,22 +37,22 @@ class Queries:
         self._fragments = fragments
         self._prefix = prefix
         self._parts_by_name: Mapping[str, tuple[str, ...]] = {
-            name: tuple(split_statements(self._finished(body))) for name, body in texts.items()
+            name: tuple(split_statements(self._expand(body))) for name, body in texts.items()
         }
 
     def __call__(self, name: str, /, *, many: Rows | None = None, **params: Any) -> Statement:
         return Statement(name, self._parts_by_name[name], params, many)
 
-    def tell(self, name: str, /, *, many: Rows | None = None, **params: Any) -> Statement:
-        """The same, when nobody reads the answer: it may travel with the next statement."""
-        return Statement(name, self._parts_by_name[name], params, many, is_asked=False)
+    def command(self, name: str, /, *, many: Rows | None = None, **params: Any) -> Statement:
+        """A statement whose result is not read: it may be sent together with the next one."""
+        return Statement(name, self._parts_by_name[name], params, many, needs_result=False)
 
-    def composed(self, name: str, ending: str, params: Mapping[str, Any]) -> Statement:
-        """A named query with an ending that was put together at run time."""
+    def compose(self, name: str, ending: str, params: Mapping[str, Any]) -> Statement:
+        """A named query with an ending that was composed at run time."""
         [select] = self._parts_by_name[name]
-        return Statement(name, (f"{select}\n{self._finished(ending)}",), params)
+        return Statement(name, (f"{select}\n{self._expand(ending)}",), params)
 
-    def _finished(self, text: str) -> str:
+    def _expand(self, text: str) -> str:
         """The text with its fragments and the prefix of the tables."""
         while _FRAGMENT.search(text):
             text = _FRAGMENT.sub(self._fragment, text)
@@ -70,7 +70,6 @@ class Queries:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name there is: each dialect has the same ones."""
         return frozenset(self._parts_by_name)
 
 

@@ -1,8 +1,8 @@
-"""What a caller hands over may be a session around a connection: SQLAlchemy's.
+"""Finds the driver's connection inside a Connection or Session of SQLAlchemy.
 
-Verbs happen on the driver's connection underneath. What is around it must know that a transaction
-has begun, or its commit would do nothing. No library is loaded to find out what a thing is:
-whoever has such a thing has loaded it.
+Statements run on the driver's connection. SQLAlchemy must know that a transaction has begun, or
+its commit would do nothing. This module imports no library: the caller who passes such an object
+has imported it.
 """
 
 import sys
@@ -21,10 +21,10 @@ _ASYNC: Final = (
 SESSIONS: Final = "a Connection or Session of SQLAlchemy, plain or async, over one of them"
 
 
-def is_of(thing: object, *kinds: tuple[str, str]) -> bool:
-    """Whether it is of one of these kinds, each a module and a name in it.
+def is_instance_of(thing: object, *kinds: tuple[str, str]) -> bool:
+    """Whether it is an instance of one of these classes, each a module and a name in it.
 
-    >>> is_of(1, ("builtins", "int")), is_of(1, ("asyncpg", "Connection"))
+    >>> is_instance_of(1, ("builtins", "int")), is_instance_of(1, ("asyncpg", "Connection"))
     (True, False)
     """
     found = (getattr(sys.modules.get(module), name, None) for module, name in kinds)
@@ -32,38 +32,35 @@ def is_of(thing: object, *kinds: tuple[str, str]) -> bool:
 
 
 def is_session(thing: object) -> bool:
-    """Whether verbs happen on what is underneath, to be asked for by :func:`underneath`."""
-    return is_of(thing, *_PLAIN)
+    return is_instance_of(thing, *_PLAIN)
 
 
 def is_async_session(thing: object) -> bool:
-    """Whether they happen on what is underneath, by :func:`underneath_async`."""
-    return is_of(thing, *_ASYNC)
+    return is_instance_of(thing, *_ASYNC)
 
 
-def underneath(lent: object) -> object:
-    """The driver's connection, with a transaction of the session's begun."""
-    if not is_session(lent):
-        return lent
-    connection: Any = lent
-    if not is_of(lent, _PLAIN[0]):
+def driver_connection(connection_or_session: object) -> object:
+    """The driver's connection; a session begins its transaction if none is open."""
+    if not is_session(connection_or_session):
+        return connection_or_session
+    connection: Any = connection_or_session
+    if not is_instance_of(connection_or_session, _PLAIN[0]):
         connection = connection.connection()
     if not connection.in_transaction():
         connection.begin()
     return connection.connection.driver_connection
 
 
-async def underneath_async(lent: object) -> object:
-    """The same for an async one."""
-    if not is_async_session(lent):
-        return lent
-    connection: Any = lent
-    if not is_of(lent, _ASYNC[0]):
+async def async_driver_connection(connection_or_session: object) -> object:
+    if not is_async_session(connection_or_session):
+        return connection_or_session
+    connection: Any = connection_or_session
+    if not is_instance_of(connection_or_session, _ASYNC[0]):
         connection = await connection.connection()
     if not connection.in_transaction():
         await connection.begin()
     driver = (await connection.get_raw_connection()).driver_connection
-    if is_of(driver, ("asyncpg", "Connection")) and not driver.is_in_transaction():
-        # Here SQLAlchemy itself sends a BEGIN, and does so with its first statement.
+    if is_instance_of(driver, ("asyncpg", "Connection")) and not driver.is_in_transaction():
+        # For asyncpg, SQLAlchemy itself sends BEGIN, together with the first statement.
         await connection.exec_driver_sql("SELECT 1")
     return driver

@@ -1,4 +1,4 @@
-"""What an operation says to a database, and what it hears."""
+"""Statements that operations yield, and what a database returns for them."""
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -12,23 +12,30 @@ Rows: TypeAlias = Sequence[Row]
 class Statement(NamedTuple):
     """A named query with its values.
 
-    ``parts`` are run in order, with the same values; the rows are those of the last. With
-    ``many``, each part is run once for every row of it, as one batch, and the answer is
-    one row with the number of rows that the first part changed. What is not asked for its
-    answer has none, and may travel with the next statement.
+    ``parts`` run in order, with the same values; the result is the rows of the last. With
+    ``many``, each part runs once for each of its rows, as one batch, and the result is one row
+    with the number of rows that the first part changed. A statement that needs no result may be
+    sent together with the next one.
     """
 
     name: str
     parts: tuple[str, ...]
     params: Mapping[str, Any]
     many: Rows | None = None
-    is_asked: bool = True
+    needs_result: bool = True
 
 
-class Overtaken(Exception):  # noqa: N818  # never leaves the stores
-    """Somebody else wrote what this operation had read. It is begun anew, with nothing kept."""
+class StatementResult(NamedTuple):
+    """The result of one statement: its rows, or None and how many rows it changed."""
+
+    rows: Rows | None
+    changed: int
 
 
-# An operation yields statements, is sent rows, and returns a domain value. It never
-# touches a connection, so it has no colour: anything that can run SQL can drive it.
+class WriteConflict(Exception):  # noqa: N818  # never leaves the stores
+    """Another transaction changed what this operation had read. The store starts it again."""
+
+
+# An operation yields statements, receives their rows, and returns a domain value. It never
+# touches a connection, so sync and async drivers run the same code.
 Operation: TypeAlias = Generator[Statement, Rows, T]

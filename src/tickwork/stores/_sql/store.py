@@ -20,8 +20,8 @@ from tickwork.stores._sql.operations import (
     rates,
     reads,
     record,
+    run_by_id,
     schedules,
-    single,
 )
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
@@ -104,7 +104,7 @@ class SqlStore(ABC):
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
     ) -> Claim | None:
         return self._write(
-            lambda: single.claim_run(
+            lambda: run_by_id.claim_run(
                 self.query, run_id, worker=worker, tag=tag, now=now, lease=lease
             )
         )
@@ -346,7 +346,7 @@ class SqlStore(ABC):
         return self._read(lambda: reads.list_runs(self.query, where, cursor=cursor, limit=limit))
 
     def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
-        return self._read(lambda: single.due_runs(self.query, wanted, now=now))
+        return self._read(lambda: run_by_id.due_runs(self.query, wanted, now=now))
 
     def story(self, run_id: RunId) -> Story | None:
         return self._read(lambda: reads.story(self.query, run_id))

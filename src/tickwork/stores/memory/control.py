@@ -7,7 +7,7 @@ from tickwork._domain.identity import WorkerId
 from tickwork._domain.limits import limit_of
 from tickwork._domain.rates import is_rate
 from tickwork.stores.contract import LimitRow, LockRow, Pause, PauseKind, WorkerRow
-from tickwork.stores.memory.keys import hurry_rates, unblock
+from tickwork.stores.memory.keys import advance_turns, unblock
 from tickwork.stores.memory.tables import TableHolder, Tables
 
 
@@ -22,14 +22,14 @@ class MemoryControl(TableHolder):
             for name, slots in slots_by_name.items():
                 row = tables.limits.get(name, LimitRow(name, slots))
                 tables.limits[name] = row._replace(slots=slots)
-                _let_out_by(tables, name)
+                _unblock_limit(tables, name)
 
     def change_limit(self, name: str, slots: int | None, *, now: datetime) -> None:  # noqa: ARG002
         """An operator's word (None: back to code's), effective for the next claim."""
         with self._writing() as tables:
             row = tables.limits.get(name, LimitRow(name, 0))
             tables.limits[name] = row._replace(override=slots)
-            _let_out_by(tables, name)
+            _unblock_limit(tables, name)
 
     def list_limits(self) -> list[LimitRow]:
         """All limits, by name."""
@@ -101,9 +101,9 @@ class MemoryControl(TableHolder):
             return sorted(by_id, key=lambda worker: worker.beat_at, reverse=True)
 
 
-def _let_out_by(tables: Tables, limit: str) -> None:
+def _unblock_limit(tables: Tables, limit: str) -> None:
     if is_rate(limit):
-        hurry_rates(tables, limit)
+        advance_turns(tables, limit)
         return
     blocked_on = {run.blocked_on for run in tables.runs.values() if run.blocked_on is not None}
     unblock(tables, (key for key in blocked_on if limit_of(key) == limit))

@@ -181,7 +181,7 @@ def set_missing_turns(tables: Tables, keys: Iterable[str]) -> None:
             tables.rates[key] = rate._replace(turn_at=EPOCH)
 
 
-def hurry_rates(tables: Tables, limit: str) -> None:
+def advance_turns(tables: Tables, limit: str) -> None:
     """Let the next turn of each key of this rate come at once."""
     for key, rate in list(tables.rates.items()):
         if limit_of(key) == limit and rate.turn_at is not None:

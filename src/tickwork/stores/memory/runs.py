@@ -25,14 +25,6 @@ from tickwork.stores.contract import (
     Verdict,
     Wanted,
 )
-from tickwork.stores.memory.endings import (
-    complete_run,
-    finish,
-    has_landed,
-    is_ours,
-    look_after,
-    write_steps,
-)
 from tickwork.stores.memory.keys import (
     add_runs,
     claim_order,
@@ -43,6 +35,14 @@ from tickwork.stores.memory.keys import (
 )
 from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import TableHolder, Tables
+from tickwork.stores.memory.transitions import (
+    complete_run,
+    finish,
+    finish_completed,
+    has_landed,
+    is_ours,
+    write_steps,
+)
 
 
 class MemoryRuns(TableHolder):
@@ -194,9 +194,9 @@ class MemoryRuns(TableHolder):
             return True
 
     def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
-        """Look which of these completed their run, and do the rest for those."""
+        """ReadTransaction which of these completed their run, and do the rest for those."""
         with self._writing() as tables:
-            return look_after(tables, claims)
+            return finish_completed(tables, claims)
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
         """Cancel a waiting run at once; ask a running one's worker to stop it."""

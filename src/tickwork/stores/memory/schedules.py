@@ -10,10 +10,10 @@ from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import Move, Skip, TickPlan
 from tickwork.stores.contract import JobRow, KeysOf, NewSchedule, Planner
-from tickwork.stores.memory.endings import keep_skip
 from tickwork.stores.memory.keys import add_runs, overlap_holders, unique_holder
 from tickwork.stores.memory.rows import changed
 from tickwork.stores.memory.tables import TableHolder, Tables
+from tickwork.stores.memory.transitions import keep_skip
 
 
 class MemorySchedules(TableHolder):

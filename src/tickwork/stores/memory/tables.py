@@ -28,11 +28,11 @@ V = TypeVar("V")
 _NOTHING: Final[Any] = object()
 
 
-Journal = list[tuple["Table[Any, Any]", Any, Any]]
+Journal = list[tuple["MemoryTable[Any, Any]", Any, Any]]
 """What changes have replaced, in order: the table, the key, and the row or nothing."""
 
 
-class Table(dict[K, V]):
+class MemoryTable(dict[K, V]):
     """Rows by primary key. Each change is noted, so that it can be undone.
 
     A history of a hundred thousand runs need not be copied to add one more to it.
@@ -82,20 +82,24 @@ class Protected(NamedTuple):
 class Tables:
     """Every table is a dict by primary key. Rows are values that never change."""
 
-    runs: dict[RunId, Run] = field(default_factory=Table)  # the unfinished ones
-    history: dict[RunId, Run] = field(default_factory=Table)
-    claim_tags: dict[RunId, str] = field(default_factory=Table)
-    attempts: dict[RunId, tuple[Attempt, ...]] = field(default_factory=Table)
-    logs: dict[RunId, tuple[LogLine, ...]] = field(default_factory=Table)
-    slots: dict[RunId, frozenset[str]] = field(default_factory=Table)  # keys, by who holds them
-    uniques: dict[str, Protected] = field(default_factory=Table)
-    schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=Table)
-    jobs: dict[tuple[str, str], JobRow] = field(default_factory=Table)
-    limits: dict[str, LimitRow] = field(default_factory=Table)
-    rates: dict[str, Rate] = field(default_factory=Table)  # with the count of when it was written
-    pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=Table)
-    locks: dict[str, LockRow] = field(default_factory=Table)
-    workers: dict[WorkerId, WorkerRow] = field(default_factory=Table)
+    runs: dict[RunId, Run] = field(default_factory=MemoryTable)  # the unfinished ones
+    history: dict[RunId, Run] = field(default_factory=MemoryTable)
+    claim_tags: dict[RunId, str] = field(default_factory=MemoryTable)
+    attempts: dict[RunId, tuple[Attempt, ...]] = field(default_factory=MemoryTable)
+    logs: dict[RunId, tuple[LogLine, ...]] = field(default_factory=MemoryTable)
+    slots: dict[RunId, frozenset[str]] = field(
+        default_factory=MemoryTable
+    )  # keys, by who holds them
+    uniques: dict[str, Protected] = field(default_factory=MemoryTable)
+    schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=MemoryTable)
+    jobs: dict[tuple[str, str], JobRow] = field(default_factory=MemoryTable)
+    limits: dict[str, LimitRow] = field(default_factory=MemoryTable)
+    rates: dict[str, Rate] = field(
+        default_factory=MemoryTable
+    )  # with the count of when it was written
+    pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=MemoryTable)
+    locks: dict[str, LockRow] = field(default_factory=MemoryTable)
+    workers: dict[WorkerId, WorkerRow] = field(default_factory=MemoryTable)
 
     journal: Journal = field(default_factory=list)
     # By schedule: which run or row stood for an instant, by instant. Only ever added to, and
@@ -105,7 +109,7 @@ class Tables:
     def __post_init__(self) -> None:
         for each in fields(self):
             table = getattr(self, each.name)
-            if isinstance(table, Table):
+            if isinstance(table, MemoryTable):
                 table.journal = self.journal
 
     def roll_back(self) -> None:
@@ -149,17 +153,17 @@ class TableHolder:
 
     def __init__(self) -> None:
         tables, lock = Tables(), Lock()
-        self._look = Look(tables, lock)
-        self._transaction = Transaction(tables, lock)
+        self._read_transaction = ReadTransaction(tables, lock)
+        self._write_transaction = WriteTransaction(tables, lock)
 
-    def _reading(self) -> "Look":
-        return self._look
+    def _reading(self) -> "ReadTransaction":
+        return self._read_transaction
 
-    def _writing(self) -> "Transaction":
-        return self._transaction
+    def _writing(self) -> "WriteTransaction":
+        return self._write_transaction
 
 
-class Look(AbstractContextManager[Tables]):
+class ReadTransaction(AbstractContextManager[Tables]):
     """The tables, while nobody changes them."""
 
     def __init__(self, tables: Tables, lock: Lock) -> None:
@@ -174,7 +178,7 @@ class Look(AbstractContextManager[Tables]):
         self._lock.release()
 
 
-class Transaction(Look):
+class WriteTransaction(ReadTransaction):
     """The same to change them: when an error leaves the block, nothing in it has happened."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -20,9 +20,9 @@ import pymysql
 import pymysql.cursors
 from pymysql.constants import CLIENT, CR, ER
 
-from tickwork.stores._sql.serving import Lost, Refused
-from tickwork.stores._sql.statement import Rows, Statement
-from tickwork.stores.mysql.running import Answer, run_statement
+from tickwork.stores._sql.server_store import ConnectionLost, StatementRejected
+from tickwork.stores._sql.statement import Rows, Statement, StatementResult
+from tickwork.stores.mysql.statement_runner import run_statement
 from tickwork.stores.mysql.values import encoded
 
 CONNECT_TIMEOUT: Final = timedelta(seconds=10)
@@ -88,7 +88,7 @@ _WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class _Owned(pymysql.Connection):  # type: ignore[misc]  # PyMySQL has no types
+class _TlsCachingConnection(pymysql.Connection):  # type: ignore[misc]  # PyMySQL has no types
     """PyMySQL reads all certificates of the machine for each connection, which takes 90 ms."""
 
     _context_by_options: Final[dict[tuple[Any, ...], ssl.SSLContext]] = {}
@@ -112,7 +112,7 @@ class MysqlConnection:
                 {**settings, "read_timeout": patience, "write_timeout": patience}
             )
         except (pymysql.err.Error, RuntimeError) as error:
-            raise Lost(_message(error), is_unopened=True) from error
+            raise ConnectionLost(_message(error), is_unopened=True) from error
         self._cursor = pymysql.cursors.Cursor(self._connection)
         self._packet_max = PACKET_MIN
         self._is_reading = self._is_begun = self._is_broken = self._is_commit_sent = False
@@ -125,10 +125,10 @@ class MysqlConnection:
         }
         self._unsent = [text.format(**said) for text in _SETTINGS]
         try:
-            [(version, packet_max)] = self.ask().rows or ()
-        except (Refused, Lost) as error:
+            [(version, packet_max)] = self.fetch().rows or ()
+        except (StatementRejected, ConnectionLost) as error:
             self.close()
-            raise Lost(str(error), is_unopened=True) from error
+            raise ConnectionLost(str(error), is_unopened=True) from error
         self.version: str = version
         # A text has more bytes than characters.
         self._packet_max = max(packet_max // 2, PACKET_MIN)
@@ -154,7 +154,7 @@ class MysqlConnection:
         except BaseException:
             if self._is_begun and not self._is_broken:
                 self._unsent = [_ROLLBACK]
-                with suppress(Lost, Refused):
+                with suppress(ConnectionLost, StatementRejected):
                     self._send()
             raise
 
@@ -172,18 +172,18 @@ class MysqlConnection:
         """How long one text should be at most."""
         return self._packet_max
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Send a text with the next that is asked."""
         self._unsent.append(text)
 
-    def ask(self) -> Answer:
+    def fetch(self) -> StatementResult:
         """What the last text gave."""
         return self._send()
 
     # ------------------------------------------------------------ what a pool asks
 
     @property
-    def is_whole(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether the last round trip came to its end."""
         return not self._is_broken
 
@@ -202,7 +202,7 @@ class MysqlConnection:
 
     # ------------------------------------------------------------ round trips
 
-    def _send(self) -> Answer:
+    def _send(self) -> StatementResult:
         """Send what has not been sent, and return the answer to the last of it."""
         sent, self._unsent = self._unsent, []
         cursor = self._cursor
@@ -216,22 +216,22 @@ class MysqlConnection:
                     pass
         except pymysql.err.Error as error:
             failure = self._failure(error)
-            self._is_broken = isinstance(failure, Lost)
+            self._is_broken = isinstance(failure, ConnectionLost)
             raise failure from error
         self._is_broken = False
         return answer_of(cursor)
 
-    def _failure(self, error: Exception) -> Lost | Refused:
+    def _failure(self, error: Exception) -> ConnectionLost | StatementRejected:
         code = code_of(error)
         if code in _LOSSES or not self._connection.open:
-            return Lost(_message(error), is_commit_sent=self._is_commit_sent)
-        return Refused(str(code), _message(error))
+            return ConnectionLost(_message(error), is_commit_sent=self._is_commit_sent)
+        return StatementRejected(str(code), _message(error))
 
 
-def answer_of(cursor: Any) -> Answer:
+def answer_of(cursor: Any) -> StatementResult:
     """What a cursor of PyMySQL's has."""
     rows = None if cursor.description is None else cursor.fetchall()
-    return Answer(rows, cursor.rowcount)
+    return StatementResult(rows, cursor.rowcount)
 
 
 def code_of(error: Exception) -> int:
@@ -304,9 +304,9 @@ def settings_of(url: str) -> dict[str, Any]:
 
 def _opened(settings: Mapping[str, Any]) -> Any:
     try:
-        return _Owned(**settings)
+        return _TlsCachingConnection(**settings)
     except RuntimeError:
         # MySQL's usual way to log in needs either a package more, or TLS.
         if not settings.get("ssl_disabled"):
             raise
-        return _Owned(**{**settings, "ssl_disabled": None})
+        return _TlsCachingConnection(**{**settings, "ssl_disabled": None})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from tickwork.stores._sql.migrate import COMPATIBLE_FROM, SCHEMA_VERSION, migrations
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import moment, moment_or_none
-from tickwork.stores._sql.serving import Refused
+from tickwork.stores._sql.server_store import StatementRejected
 from tickwork.stores._sql.statement import Operation, Statement
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _make(text: str, maker: "MysqlConnection") -> None:
     try:
         with maker.transaction():
             maker.execute(Statement("migration", (text,), {}))
-    except Refused as error:
+    except StatementRejected as error:
         if error.state not in _DONE:
             raise
 

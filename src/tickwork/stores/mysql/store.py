@@ -18,23 +18,23 @@ from tickwork.errors import (
     StoreUnavailable,
     WrongConnection,
 )
-from tickwork.stores._sql.borrowed import kind_of
+from tickwork.stores._sql.caller_connection import type_name
 from tickwork.stores._sql.migrate import check_version
 from tickwork.stores._sql.queries import TABLE_PREFIX
-from tickwork.stores._sql.serving import (
+from tickwork.stores._sql.server_store import (
     INSTALL_TIMEOUT,
     LOCK_TIMEOUT,
     POOL_MAX,
     STATEMENT_TIMEOUT,
-    Refused,
     ServerStore,
+    StatementRejected,
 )
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import Health, Listener
 from tickwork.stores.mysql import schema
 
 if TYPE_CHECKING:
-    from tickwork.stores.mysql.borrowed import BorrowedConnection
+    from tickwork.stores.mysql.caller_connection import MysqlCallerConnection
     from tickwork.stores.mysql.connection import MysqlConnection
 
 T = TypeVar("T")
@@ -113,23 +113,23 @@ class MysqlStore(ServerStore["MysqlConnection"]):
 
     def using(self, connection: object) -> "MysqlStore":
         """The same store, every verb of which happens in the transaction of this connection."""
-        from tickwork.stores.mysql.borrowed import BorrowedConnection  # noqa: PLC0415
+        from tickwork.stores.mysql.caller_connection import MysqlCallerConnection  # noqa: PLC0415
 
-        return _LentStore(self, BorrowedConnection(connection, url=self.url))
+        return _MysqlCallerStore(self, MysqlCallerConnection(connection, url=self.url))
 
     def using_async(self, connection: object) -> NoReturn:
         """Refuse: PyMySQL has no async connections."""
-        from tickwork.stores.mysql.borrowed import TAKES  # noqa: PLC0415
+        from tickwork.stores.mysql.caller_connection import TAKES  # noqa: PLC0415
 
-        reason = f"It is a {kind_of(connection)}, and PyMySQL has no async ones."
+        reason = f"It is a {type_name(connection)}, and PyMySQL has no async ones."
         raise WrongConnection(self.url, reason, takes=TAKES)
 
     # ------------------------------------------------------------ refusals
 
-    def _may_repeat(self, error: Refused) -> bool:
+    def _is_retryable(self, error: StatementRejected) -> bool:
         return error.state in CONFLICTS
 
-    def _said(self, error: Refused) -> StoreError:
+    def _translate_error(self, error: StatementRejected) -> StoreError:
         if error.state == NO_TABLE:
             return SchemaMissing(self.url)
         if error.state == LOCK_TIMED_OUT:
@@ -155,7 +155,7 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         found = self.schema_version()
         if schema.is_current(found):
             return found
-        return self._patiently(self._install, is_installing=True)
+        return self._with_retries(self._install, is_installing=True)
 
     def _install(self) -> int:
         with (
@@ -196,10 +196,10 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         return MysqlListener(self._connect, self.query)
 
 
-class _LentStore(MysqlStore):
+class _MysqlCallerStore(MysqlStore):
     """The same store on a caller's connection: see :meth:`MysqlStore.using`."""
 
-    def __init__(self, store: MysqlStore, connection: "BorrowedConnection") -> None:
+    def __init__(self, store: MysqlStore, connection: "MysqlCallerConnection") -> None:
         # All the rest is the store's own.
         vars(self).update(vars(store))
         self._lender = store

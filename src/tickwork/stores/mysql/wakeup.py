@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.serving import Lost, Refused
+from tickwork.stores._sql.server_store import ConnectionLost, StatementRejected
 from tickwork.stores.mysql.connection import MysqlConnection
-from tickwork.stores.mysql.running import run_statement
+from tickwork.stores.mysql.statement_runner import run_statement
 
 POLL: Final = 0.04
 POLL_IDLE: Final = 0.2
@@ -33,7 +33,7 @@ class MysqlListener:
 
     def __init__(self, connect: Callable[[], MysqlConnection], query: Queries) -> None:
         self._connect = connect
-        self._look = query("look_for_news")
+        self._look = query("read_changes")
         self._connection: MysqlConnection | None = None
         self._last: str | None = None
         self._changes: int | None = None
@@ -67,14 +67,14 @@ class MysqlListener:
             if time.monotonic() < self._retry_at:
                 return False
             self._retry_at = time.monotonic() + RETRY
-            with suppress(Lost):
+            with suppress(ConnectionLost):
                 self._connection = self._connect()
             if self._connection is None:
                 return False
         try:
             # By itself, without a transaction around it: one round trip.
             [(last, changes)] = run_statement(self._look, self._connection)
-        except (Lost, Refused):
+        except (ConnectionLost, StatementRejected):
             self.close()
             return True
         # One that has ended says nothing: whoever ended it looks for the next by itself.

@@ -26,7 +26,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGresult
 from psycopg.types.string import TextLoader
 
-from tickwork.stores._sql.serving import Lost, Refused
+from tickwork.stores._sql.server_store import ConnectionLost, StatementRejected
 from tickwork.stores._sql.statement import Rows, Statement
 from tickwork.stores.postgres.values import Message, messages
 
@@ -58,7 +58,7 @@ _ANSWER_GRACE: Final = timedelta(seconds=5)
 
 _PREPARED: Final = frozenset(
     {
-        "count_look",
+        "count_head",
         "extend_leases",
         "finish_plain",
         "finish_runs",
@@ -104,7 +104,7 @@ def _limits(statement_timeout: timedelta, lock_timeout: timedelta) -> _Limits:
     )
 
 
-class _Owned(psycopg.Connection[tuple[Any, ...]]):
+class _QuietConnection(psycopg.Connection[tuple[Any, ...]]):
     def __del__(self, *_: object) -> None:
         """Say nothing: the pool closes it; and after a fork it is the parent's, not ours."""
 
@@ -121,9 +121,11 @@ class PostgresConnection:
         may_prepare: bool = True,
     ) -> None:
         try:
-            self._connection = _Owned.connect(conninfo, autocommit=True, prepare_threshold=None)
+            self._connection = _QuietConnection.connect(
+                conninfo, autocommit=True, prepare_threshold=None
+            )
         except psycopg.Error as error:
-            raise Lost(str(error), is_unopened=True) from error
+            raise ConnectionLost(str(error), is_unopened=True) from error
         self._connection.adapters.register_loader("uuid", TextLoader)
         self._pgconn = self._connection.pgconn
         self._pgconn.enter_pipeline_mode()
@@ -171,7 +173,7 @@ class PostgresConnection:
         self._unsent.extend(sent)
         if self._may_prepare and statement.name in _PREPARED:
             self._to_prepare.update(message.text for message in sent)
-        if not statement.is_asked:
+        if not statement.needs_result:
             return ()
         results = self._send()
         last = results[-1]
@@ -184,7 +186,7 @@ class PostgresConnection:
     # ------------------------------------------------------------ what a pool asks
 
     @property
-    def is_whole(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether the last round trip came to its end."""
         return not self._is_broken
 
@@ -222,7 +224,7 @@ class PostgresConnection:
         is_begun_there = self._pgconn.transaction_status != pq.TransactionStatus.IDLE
         if is_begun_there and not self._is_broken:
             self._unsent = [_ROLLBACK]
-            with suppress(Lost, Refused):
+            with suppress(ConnectionLost, StatementRejected):
                 self._send()
 
     def _send(self) -> list[PGresult]:
@@ -303,19 +305,19 @@ class PostgresConnection:
             raise self._lost(f"The server did not answer within {seconds:g} seconds.")
         return ready
 
-    def _lost(self, reason: str) -> Lost:
-        return Lost(reason, is_commit_sent=self._is_commit_sent)
+    def _lost(self, reason: str) -> ConnectionLost:
+        return ConnectionLost(reason, is_commit_sent=self._is_commit_sent)
 
 
 def _name_of(text: bytes) -> bytes:
     return b"tickwork_" + blake2b(text, digest_size=12).hexdigest().encode()
 
 
-def _refused(result: PGresult) -> Refused:
+def _refused(result: PGresult) -> StatementRejected:
     def field(code: pq.DiagnosticField) -> str:
         return (result.error_field(code) or b"").decode(errors="replace")
 
-    return Refused(field(pq.DiagnosticField.SQLSTATE), result.get_error_message())
+    return StatementRejected(field(pq.DiagnosticField.SQLSTATE), result.get_error_message())
 
 
 def conninfo_of(url: str, *, patience: timedelta) -> str:

@@ -18,20 +18,20 @@ from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.migrate import check_version
 from tickwork.stores._sql.operations import enqueue
 from tickwork.stores._sql.queries import TABLE_PREFIX
-from tickwork.stores._sql.serving import (
+from tickwork.stores._sql.server_store import (
     INSTALL_TIMEOUT,
     LOCK_TIMEOUT,
     POOL_MAX,
     STATEMENT_TIMEOUT,
-    Refused,
     ServerStore,
+    StatementRejected,
 )
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import AsyncRuns, Enqueued, Listener
 from tickwork.stores.postgres import schema
 
 if TYPE_CHECKING:
-    from tickwork.stores.postgres.borrowed import BorrowedConnection
+    from tickwork.stores.postgres.caller_connection import PostgresCallerConnection
     from tickwork.stores.postgres.connection import PostgresConnection
 
 T = TypeVar("T")
@@ -116,22 +116,22 @@ class PostgresStore(ServerStore["PostgresConnection"]):
 
     def using(self, connection: object) -> "PostgresStore":
         """The same store, every verb of which happens in the transaction of this connection."""
-        from tickwork.stores.postgres.borrowed import BorrowedConnection  # noqa: PLC0415
+        from tickwork.stores.postgres.caller_connection import PostgresCallerConnection  # noqa: PLC0415
 
-        return _LentStore(self, BorrowedConnection(connection, url=self.url))
+        return _PostgresCallerStore(self, PostgresCallerConnection(connection, url=self.url))
 
     def using_async(self, connection: object) -> AsyncRuns:
         """The verbs that programs need in the transaction of an async connection."""
-        from tickwork.stores.postgres.borrowed import AsyncBorrowedRuns  # noqa: PLC0415
+        from tickwork.stores.postgres.caller_connection import PostgresAsyncRuns  # noqa: PLC0415
 
-        return AsyncBorrowedRuns(connection, url=self.url, query=self.query)
+        return PostgresAsyncRuns(connection, url=self.url, query=self.query)
 
     # ------------------------------------------------------------ transactions
 
-    def _may_repeat(self, error: Refused) -> bool:
+    def _is_retryable(self, error: StatementRejected) -> bool:
         return error.state in _CONFLICTS or self._gave_up_preparing(error)
 
-    def _gave_up_preparing(self, error: Refused) -> bool:
+    def _gave_up_preparing(self, error: StatementRejected) -> bool:
         """Whether the server stumbled over a prepared statement: then no more of them.
 
         Another thread may have given up already, while this one had a connection from before.
@@ -143,7 +143,7 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         self._pool.clear()
         return True
 
-    def _said(self, error: Refused) -> StoreError:
+    def _translate_error(self, error: StatementRejected) -> StoreError:
         if error.state == _NO_TABLE:
             return SchemaMissing(self.url)
         if error.state == _LOCK_TIMED_OUT:
@@ -160,11 +160,11 @@ class PostgresStore(ServerStore["PostgresConnection"]):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Safe to run many at once."""
-        return self._patiently(self._install, is_installing=True)
+        return self._with_retries(self._install, is_installing=True)
 
     def _install(self) -> int:
         with (
-            self._pool.lent() as connection,
+            self._pool.acquire() as connection,
             connection.transaction(statement_timeout=INSTALL_TIMEOUT),
         ):
             return drive_within(schema.install(self.query, prefix=self._prefix), connection)
@@ -192,10 +192,10 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         return PostgresListener(self._conninfo)
 
 
-class _LentStore(PostgresStore):
+class _PostgresCallerStore(PostgresStore):
     """The same store on a caller's connection: see :meth:`PostgresStore.using`."""
 
-    def __init__(self, store: PostgresStore, connection: "BorrowedConnection") -> None:
+    def __init__(self, store: PostgresStore, connection: "PostgresCallerConnection") -> None:
         # All the rest is the store's own; a lent one never asks its pool for anything.
         vars(self).update(vars(store))
         self._connection = connection
@@ -210,10 +210,12 @@ class _LentStore(PostgresStore):
         """Add runs; a repeat only where it can be seen whether the first try has landed."""
         if not is_repeat:
             return super().enqueue(runs)
-        from tickwork.stores.postgres.exchange import with_fresh_eyes  # noqa: PLC0415
+        from tickwork.stores.postgres.caller_transaction import require_read_committed  # noqa: PLC0415
 
         return self._write(
-            lambda: with_fresh_eyes(enqueue.enqueue(self.query, runs, is_repeat=True), url=self.url)
+            lambda: require_read_committed(
+                enqueue.enqueue(self.query, runs, is_repeat=True), url=self.url
+            )
         )
 
     def install(self) -> int:

@@ -64,10 +64,10 @@ class SqliteConnection:
         """A write transaction takes the write lock at once: one that read first could not."""
         with self._lock:
             connection = self._opened()
-            self._patiently(connection, begin)
+            self._with_retries(connection, begin)
             try:
                 yield
-                self._patiently(connection, "COMMIT")
+                self._with_retries(connection, "COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -131,7 +131,7 @@ class SqliteConnection:
         except sqlite3.Error as error:
             raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
         try:
-            self._patiently(connection, "PRAGMA journal_mode = WAL")
+            self._with_retries(connection, "PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA cache_size = -16000")
@@ -140,7 +140,7 @@ class SqliteConnection:
             raise
         return connection
 
-    def _patiently(self, connection: sqlite3.Connection, text: str) -> None:
+    def _with_retries(self, connection: sqlite3.Connection, text: str) -> None:
         """Run a statement that needs a lock; try again while others hold it."""
         deadline: float | None = None
         # It ends at the deadline.
@@ -169,7 +169,7 @@ def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor)
         params = _bound(statement.params)
         for part in statement.parts:
             rows = on.execute(part, params).fetchall()
-    return rows if statement.is_asked else ()
+    return rows if statement.needs_result else ()
 
 
 def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:

@@ -20,10 +20,10 @@ from tickwork.stores._sql.migrate import (
     migrations,
 )
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
-from tickwork.stores._sql.statement import Operation, Overtaken
+from tickwork.stores._sql.statement import Operation, WriteConflict
 from tickwork.stores._sql.store import SqlStore
 from tickwork.stores.contract import AsyncRuns, Health, Listener
-from tickwork.stores.sqlite.borrowed import BorrowedConnection
+from tickwork.stores.sqlite.caller_connection import SqliteCallerConnection
 from tickwork.stores.sqlite.connection import SqliteConnection, run_statement
 
 T = TypeVar("T")
@@ -63,11 +63,11 @@ class SqliteStore(SqlStore):
         self.query = Queries(_PACKAGE, prefix=prefix)
         if not is_memory:
             refuse_network(self.path)
-        self._writer: SqliteConnection | BorrowedConnection = SqliteConnection(
+        self._writer: SqliteConnection | SqliteCallerConnection = SqliteConnection(
             self.path, synchronous=synchronous, busy_timeout=busy_timeout
         )
         # In memory there is but one connection; in a file, readers never wait for a writer.
-        self._reader: SqliteConnection | BorrowedConnection = self._writer
+        self._reader: SqliteConnection | SqliteCallerConnection = self._writer
         if not is_memory:
             self._reader = SqliteConnection(
                 self.path, synchronous=synchronous, busy_timeout=busy_timeout
@@ -86,7 +86,7 @@ class SqliteStore(SqlStore):
         for _ in range(_TRIES):
             try:
                 return drive(begin(), self._writer)
-            except Overtaken:
+            except WriteConflict:
                 continue
         raise StoreBusy(self.url, waited=timedelta(0))
 
@@ -99,14 +99,14 @@ class SqliteStore(SqlStore):
     def using(self, connection: object) -> Self:
         """The same store, every verb of which happens in the transaction of this connection."""
         lent = copy(self)
-        lent._writer = lent._reader = BorrowedConnection(  # noqa: SLF001  # of this very class
+        lent._writer = lent._reader = SqliteCallerConnection(  # noqa: SLF001  # of this very class
             connection, path=self.path, url=self.url, write_lock=self.query("lock_meta")
         )
         return lent
 
     def using_async(self, connection: object) -> AsyncRuns:
         """The verbs that programs need in the transaction of a connection of aiosqlite."""
-        from tickwork.stores.sqlite.on_aiosqlite import AiosqliteRuns  # noqa: PLC0415  # for loops
+        from tickwork.stores.sqlite.aiosqlite_runs import AiosqliteRuns  # noqa: PLC0415  # for loops
 
         return AiosqliteRuns(connection, store=self)
 

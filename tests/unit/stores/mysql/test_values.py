@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Rows, Statement
+from tickwork.stores._sql.statement import Rows, Statement, StatementResult
 from tickwork.stores.mysql.connection import _packets, settings_of
-from tickwork.stores.mysql.running import Answer, run_statement
+from tickwork.stores.mysql.statement_runner import run_statement
 from tickwork.stores.mysql.values import encoded, listed, literal, template
 
 QUERIES = Queries("tickwork.stores.mysql")
@@ -111,18 +111,18 @@ class TestTemplates:
                 assert re.search(r"STRAIGHT_JOIN \w+ AS \w+ FORCE INDEX \(PRIMARY\)", part), part
 
 
-class FakeLine:
+class FakeChannel:
     """Answers as it was told, and remembers what was said."""
 
-    def __init__(self, *answers: Answer, packet_max: int = 1000) -> None:
+    def __init__(self, *answers: StatementResult, packet_max: int = 1000) -> None:
         self.packet_max = packet_max
         self.said: list[str] = []
         self.answers = list(answers)
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         self.said.append(text)
 
-    def ask(self) -> Answer:
+    def fetch(self) -> StatementResult:
         return self.answers.pop(0)
 
 
@@ -130,51 +130,53 @@ class TestRunning:
     """A statement is said as one text, or as several."""
 
     def test_what_nobody_asks_for_is_only_said(self):
-        line = FakeLine()
+        channel = FakeChannel()
 
-        assert run_statement(Statement("x", ("A", "B"), {}, is_asked=False), line) == ()
-        assert line.said == ["A", "B"]
+        assert run_statement(Statement("x", ("A", "B"), {}, needs_result=False), channel) == ()
+        assert channel.said == ["A", "B"]
 
     def test_rows_or_a_number(self):
         statement = Statement("x", ("A",), {})
 
-        assert run_statement(statement, FakeLine(Answer([("row",)], 1))) == [("row",)]
-        assert run_statement(statement, FakeLine(Answer(None, 7))) == [(7,)]
+        assert run_statement(statement, FakeChannel(StatementResult([("row",)], 1))) == [("row",)]
+        assert run_statement(statement, FakeChannel(StatementResult(None, 7))) == [(7,)]
 
     def test_what_is_found_goes_into_the_next(self):
-        line = FakeLine(Answer([("a",), ("b",)], 2), Answer(None, 2))
+        channel = FakeChannel(StatementResult([("a",), ("b",)], 2), StatementResult(None, 2))
         statement = Statement("x", ("SELECT", "UPDATE (:found)"), {})
 
-        assert run_statement(statement, line) == [(2,)]
-        assert line.said == ["SELECT", "UPDATE ('a','b')"]
+        assert run_statement(statement, channel) == [(2,)]
+        assert channel.said == ["SELECT", "UPDATE ('a','b')"]
 
     @pytest.mark.parametrize(
         ("last", "answer"), [("UPDATE (:found)", [(0,)]), ("SELECT (:found)", [])]
     )
     def test_when_nothing_is_found_nothing_is_done(self, last, answer):
-        line = FakeLine(Answer([], 0))
+        channel = FakeChannel(StatementResult([], 0))
 
-        assert run_statement(Statement("x", ("SELECT", last), {}), line) == answer
-        assert line.said == ["SELECT"]
+        assert run_statement(Statement("x", ("SELECT", last), {}), channel) == answer
+        assert channel.said == ["SELECT"]
 
     def test_what_comes_after_is_done_all_the_same(self):
-        line = FakeLine(Answer([], 0), Answer(None, 3))
+        channel = FakeChannel(StatementResult([], 0), StatementResult(None, 3))
         statement = Statement("x", ("SELECT", "UPDATE (:found)", "INSERT"), {})
 
-        assert run_statement(statement, line) == [(3,)]
-        assert line.said == ["SELECT", "INSERT"]
+        assert run_statement(statement, channel) == [(3,)]
+        assert channel.said == ["SELECT", "INSERT"]
 
     def test_a_batch_that_is_too_long_goes_in_parts(self):
-        line = FakeLine(*[Answer(None, 1)] * 4, packet_max=30)
+        channel = FakeChannel(*[StatementResult(None, 1)] * 4, packet_max=30)
         rows = [(f"{number:010}",) for number in range(4)]
 
-        assert run_statement(Statement("x", ("INSERT [[(?1)]]",), {}, rows), line) == [(4,)]
-        assert len(line.said) == 4
+        assert run_statement(Statement("x", ("INSERT [[(?1)]]",), {}, rows), channel) == [(4,)]
+        assert len(channel.said) == 4
 
     def test_one_row_goes_as_long_as_it_is(self):
-        line = FakeLine(Answer(None, 1), packet_max=5)
+        channel = FakeChannel(StatementResult(None, 1), packet_max=5)
 
-        assert run_statement(Statement("x", ("INSERT [[(?1)]]",), {}, [("long",)]), line) == [(1,)]
+        assert run_statement(Statement("x", ("INSERT [[(?1)]]",), {}, [("long",)]), channel) == [
+            (1,)
+        ]
 
     def test_packets(self):
         assert list(_packets(["aaa", "bbb", "cccccccc", "d"], 6)) == ["aaa;\nbbb", "cccccccc", "d"]

@@ -8,7 +8,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
 from tickwork.stores._sql.columns import CLAIM, names
 from tickwork.stores._sql.operations.limits import grant
-from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
+from tickwork.stores._sql.operations.notifications import ANY_QUEUE, notify_queues
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -36,7 +36,7 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     """Move runs that fell due among the ready ones."""
     count = int((yield query("stage_runs", now=micros(now), limit=limit))[0][0])
     if count:
-        yield from wake(query, [ANY_QUEUE])
+        yield from notify_queues(query, [ANY_QUEUE])
     return count
 
 
@@ -129,7 +129,7 @@ def _take(
         claims = [_leased(claim, lease_by_job, now=now) for claim in claims]
         ids_by_lease = _by_lease(claims)
     for lease_until, ids in ids_by_lease.items():
-        yield query.tell(
+        yield query.command(
             "take_runs",
             ids=ids,
             tag=tag,
@@ -158,7 +158,7 @@ def readable(
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
             broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:
-        yield query.tell("set_aside", many=broken)
+        yield query.command("fail_unreadable", many=broken)
     return claims
 
 
@@ -207,7 +207,7 @@ def _pick(
     rows = yield query("pick_ready", look=look, **values)
     if len(rows) == limit:
         return rows
-    seen = (yield query("count_look", look=look))[0][0]
+    seen = (yield query("count_head", look=look))[0][0]
     if seen < look:
         return rows
     pairs = [

@@ -9,7 +9,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import slots_in
 from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.operations.limits import free
-from tickwork.stores._sql.operations.waking import is_soon, wake_all
+from tickwork.stores._sql.operations.notifications import is_soon, notify_all
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import lock_of, lock_params, micros, pause_params, worker_params
 from tickwork.stores._sql.statement import Operation, Rows
@@ -26,7 +26,7 @@ def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Oper
         return (yield from _finished_or_unknown(query, run_id))
     status, _, _, limit_keys = rows[0]
     if status == RunStatus.RUNNING:
-        yield query.tell("request_cancel", id=run_id, now=micros(now))
+        yield query.command("request_cancel", id=run_id, now=micros(now))
         return Canceling.REQUESTED
     yield from _cancel_waiting(query, [(run_id, limit_keys)], now=now, reason=reason)
     return Canceling.DONE
@@ -39,7 +39,7 @@ def cancel_schedule(
     rows = yield query("runs_of_schedule", tenant=tenant, schedule=schedule, limit=CANCEL_MAX)
     waiting = [(row[0], row[2]) for row in rows if row[1] != RunStatus.RUNNING]
     if len(waiting) < len(rows):
-        yield query.tell("request_cancel_of_schedules", many=[(micros(now), schedule, tenant)])
+        yield query.command("request_cancel_of_schedules", many=[(micros(now), schedule, tenant)])
     if waiting:
         yield from _cancel_waiting(query, waiting, now=now, reason=reason)
     return len(rows)
@@ -47,8 +47,8 @@ def cancel_schedule(
 
 def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -> Operation[None]:
     ids = sorted(row[0] for row in runs)
-    yield query.tell("cancel_waiting", ids=ids, now=micros(now), reason=reason)
-    yield query.tell("free_keys", ids=ids, now=micros(now))
+    yield query.command("cancel_waiting", ids=ids, now=micros(now), reason=reason)
+    yield query.command("free_keys", ids=ids, now=micros(now))
     # It may hold what it kept from an earlier attempt; and it may have been let out, and taken no
     # place yet: then it is for the next to go.
     slots = [
@@ -70,9 +70,9 @@ def reschedule(
     token = rows[0][2]
     if token > 0:
         return Canceling.CLAIMED
-    yield query.tell("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
+    yield query.command("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
     if is_soon(due_at, now=now):
-        yield from wake_all(query)
+        yield from notify_all(query)
     return Canceling.DONE
 
 
@@ -86,18 +86,18 @@ def _finished_or_unknown(query: Queries, run_id: RunId) -> Operation[Canceling]:
 
 def pause(query: Queries, pause: Pause) -> Operation[None]:
     """Stop a queue or job."""
-    yield query.tell("insert_pause", **pause_params(pause))
+    yield query.command("insert_pause", **pause_params(pause))
 
 
 def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
     """Let a queue or job go on."""
-    yield from wake_all(query)
+    yield from notify_all(query)
     return bool((yield query("delete_pause", kind=kind.value, name=name))[0][0])
 
 
 def acquire_lock(query: Queries, lock: LockRow, *, now: datetime) -> Operation[LockRow | None]:
     """Take a lock; None, or the row of its holder."""
-    yield query.tell("take_lock", now=micros(now), **lock_params(lock))
+    yield query.command("take_lock", now=micros(now), **lock_params(lock))
     holder = lock_of((yield query("get_lock", name=lock.name))[0])
     return None if holder.owner == lock.owner else holder
 
@@ -117,12 +117,12 @@ def release_lock(query: Queries, name: str, owner: str | None) -> Operation[bool
 
 def beat_worker(query: Queries, worker: WorkerRow) -> Operation[None]:
     """Write how a worker is."""
-    yield query.tell("beat_worker", **worker_params(worker))
+    yield query.command("beat_worker", **worker_params(worker))
 
 
 def remove_worker(query: Queries, worker: WorkerId) -> Operation[None]:
     """Forget a worker that has ended."""
-    yield query.tell("delete_worker", id=worker)
+    yield query.command("delete_worker", id=worker)
 
 
 def stamp_seen(
@@ -130,6 +130,6 @@ def stamp_seen(
 ) -> Operation[None]:
     """Note that a live program defines these."""
     if jobs:
-        yield query.tell("stamp_jobs", many=[(job, micros(now)) for job in sorted(jobs)])
+        yield query.command("stamp_jobs", many=[(job, micros(now)) for job in sorted(jobs)])
     if schedules:
-        yield query.tell("stamp_schedules", ids=sorted(schedules), now=micros(now))
+        yield query.command("stamp_schedules", ids=sorted(schedules), now=micros(now))

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import NewRun
-from tickwork.stores._sql.operations.waking import is_soon, wake
+from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, micros_or_none, new_run_row
-from tickwork.stores._sql.statement import Operation, Overtaken, Row
+from tickwork.stores._sql.statement import Operation, Row, WriteConflict
 from tickwork.stores.contract import Enqueued
 
 
@@ -30,14 +30,16 @@ def enqueue(
         # The first try may have committed, and even finished, since we looked. It left the
         # table of the living, so nothing kept us from adding it again: look once more.
         if is_repeat and (yield query("find_finished", ids=[run.id for run in fresh])):
-            raise Overtaken
+            raise WriteConflict
     return [Enqueued(holder_by_id.get(run.id, run.id), run.id not in holder_by_id) for run in runs]
 
 
 def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
     """Insert runs whose keys are theirs, and wake whoever waits for such."""
-    yield query.tell("insert_runs", many=[new_run_row(run) for run in runs])
-    yield from wake(query, (run.queue for run in runs if is_soon(run.due_at, now=run.created_at)))
+    yield query.command("insert_runs", many=[new_run_row(run) for run in runs])
+    yield from notify_queues(
+        query, (run.queue for run in runs if is_soon(run.due_at, now=run.created_at))
+    )
 
 
 def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:
@@ -80,4 +82,4 @@ def protect(query: Queries, runs: Iterable[NewRun]) -> Operation[None]:
         # In one order everywhere: two that want the same keys must not wait in a circle.
         count = (yield query("protect_keys", many=sorted(rows)))[0][0]
         if count != len(rows):
-            raise Overtaken
+            raise WriteConflict

@@ -16,7 +16,7 @@ def extend_leases(query: Queries, held: Sequence[Held], *, until: datetime) -> O
     """Extend leases; learn which are lost, and which runs somebody wants stopped."""
     held = sorted(held)
     lease_until = micros(until)
-    yield query.tell(
+    yield query.command(
         "extend_leases",
         many=[(lease_until, micros_or_none(one.started_at), one.run_id, one.token) for one in held],
     )
@@ -62,4 +62,4 @@ def append_logs(
         for place, line in enumerate(lines_by_run[run_id][: max(0, lines_max - count)])
     ]
     if rows:
-        yield query.tell("insert_log", many=rows)
+        yield query.command("insert_log", many=rows)

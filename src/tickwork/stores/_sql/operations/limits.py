@@ -24,12 +24,12 @@ from tickwork._domain.limits import (
 )
 from tickwork._domain.rates import Rate, is_rate
 from tickwork._domain.run import Claim
+from tickwork.stores._sql.operations.notifications import ANY_QUEUE, notify_queues
 from tickwork.stores._sql.operations.rates import read_rates, set_missing_turns, write_starts
-from tickwork.stores._sql.operations.waking import ANY_QUEUE, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
 
-LET_OUT_MAX: Final = 1000
+UNBLOCK_MAX: Final = 1000
 """Blocked runs let out for one key at a time; the sweeper comes for the rest."""
 
 
@@ -61,9 +61,9 @@ def grant(
     yield from _take(query, candidates, grants, rates, now=now)
     if grants.blocked_on:
         blocked = sorted((run, key) for run, key in grants.blocked_on.items())
-        yield query.tell("block_runs", many=[(key, run) for run, key in blocked])
+        yield query.command("block_runs", many=[(key, run) for run, key in blocked])
     if grants.room_by_key:
-        yield from _let_out(query, grants.room_by_key)
+        yield from _unblock_up_to(query, grants.room_by_key)
     return grants
 
 
@@ -75,7 +75,7 @@ def grant_one(
     Whoever holds a gate is waited for.
     """
     candidates = [Candidate(run_id, tuple(keys))]
-    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
     grants, rates = yield from _decided(query, candidates, gates=None, now=now, limit=1)
     if not grants.granted:
         return False
@@ -124,7 +124,7 @@ def _take(
     needed = [(run, key) for run, keys in candidates if run in granted for key in keys]
     rows = sorted((run, key) for run, key in needed if not is_rate(key))
     if rows:
-        yield query.tell("insert_slots", many=rows)
+        yield query.command("insert_slots", many=rows)
     if rates:
         yield from write_starts(
             query,
@@ -152,8 +152,8 @@ def taken_and_slots(
 def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None]:
     """Free these slots, and let out whoever waits for them."""
     keys = sorted({key for _, key in slots})
-    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
-    yield query.tell("delete_slots", many=sorted(slots))
+    yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    yield query.command("delete_slots", many=sorted(slots))
     yield from unblock(query, keys)
 
 
@@ -164,15 +164,15 @@ def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
     for key in keys:
         room = room_of(key, taken=taken, slots_by_limit=slots)
         if room is None or room > 0:
-            rooms[key] = LET_OUT_MAX if room is None else room
-    return (yield from _let_out(query, rooms)) if rooms else 0
+            rooms[key] = UNBLOCK_MAX if room is None else room
+    return (yield from _unblock_up_to(query, rooms)) if rooms else 0
 
 
-def _let_out(query: Queries, room_by_key: Mapping[str, int]) -> Operation[int]:
-    rows = [(key, min(room, LET_OUT_MAX)) for key, room in sorted(room_by_key.items())]
+def _unblock_up_to(query: Queries, room_by_key: Mapping[str, int]) -> Operation[int]:
+    rows = [(key, min(room, UNBLOCK_MAX)) for key, room in sorted(room_by_key.items())]
     count = int((yield query("unblock", many=rows))[0][0])
     if count:
-        yield from wake(query, [ANY_QUEUE])
+        yield from notify_queues(query, [ANY_QUEUE])
     return count
 
 
@@ -189,7 +189,7 @@ def sweep(query: Queries, *, limit: int, after: str) -> Operation[tuple[int, str
         yield from set_missing_turns(query, [key for key in found if is_rate(key)])
     if not keys:
         return 0, last
-    yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+    yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
     return (yield from unblock(query, keys)), last
 
 
@@ -201,7 +201,7 @@ def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[No
     )
     if changed:
         yield from _lock_all_gates(query)
-        yield query.tell("set_limits", many=changed)
+        yield query.command("set_limits", many=changed)
         for name, _ in changed:
             yield from _unblock_limit(query, name)
 
@@ -209,18 +209,18 @@ def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[No
 def change_limit(query: Queries, name: str, slots: int | None) -> Operation[None]:
     """What an operator says about one limit."""
     yield from _lock_all_gates(query)
-    yield query.tell("override_limit", name=name, slots=slots)
+    yield query.command("override_limit", name=name, slots=slots)
     yield from _unblock_limit(query, name)
 
 
 def _lock_all_gates(query: Queries) -> Operation[None]:
-    yield query.tell("lock_gates", gates=list(range(1024)))
+    yield query.command("lock_gates", gates=list(range(1024)))
 
 
 def _unblock_limit(query: Queries, name: str) -> Operation[None]:
     if is_rate(name):
-        yield query.tell("hurry_rates", name=name)
-        yield from wake(query, [ANY_QUEUE])
+        yield query.command("advance_turns", name=name)
+        yield from notify_queues(query, [ANY_QUEUE])
         return
     keys = sorted(row[0] for row in (yield query("keys_blocked_by", name=name)))
     if keys:

@@ -12,7 +12,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.limits import gate_of, limit_of
 from tickwork._domain.rates import SLACK, TURNS_MAX, Rate, Turn, is_rate
 from tickwork.stores._sql.columns import RUN, names
-from tickwork.stores._sql.operations.waking import ANY_QUEUE, is_soon, wake
+from tickwork.stores._sql.operations.notifications import ANY_QUEUE, is_soon, notify_queues
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, rate_row, rates_by_key
 from tickwork.stores._sql.statement import Operation, Row
@@ -64,14 +64,14 @@ def write_starts(
         if after.turn_at is not None and rate.turn_at is None:
             is_waited_for_soon = is_waited_for_soon or is_soon(after.turn_at, now=now)
     if starts:
-        yield query.tell("insert_starts", many=starts)
+        yield query.command("insert_starts", many=starts)
         old = [(key, rate.forgotten) for key, rate in changed.items() if rate.forgotten > 0]
         if old:
-            yield query.tell("forget_starts", many=old)
+            yield query.command("forget_starts", many=old)
     if changed:
-        yield query.tell("save_rates", many=[rate_row(key, changed[key]) for key in changed])
+        yield query.command("save_rates", many=[rate_row(key, changed[key]) for key in changed])
     if is_waited_for_soon:
-        yield from wake(query, [ANY_QUEUE])
+        yield from notify_queues(query, [ANY_QUEUE])
 
 
 def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
@@ -93,7 +93,7 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
     if not turned:
         return 0
     past = [(key, micros(now), TURNS_MAX) for key in turned]
-    count = int((yield query("let_out_expired", many=past))[0][0])
+    count = int((yield query("unblock_expired", many=past))[0][0])
     rooms = [(key, out) for key, (out, _) in turned.items() if out]
     if rooms:
         count += int((yield query("unblock", many=rooms))[0][0])
@@ -102,9 +102,9 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
         rate_row(key, after if key in waiting else after.rested())
         for key, (_, after) in turned.items()
     ]
-    yield query.tell("save_rates", many=rows)
+    yield query.command("save_rates", many=rows)
     if count:
-        yield from wake(query, [ANY_QUEUE])
+        yield from notify_queues(query, [ANY_QUEUE])
     return count
 
 
@@ -117,8 +117,8 @@ def set_missing_turns(query: Queries, keys: Sequence[str]) -> Operation[None]:
     """See that somebody comes for those who wait: whoever blocked them may not have known how."""
     stuck = sorted(row[0] for row in (yield query("keys_without_turn", keys=list(keys))))
     if stuck:
-        yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in stuck}))
-        yield query.tell("set_turns", many=[(key,) for key in stuck])
+        yield query.command("lock_gates", gates=sorted({gate_of(key) for key in stuck}))
+        yield query.command("set_turns", many=[(key,) for key in stuck])
 
 
 def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
@@ -127,7 +127,7 @@ def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
     key = rows[0][_BLOCKED_ON] if rows else None
     if key is None or not is_rate(key):
         return None
-    [(place,)] = yield query("place_of", id=run_id, cap=PLACE_CAP)
+    [(place,)] = yield query("queue_position", id=run_id, cap=PLACE_CAP)
     slots = yield from _limits(query)
     rate = (yield from read_rates(query, {key: 0}, slots)).get(key)
     at = None if rate is None else rate.turn_of(place)
@@ -144,4 +144,4 @@ def prune_rates(query: Queries, *, before: datetime, limit: int) -> Operation[No
     ours = {row[0] for row in (yield query("try_gates", gates=gates))}
     found = [key for key in keys if gate_of(key) in ours]
     if found:
-        yield query.tell("delete_rates", keys=found, before=edge)
+        yield query.command("delete_rates", keys=found, before=edge)

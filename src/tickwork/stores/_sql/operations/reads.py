@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import FINAL, Phase
-from tickwork.stores._sql.filters import filtered
+from tickwork.stores._sql.filters import filter_runs
 from tickwork.stores._sql.operations.rates import prune_rates
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
@@ -55,9 +55,9 @@ def list_runs(
     rows: list[Row] = []
     # What cannot be in a table is not looked for there: it would be read to its end.
     if not where.statuses or where.statuses - FINAL:
-        rows += yield filtered(query, "list_live", where, cursor=cursor, limit=limit + 1)
+        rows += yield filter_runs(query, "list_live", where, cursor=cursor, limit=limit + 1)
     if not where.statuses or where.statuses & FINAL:
-        rows += yield filtered(query, "list_history", where, cursor=cursor, limit=limit + 1)
+        rows += yield filter_runs(query, "list_history", where, cursor=cursor, limit=limit + 1)
     rows.sort(key=lambda row: str(row[0]), reverse=True)
     runs = [listed_run_of(row) for row in rows[:limit]]
     return Page(runs, runs[-1].id if len(rows) > limit else None)
@@ -145,7 +145,7 @@ def prune(
     ids = [row[0] for row in (yield query("old_runs", before=edge, limit=limit))]
     runs = (yield query("prune_runs", ids=sorted(ids)))[0][0] if ids else 0
     # A window may be longer than its run is kept: its key goes by itself.
-    yield query.tell("prune_keys", before=edge, limit=limit)
+    yield query.command("prune_keys", before=edge, limit=limit)
     yield from prune_rates(query, before=before, limit=limit)
     schedules = jobs = 0
     if definitions.schedules:

@@ -13,6 +13,7 @@ from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.columns import CLAIM
 from tickwork.stores._sql.operations.limits import free, unblock
+from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
 from tickwork.stores._sql.operations.skips import (
     SkipFolder,
     instant_of,
@@ -20,7 +21,6 @@ from tickwork.stores._sql.operations.skips import (
     may_fold,
     schedule_of,
 )
-from tickwork.stores._sql.operations.waking import is_soon, wake
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -88,7 +88,7 @@ def record(
         yield from mark_skips(query, fired)
     touched = fold_jobs(landed)
     if touched:
-        yield query.tell("touch_jobs", many=touched)
+        yield query.command("touch_jobs", many=touched)
     return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
 
 
@@ -109,7 +109,7 @@ def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written
     written = yield from _landed(query, steps, count)
     ids = [step.claim.run_id for step in written.landed]
     if ids and "drop_finished" in query:
-        yield query.tell("drop_finished", ids=ids)
+        yield query.command("drop_finished", ids=ids)
     yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
     return written
 
@@ -146,7 +146,7 @@ def _key(step: Transition) -> tuple[RunId, int]:
 def _free_keys(query: Queries, ids: list[RunId], *, now: datetime) -> Operation[None]:
     """Free the unique keys of finished runs, unless a window protects them for longer."""
     if ids:
-        yield query.tell("free_keys", ids=ids, now=micros(now))
+        yield query.command("free_keys", ids=ids, now=micros(now))
 
 
 def _write_locked(
@@ -164,18 +164,18 @@ def _write_locked(
         (ours if is_ours else gone).append(step)
     attempts = [attempt_row(step) for step in ours if step.leaves_attempt]
     if attempts:
-        yield query.tell("insert_attempts", many=attempts)
+        yield query.command("insert_attempts", many=attempts)
     finished = [step for step in ours if step.due_at is None]
     if finished:
         written = yield from _finish(query, finished)
         assert not written.lost, written.lost
     returned = [step for step in ours if step.due_at is not None]
     if returned:
-        yield query.tell("return_runs", many=[returned_row(step) for step in returned])
+        yield query.command("return_runs", many=[returned_row(step) for step in returned])
         soon = [
             step for step in returned if step.due_at and is_soon(step.due_at, now=step.ended_at)
         ]
-        yield from wake(query, (step.claim.queue for step in soon))
+        yield from notify_queues(query, (step.claim.queue for step in soon))
     lost = {step.claim.run_id for step in gone}
     if gone and is_repeat:
         lost -= yield from _landed_before(query, gone)
@@ -285,7 +285,7 @@ def reap(
         has_started, is_canceled = started_at is not None, cancel_requested_at is not None
         steps.append(verdict(Expired(claim, has_started, is_canceled, worker)))
     if broken:
-        yield query.tell("set_aside", many=broken)
+        yield query.command("fail_unreadable", many=broken)
     if steps:
         lost = yield from record(query, steps)
         assert not lost, lost
@@ -304,7 +304,7 @@ def complete(
         rows = yield query("lock_running", ids=[claim.run_id])
         if [tuple(row) for row in rows] != [(claim.run_id, claim.token)]:
             return False
-        yield query.tell("insert_attempts", many=[attempt_row(step)])
+        yield query.command("insert_attempts", many=[attempt_row(step)])
     # Whether it is in history under our token is not asked, as a record would: whoever finished it
     # has committed what belongs to it, and the caller must not do so a second time.
     if not (yield query("finish_runs", many=[finished_row(step)]))[0][0]:
@@ -312,7 +312,7 @@ def complete(
     yield from _free_keys(query, [claim.run_id], now=now)
     slots = [(claim.run_id, key) for key in slots_in(claim.limit_keys)]
     if slots:
-        yield query.tell("delete_slots", many=slots)
+        yield query.command("delete_slots", many=slots)
     return True
 
 
@@ -331,14 +331,14 @@ def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[Ru
     ]
     keys = sorted({key for step in steps for key in slots_in(step.claim.limit_keys)})
     if keys:
-        yield query.tell("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+        yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
         yield from unblock(query, keys)
     fired = [step for step in steps if step.claim.is_fired]
     if fired:
         yield from mark_skips(query, fired)
     touched = fold_jobs(steps)
     if touched:
-        yield query.tell("touch_jobs", many=touched)
+        yield query.command("touch_jobs", many=touched)
     return [step.claim.run_id for step in steps]
 
 

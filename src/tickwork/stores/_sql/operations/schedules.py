@@ -9,8 +9,8 @@ from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._domain.tick import SetAside, Skip, TickPlan
 from tickwork.stores._sql.operations.enqueue import insert_runs, protect
+from tickwork.stores._sql.operations.notifications import notify_all
 from tickwork.stores._sql.operations.skips import SkipFolder
-from tickwork.stores._sql.operations.waking import wake_all
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -24,7 +24,7 @@ from tickwork.stores._sql.rows import (
     skip_row,
     spec_params,
 )
-from tickwork.stores._sql.statement import Operation, Overtaken, Row, Rows
+from tickwork.stores._sql.statement import Operation, Row, Rows, WriteConflict
 from tickwork.stores.contract import KeysOf, NewSchedule, Planner
 
 LOOK: Final = 4
@@ -41,12 +41,12 @@ def add_schedules(
         first_by_name.setdefault((one.spec.tenant, one.spec.name), one)
     # In one order everywhere: programs that start together add the same ones.
     names = sorted(first_by_name)
-    yield query.tell(
+    yield query.command(
         "insert_schedules",
         many=[new_schedule_row(first_by_name[name], now=micros(now)) for name in names],
     )
     # It may fall due sooner than whoever sleeps expects.
-    yield from wake_all(query)
+    yield from notify_all(query)
     rows = yield from get_schedules(query, names)
     row_by_name = {(row.spec.tenant, row.spec.name): row for row in rows}
     return [row_by_name[one.spec.tenant, one.spec.name] for one in new]
@@ -61,7 +61,7 @@ def change_schedule(
     next_due_at: datetime | None,
 ) -> Operation[ScheduleRow | None]:
     """Replace what was said, if nobody else has since."""
-    yield query.tell(
+    yield query.command(
         "update_schedule",
         id=row.id,
         revision=row.revision,
@@ -69,7 +69,7 @@ def change_schedule(
         next_due_at=micros_or_none(next_due_at),
         **spec_params(spec),
     )
-    yield from wake_all(query)
+    yield from notify_all(query)
     rows = yield query("get_schedule_by_id", id=row.id)
     if not rows:
         return None
@@ -108,7 +108,7 @@ def resume_schedule(
     query: Queries, schedule_id: ScheduleId, *, next_due_at: datetime | None
 ) -> Operation[bool]:
     """Go on from this instant."""
-    yield from wake_all(query)
+    yield from notify_all(query)
     rows = yield query("resume_schedule", id=schedule_id, next_due_at=micros_or_none(next_due_at))
     return bool(rows[0][0])
 
@@ -181,11 +181,11 @@ def fire(
     if made.moves:
         moved = yield query("move_schedules", many=[move_row(move) for move in made.moves])
         if moved[0][0] != len(made.moves):
-            raise Overtaken
+            raise WriteConflict
     if made.cancels:
         spec_by_id = {row.id: row.spec for row in due}
         specs = [spec_by_id[schedule_id] for schedule_id in made.cancels]
-        yield query.tell(
+        yield query.command(
             "request_cancel_of_schedules",
             many=[(micros(now), spec.name, spec.tenant) for spec in specs],
         )
@@ -252,5 +252,5 @@ def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operatio
         if not is_folded:
             rows.append(skip_row(skip, now=now, queue=QUEUE_DEFAULT, priority=PRIORITY_DEFAULT))
     if rows:
-        yield query.tell("insert_skips", many=rows)
+        yield query.command("insert_skips", many=rows)
     yield from folder.write(query)

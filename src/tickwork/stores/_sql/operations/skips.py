@@ -8,7 +8,7 @@ from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros
-from tickwork.stores._sql.statement import Operation, Overtaken, Row
+from tickwork.stores._sql.statement import Operation, Row, WriteConflict
 
 
 class SkipMark(NamedTuple):
@@ -36,7 +36,7 @@ class SkipFolder:
         after the other.
         """
         names = [list(schedule) for schedule in sorted(schedules)]
-        yield query.tell("lock_marks", names=names)
+        yield query.command("lock_marks", names=names)
         rows = yield query("skip_marks", names=names)
         return cls({(row[0], row[1]): SkipMark(*row[2:6]) for row in rows})
 
@@ -83,13 +83,13 @@ class SkipFolder:
             count = (yield query("fold_skips", many=list(self._folded.values())))[0][0]
             if count != len(self._folded):
                 # Their row was pruned since we looked: they would be counted nowhere.
-                raise Overtaken
+                raise WriteConflict
         if self._begun:
             rows = []
             for schedule in sorted(self._begun):
                 mark = self._marks[schedule]
                 rows.append((mark.run_id, mark.reason, mark.last_at, *schedule))
-            yield query.tell("set_skip_marks", many=rows)
+            yield query.command("set_skip_marks", many=rows)
 
 
 def may_fold(step: Transition) -> bool:
@@ -118,7 +118,7 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
         if step.outcome is not OutcomeKind.SKIPPED
     }
     if ended:
-        yield query.tell("clear_skip_marks", many=sorted(ended))
+        yield query.command("clear_skip_marks", many=sorted(ended))
     if not skipped:
         return
     folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})
@@ -139,4 +139,4 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
             dropped.append((step.claim.run_id,))
     yield from folder.write(query)
     if dropped:
-        yield query.tell("drop_history", many=dropped)
+        yield query.command("drop_history", many=dropped)

@@ -47,7 +47,7 @@ WHERE (
     LIMIT 1
 );
 
--- name: let_out_expired
+-- name: unblock_expired
 UPDATE (
     [[rows BY UNION ALL
     (
@@ -61,7 +61,7 @@ UPDATE (
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = expired.id
 SET run.phase = 'ready', run.blocked_on = NULL;
 
--- name: hurry_rates
+-- name: advance_turns
 -- Their next turn comes at once, and finds out what it is worth now.
 UPDATE tickwork_rate FORCE INDEX (PRIMARY)
 SET turn_at = 0
@@ -76,7 +76,7 @@ WHERE (SELECT rate.turn_at FROM tickwork_rate AS rate WHERE rate.`key` = wanted.
 INSERT INTO tickwork_rate (`key`, number, turn_at, opened) VALUES [[(?1, 0, 0, 0)]]
 ON DUPLICATE KEY UPDATE turn_at = coalesce(turn_at, 0);
 
--- name: place_of
+-- name: queue_position
 -- Where a blocked run stands among those who wait for the same, counted up to a cap.
 SELECT blocked_on, priority, due_at, id FROM tickwork_run WHERE id = :id AND blocked_on IS NOT NULL;
 SELECT count(*) FROM (

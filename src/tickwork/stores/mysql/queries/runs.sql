@@ -87,11 +87,11 @@ UPDATE (
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = due.id
 SET run.phase = 'ready';
 
--- name: look_for_news
+-- name: read_changes
 -- The newest run, from the end of the index of all of them; and how often something was announced.
 SELECT (SELECT max(id) FROM tickwork_run), (SELECT changes FROM tickwork_news);
 
--- name: announce
+-- name: count_change
 -- Nobody waits to do so: whoever holds the row announces as well.
 UPDATE (SELECT only_one FROM tickwork_news LIMIT 1 FOR UPDATE SKIP LOCKED) AS free
 STRAIGHT_JOIN tickwork_news AS news FORCE INDEX (PRIMARY) ON news.only_one = free.only_one
@@ -144,7 +144,7 @@ FOR UPDATE SKIP LOCKED;
       SELECT name FROM tickwork_pause WHERE kind = 'job' AND coalesce(until > :now, 1)
   )
 
--- name: count_look
+-- name: count_head
 SELECT count(*) FROM (
     SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'ready' LIMIT :look
 ) AS head;
@@ -196,7 +196,7 @@ SET status = 'running',
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id IN (:ids);
 
--- name: set_aside
+-- name: fail_unreadable
 -- A row that cannot be understood: out of the way of the others, with the reason on it.
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,

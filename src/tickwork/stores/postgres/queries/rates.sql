@@ -56,7 +56,7 @@ CROSS JOIN LATERAL (
     SELECT FROM tickwork_run WHERE blocked_on = wanted.key LIMIT 1
 ) AS run;
 
--- name: let_out_expired
+-- name: unblock_expired
 WITH expired AS MATERIALIZED (
     SELECT run.id
     FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[]) AS past (key, now, most)
@@ -72,7 +72,7 @@ UPDATE tickwork_run
 SET phase = 'ready', blocked_on = NULL
 WHERE id = ANY (ARRAY(SELECT id FROM expired));
 
--- name: hurry_rates
+-- name: advance_turns
 -- Their next turn comes at once, and finds out what it is worth now.
 UPDATE tickwork_rate
 SET turn_at = 0
@@ -94,7 +94,7 @@ INSERT INTO tickwork_rate (key, number, turn_at, opened)
 SELECT key, 0, 0, 0 FROM unnest(:c1::text[]) AS stuck (key)
 ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
 
--- name: place_of
+-- name: queue_position
 -- Where a blocked run stands among those who wait for the same, counted up to a cap.
 SELECT count(*) FROM (
     SELECT FROM tickwork_run AS run

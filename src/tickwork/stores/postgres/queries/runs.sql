@@ -121,7 +121,7 @@ LIMIT :limit::bigint;
       WHERE kind = 'job' AND coalesce(until > :now::bigint, true)
   ))
 
--- name: count_look
+-- name: count_head
 SELECT count(*) FROM (
     SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look::bigint
 ) AS head;
@@ -190,7 +190,7 @@ SET status = 'running',
     overlap_key = CASE WHEN starts_with(overlap_key, 'waiting:') THEN NULL ELSE overlap_key END
 WHERE id = ANY (:ids::uuid[]);
 
--- name: set_aside
+-- name: fail_unreadable
 -- A row that cannot be understood: out of the way of the others, with the reason on it.
 WITH gone AS (
     DELETE FROM tickwork_run WHERE id = ANY (:c1::uuid[]) RETURNING *

@@ -31,7 +31,7 @@ SELECT key FROM tickwork_rate WHERE turn_at <= :now ORDER BY turn_at LIMIT :limi
 SELECT value FROM json_each(:keys)
 WHERE EXISTS (SELECT 1 FROM tickwork_run WHERE blocked_on = value);
 
--- name: let_out_expired
+-- name: unblock_expired
 UPDATE tickwork_run
 SET phase = 'ready', blocked_on = NULL
 WHERE id IN (
@@ -41,7 +41,7 @@ WHERE id IN (
     LIMIT ?
 );
 
--- name: hurry_rates
+-- name: advance_turns
 -- Their next turn comes at once, and finds out what it is worth now.
 UPDATE tickwork_rate
 SET turn_at = 0
@@ -56,7 +56,7 @@ INSERT INTO tickwork_rate (key, number, turn_at, opened)
 VALUES (?, 0, 0, 0)
 ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
 
--- name: place_of
+-- name: queue_position
 -- Where a blocked run stands among those who wait for the same, counted up to a cap.
 SELECT count(*) FROM (
     SELECT 1 FROM tickwork_run AS run

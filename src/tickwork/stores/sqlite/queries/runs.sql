@@ -85,7 +85,7 @@ LIMIT :limit;
       SELECT name FROM tickwork_pause WHERE kind = 'job' AND coalesce(until > :now, 1)
   )
 
--- name: count_look
+-- name: count_head
 SELECT count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look);
 
 -- name: ready_pairs
@@ -146,7 +146,7 @@ SET status = 'running',
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: set_aside
+-- name: fail_unreadable
 -- A row that cannot be understood: out of the way of the others, with the reason on it.
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,

@@ -17,12 +17,18 @@ from pymysql.constants import ER, SERVER_STATUS
 from pymysql.converters import conversions
 
 from tickwork.errors import StoreBusy, WrongConnection
-from tickwork.stores._sql.borrowed import TRIES, kind_of
+from tickwork.stores._sql.caller_connection import TRIES_MAX, type_name
 from tickwork.stores._sql.drive import drive_within
-from tickwork.stores._sql.sessions import underneath
-from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
+from tickwork.stores._sql.sessions import driver_connection
+from tickwork.stores._sql.statement import (
+    Operation,
+    Rows,
+    Statement,
+    StatementResult,
+    WriteConflict,
+)
 from tickwork.stores.mysql.connection import PACKET_MIN, SQL_MODE, answer_of, code_of
-from tickwork.stores.mysql.running import Answer, run_statement
+from tickwork.stores.mysql.statement_runner import run_statement
 from tickwork.stores.mysql.values import encoded
 
 T = TypeVar("T")
@@ -31,7 +37,7 @@ TAKES: Final = (
     "a pymysql.Connection to its database, or a Connection or Session of SQLAlchemy over one"
 )
 
-_HABITS: Final = (
+_READ_SETTINGS: Final = (
     "SELECT @@sql_mode, @@character_set_client, @@character_set_results, @@collation_connection,"
     " @@max_allowed_packet"
 )
@@ -77,21 +83,21 @@ _ALONE: Final = _Frame(
 _DECODERS: Final = {kind: decode for kind, decode in conversions.items() if type(kind) is int}
 
 
-class BorrowedConnection:
+class MysqlCallerConnection:
     """A caller's connection. What the caller has open on it is the caller's to end."""
 
     def __init__(self, lent: object, *, url: str) -> None:
         self._lent = lent
         self._url = url
-        self._connection = self._found()
-        self._answer = Answer(None, 0)
+        self._connection = self._resolve()
+        self._answer = StatementResult(None, 0)
         self._packet_max = PACKET_MIN
 
     def run(self, begin: Callable[[], Operation[T]]) -> T:
         """Run an operation in the caller's transaction, as a whole or not at all."""
-        self._connection = self._found()
+        self._connection = self._resolve()
         self._refuse_half_read()
-        with self._in_our_habits():
+        with self._our_settings():
             # Where nothing is open, what failed has left nothing: it can be begun anew.
             repeatable = _CONFLICTS if self._commits_at_once() else _TAKEN
             tries = 0
@@ -101,23 +107,23 @@ class BorrowedConnection:
                 try:
                     with self.transaction():
                         return drive_within(begin(), self)
-                except Overtaken as error:
-                    if tries == TRIES:
+                except WriteConflict as error:
+                    if tries == TRIES_MAX:
                         raise StoreBusy(self._url, waited=timedelta(0)) from error
                 except pymysql.err.Error as error:
-                    if tries == TRIES or code_of(error) not in repeatable:
-                        raise self._said(error) from error
+                    if tries == TRIES_MAX or code_of(error) not in repeatable:
+                        raise self._translate_error(error) from error
 
     def execute(self, statement: Statement) -> Rows:
         """Run one statement, inside the transaction that is open."""
         return run_statement(statement, self)
 
-    def _found(self) -> Any:
+    def _resolve(self) -> Any:
         """The driver's connection: a session has another one after each of its transactions."""
-        found = underneath(self._lent)
+        found = driver_connection(self._lent)
         if isinstance(found, pymysql.Connection):
             return found
-        raise WrongConnection(self._url, f"It is a {kind_of(self._lent, found)}.", takes=TAKES)
+        raise WrongConnection(self._url, f"It is a {type_name(self._lent, found)}.", takes=TAKES)
 
     # ------------------------------------------------------------ what a statement is run on
 
@@ -126,7 +132,7 @@ class BorrowedConnection:
         """How long one text should be at most."""
         return self._packet_max
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Send a text: by itself, since not every connection takes several at once."""
         connection = self._connection
         kept = connection.decoders, connection.encoding, connection.use_unicode
@@ -138,7 +144,7 @@ class BorrowedConnection:
         finally:
             connection.decoders, connection.encoding, connection.use_unicode = kept
 
-    def ask(self) -> Answer:
+    def fetch(self) -> StatementResult:
         """What the last text gave."""
         return self._answer
 
@@ -149,21 +155,21 @@ class BorrowedConnection:
         """A savepoint in what is open, or a transaction where nothing is, or can be."""
         frame = _ALONE if self._commits_at_once() else _WITHIN
         for text in frame.opening:
-            self.say(text)
+            self.send(text)
         if frame is _WITHIN and self._commits_at_once():
             # A deadlock has ended the caller's transaction, of which PyMySQL hears by now.
             frame = _ALONE
             for text in frame.opening:
-                self.say(text)
+                self.send(text)
         try:
             yield
             for text in frame.closing:
-                self.say(text)
+                self.send(text)
         except BaseException:
             # A deadlock has ended the whole transaction, and our savepoint with it.
             with suppress(pymysql.err.Error):
                 for text in frame.undoing:
-                    self.say(text)
+                    self.send(text)
             raise
 
     def _commits_at_once(self) -> bool:
@@ -173,9 +179,9 @@ class BorrowedConnection:
         return bool(status & SERVER_STATUS.SERVER_STATUS_AUTOCOMMIT) and not is_open
 
     @contextmanager
-    def _in_our_habits(self) -> Iterator[None]:
+    def _our_settings(self) -> Iterator[None]:
         """Speak UTF-8, in a mode that our statements are written for, and go back to the old."""
-        self.say(_HABITS)
+        self.send(_READ_SETTINGS)
         [(mode, client, results, collation, packet_max)] = self._answer.rows or ()
         self._packet_max = max(packet_max // 2, PACKET_MIN)
         changes: list[tuple[str, str]] = []
@@ -189,13 +195,13 @@ class BorrowedConnection:
         if modes & _HARMFUL or not modes & _STRICT:
             changes.append((f"SET sql_mode = '{SQL_MODE}'", f"SET sql_mode = '{mode}'"))
         for new, _ in changes:
-            self.say(new)
+            self.send(new)
         try:
             yield
         finally:
             if self._connection.open:
                 for _, old in changes:
-                    self.say(old)
+                    self.send(old)
 
     # ------------------------------------------------------------ what can be said in our words
 
@@ -207,14 +213,14 @@ class BorrowedConnection:
                 self._url, reason, takes=f"{TAKES} that has read all it asked for"
             )
 
-    def _said(self, error: Exception) -> Exception:
+    def _translate_error(self, error: Exception) -> Exception:
         if code_of(error) == ER.NO_SUCH_TABLE:
-            self.say("SELECT database()")
+            self.send("SELECT database()")
             [(database,)] = self._answer.rows or ()
             reason = f"It finds no such tables in the database {database!r}."
             return WrongConnection(self._url, reason, takes=TAKES)
         if code_of(error) == ER.LOCK_WAIT_TIMEOUT:
-            self.say("SELECT @@innodb_lock_wait_timeout")
+            self.send("SELECT @@innodb_lock_wait_timeout")
             [(seconds,)] = self._answer.rows or ()
             return StoreBusy(self._url, waited=timedelta(seconds=seconds))
         return error

@@ -17,8 +17,14 @@ from pathlib import Path
 from typing import Final
 
 from tickwork.errors import SchemaMissing, StoreBusy, WrongConnection
-from tickwork.stores._sql.borrowed import kind_of
-from tickwork.stores._sql.sessions import SESSIONS, is_async_session, is_of, is_session, underneath
+from tickwork.stores._sql.caller_connection import type_name
+from tickwork.stores._sql.sessions import (
+    SESSIONS,
+    driver_connection,
+    is_async_session,
+    is_instance_of,
+    is_session,
+)
 from tickwork.stores._sql.statement import Rows, Statement
 from tickwork.stores.sqlite.connection import is_busy, run_statement
 
@@ -31,7 +37,7 @@ _TOKEN: Final = re.compile(r"[(),]|\bSELECT(?: DISTINCT)?\b|\bFROM\b")
 _COLUMN: Final = re.compile(r"\s*((?:\w+\.)?[a-z]\w*)\s*")
 
 
-class BorrowedConnection:
+class SqliteCallerConnection:
     """A caller's connection. What the caller has open on it is the caller's to end."""
 
     def __init__(self, lent: object, *, path: str, url: str, write_lock: Statement) -> None:
@@ -40,7 +46,7 @@ class BorrowedConnection:
         self._url = url
         self._write_lock = write_lock
         self._checked: sqlite3.Connection | None = None
-        self._connection = self._found()
+        self._connection = self._resolve()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -49,8 +55,8 @@ class BorrowedConnection:
         One that we begin takes the write lock at once, as the first INSERT would. It is left
         open where Python itself would have begun it; otherwise it is committed.
         """
-        self._connection = self._found()
-        with self._told():
+        self._connection = self._resolve()
+        with self._translate_errors():
             is_inside = self._connection.in_transaction
             if is_inside:
                 beginning, ending = "SAVEPOINT tickwork", ["RELEASE tickwork"]
@@ -75,8 +81,8 @@ class BorrowedConnection:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """What is open, or else a snapshot that ends with it: nothing is left open by a look."""
-        self._connection = self._found()
-        with self._told():
+        self._connection = self._resolve()
+        with self._translate_errors():
             is_ours = not self._connection.in_transaction
             if is_ours:
                 self._command("BEGIN")
@@ -116,7 +122,7 @@ class BorrowedConnection:
         return self._connection.isolation_level is None if mode == _LEGACY else bool(mode)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Say in our words what can be said in them."""
         began_at = time.monotonic()
         try:
@@ -129,9 +135,9 @@ class BorrowedConnection:
                 raise SchemaMissing(self._url) from error
             raise
 
-    def _found(self) -> sqlite3.Connection:
+    def _resolve(self) -> sqlite3.Connection:
         """The driver's connection: a session has another one after each of its transactions."""
-        found = underneath(self._lent)
+        found = driver_connection(self._lent)
         if not isinstance(found, sqlite3.Connection):
             raise wrong(self._lent, found, self._url)
         if found is not self._checked:
@@ -166,7 +172,7 @@ def _execute(statement: Statement, connection: sqlite3.Connection) -> Rows:
     kept, connection.text_factory = connection.text_factory, str
     try:
         return run_statement(
-            statement._replace(parts=tuple(map(undeclared, statement.parts))),
+            statement._replace(parts=tuple(map(strip_declared_types, statement.parts))),
             sqlite3.Cursor(connection),
         )
     finally:
@@ -180,23 +186,23 @@ def wrong(lent: object, found: object, url: str) -> WrongConnection:
         door = ", and using_async() is for those"
     elif isinstance(found, sqlite3.Connection) or is_session(found):
         door = ", and using() is for those"
-    return WrongConnection(url, f"It is a {kind_of(lent, found)}{door}.", takes=TAKES)
+    return WrongConnection(url, f"It is a {type_name(lent, found)}{door}.", takes=TAKES)
 
 
 def is_aiosqlite(thing: object) -> bool:
     """Whether it is a connection of aiosqlite: a thread around a plain one."""
-    return is_of(thing, ("aiosqlite", "Connection"))
+    return is_instance_of(thing, ("aiosqlite", "Connection"))
 
 
 @lru_cache(maxsize=512)
-def undeclared(text: str) -> str:
+def strip_declared_types(text: str) -> str:
     """A query that answers the same, without declared types.
 
     A caller's ``detect_types`` hands each column that has one to a converter of that name, and
     who knows what somebody made of TEXT. Only a column has a declared type, an expression has
     none; of several selects put together the first one counts.
 
-    >>> undeclared("SELECT id, max(run.token), 1 AS one FROM run ORDER BY id")
+    >>> strip_declared_types("SELECT id, max(run.token), 1 AS one FROM run ORDER BY id")
     'SELECT +id, max(run.token), 1 AS one FROM run ORDER BY id'
     """
     if not text.startswith(("SELECT", "WITH")):

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tickwork.stores._sql.borrowed import SqlAsyncRuns
-from tickwork.stores._sql.sessions import is_async_session, underneath_async
+from tickwork.stores._sql.caller_connection import SqlAsyncRuns
+from tickwork.stores._sql.sessions import async_driver_connection, is_async_session
 from tickwork.stores._sql.statement import Operation
-from tickwork.stores.sqlite.borrowed import is_aiosqlite, wrong
+from tickwork.stores.sqlite.caller_connection import is_aiosqlite, wrong
 
 if TYPE_CHECKING:
     from tickwork.stores.sqlite.store import SqliteStore
@@ -31,18 +31,18 @@ class AiosqliteRuns(SqlAsyncRuns):
             self._check(lent)
 
     async def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        connection = self._check(await underneath_async(self._lent))
-        called_off = threading.Event()
+        connection = self._check(await async_driver_connection(self._lent))
+        is_canceled = threading.Event()
 
-        def unless_called_off() -> Operation[T]:
+        def operation() -> Operation[T]:
             result = yield from begin()
-            if called_off.is_set():
-                raise _CalledOff
+            if is_canceled.is_set():
+                raise _OperationCanceled
             return result
 
         def act() -> T:
             lent = self._store.using(connection._conn)  # noqa: SLF001  # as below
-            return lent._write(unless_called_off)  # noqa: SLF001  # of this package
+            return lent._write(operation)  # noqa: SLF001  # of this package
 
         # All that aiosqlite does goes this way; it has no other for more than one statement.
         acting: asyncio.Task[T] = asyncio.ensure_future(connection._execute(act))  # noqa: SLF001
@@ -51,7 +51,7 @@ class AiosqliteRuns(SqlAsyncRuns):
         try:
             return await asyncio.shield(acting)
         except asyncio.CancelledError:
-            called_off.set()
+            is_canceled.set()
             await asyncio.wait([acting])  # so that the connection is as it was
             raise
 
@@ -61,5 +61,5 @@ class AiosqliteRuns(SqlAsyncRuns):
         raise wrong(self._lent, found, self._store.url)
 
 
-class _CalledOff(Exception):  # noqa: N818  # never leaves this module
+class _OperationCanceled(Exception):  # noqa: N818  # never leaves this module
     """Whoever asked for it does not want it any more: undo it."""

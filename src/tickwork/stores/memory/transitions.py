@@ -117,7 +117,7 @@ def complete_run(tables: Tables, claim: Claim, *, now: datetime, result: str | N
     )
 
 
-def look_after(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
+def finish_completed(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
     """Unblock, and touch job rows, for those claims that completed their run; say which."""
     steps = []
     for claim in claims:

@@ -13,23 +13,23 @@ SOON: Final = timedelta(seconds=2)
 ANY_QUEUE: Final = ""
 
 
-def wake(query: Queries, queues: Iterable[str]) -> Operation[None]:
+def notify_queues(query: Queries, queues: Iterable[str]) -> Operation[None]:
     """Wake whoever waits, when this transaction commits."""
     if "notify" in query:
         names = sorted(set(queues))
         if names:
-            yield query.tell("notify", queues=names)
+            yield query.command("notify", queues=names)
 
 
-def wake_all(query: Queries) -> Operation[None]:
+def notify_all(query: Queries) -> Operation[None]:
     """Wake everybody, for something that changes seldom.
 
     So it is worth a row, where a database cannot tell anybody anything.
     """
-    if "announce" in query:
-        yield query.tell("announce")
+    if "count_change" in query:
+        yield query.command("count_change")
     else:
-        yield from wake(query, [ANY_QUEUE])
+        yield from notify_queues(query, [ANY_QUEUE])
 
 
 def is_soon(due_at: datetime, *, now: datetime) -> bool:

@@ -19,29 +19,33 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from tickwork._domain.run import NewRun
-from tickwork.stores._sql.borrowed import SqlAsyncRuns, kind_of
+from tickwork.stores._sql.caller_connection import SqlAsyncRuns, type_name
 from tickwork.stores._sql.operations import enqueue
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.sessions import is_async_session, is_session, underneath, underneath_async
-from tickwork.stores._sql.statement import Operation, Row, Rows
+from tickwork.stores._sql.sessions import (
+    async_driver_connection,
+    driver_connection,
+    is_async_session,
+    is_session,
+)
+from tickwork.stores._sql.statement import Operation, Row, Rows, StatementResult
 from tickwork.stores.contract import Enqueued
-from tickwork.stores.postgres.exchange import (
+from tickwork.stores.postgres.asyncpg_adapter import AsyncpgAdapter, is_asyncpg
+from tickwork.stores.postgres.caller_transaction import (
     SAVEPOINT,
     TRANSACTION,
-    Answer,
     Batch,
-    Exchange,
+    BatchExchange,
     Frame,
-    exchange,
-    refused,
-    with_fresh_eyes,
+    require_read_committed,
+    run_operation,
+    wrong_connection,
 )
-from tickwork.stores.postgres.on_asyncpg import AsyncpgLink, is_asyncpg
 from tickwork.stores.postgres.values import Message
 
 T = TypeVar("T")
 
-_SPEAK: Final = b"SELECT set_config('client_encoding', $1, true)"
+_SET_ENCODING: Final = b"SELECT set_config('client_encoding', $1, true)"
 _UTF8: Final = b"UTF8"
 _READER_BY_TYPE: Final[Mapping[int, Callable[[bytes], Any]]] = {
     16: b"t".__eq__,  # boolean
@@ -53,7 +57,7 @@ _READER_BY_TYPE: Final[Mapping[int, Callable[[bytes], Any]]] = {
 _PLACE: Final = re.compile(rb"\$(\d+)")
 
 
-class BorrowedConnection:
+class PostgresCallerConnection:
     """A caller's plain connection. What the caller has open on it is the caller's to end."""
 
     def __init__(self, lent: object, *, url: str) -> None:
@@ -65,7 +69,7 @@ class BorrowedConnection:
         """Run an operation in the caller's transaction, as a whole or not at all."""
         connection = self._connection()
         with connection.pipeline() as pipeline:
-            said = exchange(begin, _PsycopgLink(connection), url=self._url)
+            said = run_operation(begin, _PsycopgAdapter(connection), url=self._url)
             try:
                 batch = next(said)
                 # It ends: there is a bounded number of tries, each of a bounded operation.
@@ -82,12 +86,12 @@ class BorrowedConnection:
 
     def _connection(self) -> psycopg.Connection[Any]:
         """Asked for each time: a session has another one after each of its transactions."""
-        found = underneath(self._lent)
+        found = driver_connection(self._lent)
         if isinstance(found, psycopg.Connection):
             return found
         is_async = isinstance(found, psycopg.AsyncConnection) or is_asyncpg(found)
         door = "using_async()" if is_async or is_async_session(found) else ""
-        raise refused(kind_of(self._lent, found), self._url, door=door)
+        raise wrong_connection(type_name(self._lent, found), self._url, door=door)
 
     def _send(
         self,
@@ -99,8 +103,8 @@ class BorrowedConnection:
         try:
             for message in messages:
                 cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-                _speak_plainly(cursor.adapters)
-                cursor.execute(*_asked(message), prepare=False, binary=False)
+                _register_dumpers(cursor.adapters)
+                cursor.execute(*_as_query(message), prepare=False, binary=False)
                 cursors.append(cursor)
             pipeline.sync()
         except BaseException:
@@ -111,7 +115,7 @@ class BorrowedConnection:
         return [_result(cursor) for cursor in cursors]
 
 
-class AsyncBorrowedRuns(SqlAsyncRuns):
+class PostgresAsyncRuns(SqlAsyncRuns):
     """A caller's async connection: the same, with ``await`` where the wire is touched."""
 
     def __init__(self, lent: object, *, url: str, query: Queries) -> None:
@@ -126,28 +130,32 @@ class AsyncBorrowedRuns(SqlAsyncRuns):
         if not is_repeat:
             return await super().enqueue(runs)
         return await self._write(
-            lambda: with_fresh_eyes(
+            lambda: require_read_committed(
                 enqueue.enqueue(self._query, runs, is_repeat=True), url=self._url
             )
         )
 
     async def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        connection = self._check(await underneath_async(self._lent))
+        connection = self._check(await async_driver_connection(self._lent))
         if not isinstance(connection, psycopg.AsyncConnection):
-            link = AsyncpgLink(connection)
-            return await _carry(exchange(begin, link, url=self._url), link.send)
+            adapter = AsyncpgAdapter(connection)
+            return await _run_async(run_operation(begin, adapter, url=self._url), adapter.send)
         async with connection.pipeline() as pipeline:
 
-            async def send(batch: Batch) -> list[Answer]:
+            async def send(batch: Batch) -> list[StatementResult]:
                 return _answers(batch, await self._send(connection, batch.messages, pipeline))
 
-            return await _carry(exchange(begin, _PsycopgLink(connection), url=self._url), send)
+            return await _run_async(
+                run_operation(begin, _PsycopgAdapter(connection), url=self._url), send
+            )
 
     def _check(self, found: object) -> Any:
         if isinstance(found, psycopg.AsyncConnection) or is_asyncpg(found):
             return found
         is_plain = isinstance(found, psycopg.Connection) or is_session(found)
-        raise refused(kind_of(self._lent, found), self._url, door="using()" if is_plain else "")
+        raise wrong_connection(
+            type_name(self._lent, found), self._url, door="using()" if is_plain else ""
+        )
 
     async def _send(
         self,
@@ -159,8 +167,8 @@ class AsyncBorrowedRuns(SqlAsyncRuns):
         try:
             for message in messages:
                 cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
-                _speak_plainly(cursor.adapters)
-                await cursor.execute(*_asked(message), prepare=False, binary=False)
+                _register_dumpers(cursor.adapters)
+                await cursor.execute(*_as_query(message), prepare=False, binary=False)
                 cursors.append(cursor)
             await pipeline.sync()
         except BaseException:
@@ -171,7 +179,9 @@ class AsyncBorrowedRuns(SqlAsyncRuns):
         return [_result(cursor) for cursor in cursors]
 
 
-async def _carry(said: Exchange[T], send: Callable[[Batch], Awaitable[list[Answer]]]) -> T:
+async def _run_async(
+    said: BatchExchange[T], send: Callable[[Batch], Awaitable[list[StatementResult]]]
+) -> T:
     try:
         batch = next(said)
         # It ends: there is a bounded number of tries, each of a bounded operation.
@@ -187,7 +197,7 @@ async def _carry(said: Exchange[T], send: Callable[[Batch], Awaitable[list[Answe
         return result
 
 
-class _PsycopgLink:
+class _PsycopgAdapter:
     """What psycopg knows of a connection by itself."""
 
     def __init__(
@@ -215,8 +225,8 @@ class _PsycopgLink:
         if encoding is None or encoding == _UTF8:
             return frame
         return frame._replace(
-            opening=[*frame.opening, Message(_SPEAK, [_UTF8])],
-            closing=[Message(_SPEAK, [encoding]), *frame.closing],
+            opening=[*frame.opening, Message(_SET_ENCODING, [_UTF8])],
+            closing=[Message(_SET_ENCODING, [encoding]), *frame.closing],
         )
 
 
@@ -230,12 +240,12 @@ class _Verbatim(Dumper):
         return obj
 
 
-def _speak_plainly(adapters: AdaptersMap) -> None:
+def _register_dumpers(adapters: AdaptersMap) -> None:
     adapters.register_dumper(bytes, _Verbatim)
     adapters.register_dumper(type(None), _Verbatim)
 
 
-def _asked(message: Message) -> tuple[bytes, Mapping[str, bytes | None] | None]:
+def _as_query(message: Message) -> tuple[bytes, Mapping[str, bytes | None] | None]:
     """A message as cursors take it."""
     text, values = message
     if values is None:
@@ -254,13 +264,13 @@ def _result(cursor: psycopg.Cursor[Row] | psycopg.AsyncCursor[Row]) -> PGresult:
     return cursor.pgresult
 
 
-def _answers(batch: Batch, results: Sequence[PGresult]) -> list[Answer]:
+def _answers(batch: Batch, results: Sequence[PGresult]) -> list[StatementResult]:
     return [_answer(result) for result in results[len(results) - batch.asked :]]
 
 
-def _answer(result: PGresult) -> Answer:
+def _answer(result: PGresult) -> StatementResult:
     has_rows = result.status == pq.ExecStatus.TUPLES_OK
-    return Answer(_read(result) if has_rows else None, result.command_tuples or 0)
+    return StatementResult(_read(result) if has_rows else None, result.command_tuples or 0)
 
 
 def _read(result: PGresult) -> Rows:

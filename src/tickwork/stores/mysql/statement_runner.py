@@ -1,19 +1,12 @@
 """How a statement becomes texts, and what is made of their answers."""
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from tickwork.stores._sql.statement import Rows, Statement
+from tickwork.stores._sql.statement import Rows, Statement, StatementResult
 from tickwork.stores.mysql.values import template
 
 
-class Answer(NamedTuple):
-    """What one text gave: rows, or else how many it changed."""
-
-    rows: Rows | None
-    changed: int
-
-
-class Line(Protocol):
+class TextChannel(Protocol):
     """What a statement is run on."""
 
     @property
@@ -21,51 +14,51 @@ class Line(Protocol):
         """How long one text should be at most."""
         ...
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Send a text, at the latest with the next that is asked."""
         ...
 
-    def ask(self) -> Answer:
+    def fetch(self) -> StatementResult:
         """What the last text gave."""
         ...
 
 
-def run_statement(statement: Statement, line: Line) -> Rows:
+def run_statement(statement: Statement, channel: TextChannel) -> Rows:
     """Run a statement, inside the transaction that is open."""
-    answer = _answer(statement, line)
+    answer = _answer(statement, channel)
     if answer is None:
         return ()
     return [(answer.changed,)] if answer.rows is None else answer.rows
 
 
-def _answer(statement: Statement, line: Line) -> Answer | None:
-    answer: Answer | None = None
+def _answer(statement: Statement, channel: TextChannel) -> StatementResult | None:
+    answer: StatementResult | None = None
     for place, part in enumerate(statement.parts):
         made = template(part)
         found: Rows = ()
         if made.needs_found:
-            found = line.ask().rows or ()
+            found = channel.fetch().rows or ()
             if not found:
-                answer = Answer([] if part.startswith("SELECT") else None, 0)
+                answer = StatementResult([] if part.startswith("SELECT") else None, 0)
                 continue
         texts = made.texts(statement, found)
         rows = statement.many or ()
-        if place == 0 and len(rows) > 1 and len(texts[0]) > line.packet_max:
-            return _in_halves(statement, rows, line)
+        if place == 0 and len(rows) > 1 and len(texts[0]) > channel.packet_max:
+            return _in_halves(statement, rows, channel)
         for text in texts:
-            line.say(text)
+            channel.send(text)
         answer = None
-    if not statement.is_asked:
+    if not statement.needs_result:
         return None
-    return line.ask() if answer is None else answer
+    return channel.fetch() if answer is None else answer
 
 
-def _in_halves(statement: Statement, rows: Rows, line: Line) -> Answer:
+def _in_halves(statement: Statement, rows: Rows, channel: TextChannel) -> StatementResult:
     """A batch that is too long for one packet, as two. Of a batch only numbers are asked."""
     middle = len(rows) // 2
     changed = 0
     for half in (rows[:middle], rows[middle:]):
-        answer = _answer(statement._replace(many=half), line)
+        answer = _answer(statement._replace(many=half), channel)
         if answer is not None:
             changed += answer.changed if answer.rows is None else answer.rows[0][0]
-    return Answer(None, changed)
+    return StatementResult(None, changed)

@@ -1,4 +1,4 @@
-"""What the dialects share where a verb happens on a caller's own connection."""
+"""What the dialects share for work on the caller's own connection."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from tickwork.stores.contract import Enqueued
 
 T = TypeVar("T")
 
-TRIES: Final = 5
-"""How often a verb is begun that others keep overtaking.
+TRIES_MAX: Final = 5
+"""How often an operation is tried that conflicts with other transactions.
 
-Nobody sleeps in between: whoever overtook it has committed, and is seen the next time.
+There is no pause between tries: the other transaction has committed, and the next try sees it.
 """
 
 
@@ -41,14 +41,14 @@ class SqlAsyncRuns(ABC):
         )
 
 
-def kind_of(thing: object, found: object = None) -> str:
-    """What a thing is, for a message; and what was found underneath.
+def type_name(thing: object, found: object = None) -> str:
+    """The type of an object for an error message, and of the driver's connection in it.
 
-    >>> kind_of("jobs.db"), kind_of(NotImplemented), kind_of("jobs.db", 1)
+    >>> type_name("jobs.db"), type_name(NotImplemented), type_name("jobs.db", 1)
     ('str', 'NotImplementedType', 'str over a int')
     """
     if found is not None and found is not thing:
-        return f"{kind_of(thing)} over a {kind_of(found)}"
+        return f"{type_name(thing)} over a {type_name(found)}"
     kind = type(thing)
     return (
         kind.__qualname__

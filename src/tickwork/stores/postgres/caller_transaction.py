@@ -10,9 +10,15 @@ from datetime import timedelta
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tickwork.errors import StoreBusy, WrongConnection
-from tickwork.stores._sql.borrowed import TRIES
+from tickwork.stores._sql.caller_connection import TRIES_MAX
 from tickwork.stores._sql.sessions import SESSIONS
-from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
+from tickwork.stores._sql.statement import (
+    Operation,
+    Rows,
+    Statement,
+    StatementResult,
+    WriteConflict,
+)
 from tickwork.stores.postgres.values import Message, messages
 
 T = TypeVar("T")
@@ -36,13 +42,6 @@ class Batch(NamedTuple):
     asked: int = 0
 
 
-class Answer(NamedTuple):
-    """What came of a message: its rows, or None and how many it changed."""
-
-    rows: Rows | None
-    changed: int
-
-
 class Frame(NamedTuple):
     """What stands before and after an operation, and instead of the latter when it failed."""
 
@@ -58,14 +57,14 @@ SAVEPOINT: Final = Frame(
 )
 TRANSACTION: Final = Frame([Message(b"BEGIN")], [Message(b"COMMIT")], [Message(b"ROLLBACK")])
 
-Exchange: TypeAlias = Generator[Batch, Sequence[Answer], T]
+BatchExchange: TypeAlias = Generator[Batch, Sequence[StatementResult], T]
 """Yields batches, is sent the answers that were asked for, and returns a domain value.
 
 An error of a message is thrown in where its batch was yielded.
 """
 
 
-class Link(Protocol):
+class DriverAdapter(Protocol):
     """What is to be known of a connection while an operation happens on it."""
 
     def frame(self) -> Frame:
@@ -83,28 +82,30 @@ class Link(Protocol):
         ...
 
 
-def exchange(begin: Callable[[], Operation[T]], link: Link, *, url: str) -> Exchange[T]:
+def run_operation(
+    begin: Callable[[], Operation[T]], adapter: DriverAdapter, *, url: str
+) -> BatchExchange[T]:
     """An operation, begun anew while others get in its way, as a whole or not at all."""
-    frame = link.frame()
+    frame = adapter.frame()
     conflicts = 0
     # It ends: conflicts are counted.
     while True:
         try:
-            return (yield from _attempt(begin(), frame, link))
+            return (yield from _attempt(begin(), frame, adapter))
         except Exception as error:
             if _state(error) == _NO_TABLE:
-                raise (yield from _led_astray(url)) from error
+                raise (yield from _missing_tables(url)) from error
             # A key that was taken while we did not see it yet: we will, the next time.
-            if not isinstance(error, Overtaken) and _state(error) != _UNIQUE_VIOLATION:
+            if not isinstance(error, WriteConflict) and _state(error) != _UNIQUE_VIOLATION:
                 raise
             conflicts += 1
-            if conflicts == TRIES:
-                if isinstance(error, Overtaken):
+            if conflicts == TRIES_MAX:
+                if isinstance(error, WriteConflict):
                     raise StoreBusy(url, waited=timedelta(0)) from error
                 raise
 
 
-def with_fresh_eyes(operation: Operation[T], *, url: str) -> Operation[T]:
+def require_read_committed(operation: Operation[T], *, url: str) -> Operation[T]:
     """An operation that has to see what others have committed up to now.
 
     Raises:
@@ -121,17 +122,17 @@ def with_fresh_eyes(operation: Operation[T], *, url: str) -> Operation[T]:
     return (yield from operation)
 
 
-def refused(kind: str, url: str, *, door: str = "") -> WrongConnection:
+def wrong_connection(kind: str, url: str, *, door: str = "") -> WrongConnection:
     """Say what cannot be used, and what can."""
     reason = f"It is a {kind}" + (f", and {door} is for those." if door else ".")
     return WrongConnection(url, reason, takes=TAKES)
 
 
-def _attempt(operation: Operation[T], frame: Frame, link: Link) -> Exchange[T]:
+def _attempt(operation: Operation[T], frame: Frame, adapter: DriverAdapter) -> BatchExchange[T]:
     batches = _batches(operation, frame)
     batch = next(batches)  # what fails here has sent nothing yet
     # In a transaction that has failed no savepoint can be made: one of that name is not ours.
-    may_undo = not link.has_failed
+    may_undo = not adapter.has_failed
     try:
         # It ends with the operation.
         while True:
@@ -143,13 +144,13 @@ def _attempt(operation: Operation[T], frame: Frame, link: Link) -> Exchange[T]:
         raise
     except BaseException as error:
         # A COMMIT that was refused has left nothing to undo.
-        if may_undo and not link.is_idle and _state(error) != _FAILED_BEFORE:
+        if may_undo and not adapter.is_idle and _state(error) != _FAILED_BEFORE:
             with suppress(Exception):
                 yield Batch(frame.undoing)
         raise
 
 
-def _batches(operation: Operation[T], frame: Frame) -> Exchange[T]:
+def _batches(operation: Operation[T], frame: Frame) -> BatchExchange[T]:
     """What an operation says, in its frame: with each question all that was said before it."""
     unsent = [*frame.opening]
     try:
@@ -159,10 +160,10 @@ def _batches(operation: Operation[T], frame: Frame) -> Exchange[T]:
             sent = messages(statement)
             unsent += sent
             rows: Rows = ()
-            if statement.is_asked:
+            if statement.needs_result:
                 answers = yield Batch(unsent, len(sent))
                 unsent = []
-                rows = _heard(statement, answers)
+                rows = _result_rows(statement, answers)
             statement = operation.send(rows)
     except StopIteration as end:
         result: T = end.value
@@ -170,14 +171,14 @@ def _batches(operation: Operation[T], frame: Frame) -> Exchange[T]:
     return result
 
 
-def _heard(statement: Statement, answers: Sequence[Answer]) -> Rows:
+def _result_rows(statement: Statement, answers: Sequence[StatementResult]) -> Rows:
     last = answers[-1]
     if last.rows is not None:
         return last.rows
     return [((last if statement.many is None else answers[0]).changed,)]
 
 
-def _led_astray(url: str) -> Exchange[WrongConnection]:
+def _missing_tables(url: str) -> BatchExchange[WrongConnection]:
     [answer] = yield Batch([_WHERE], 1)
     assert answer.rows is not None, answer
     [[database, search_path]] = answer.rows

@@ -1,4 +1,4 @@
-"""What stores on database servers share: a pool, patience, and what is made of losses."""
+"""What the stores on database servers share: the connection pool, retries, lost connections."""
 
 import random
 import re
@@ -14,33 +14,33 @@ from tickwork._domain.rates import Turn
 from tickwork._domain.run import Claim, Run
 from tickwork.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from tickwork.stores._sql.drive import drive_within
-from tickwork.stores._sql.pool import Exhausted, Pool, Pooled
+from tickwork.stores._sql.pool import Pool, PooledConnection, PoolExhausted
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Operation, Overtaken, Rows, Statement
+from tickwork.stores._sql.statement import Operation, Rows, Statement, WriteConflict
 from tickwork.stores._sql.store import SqlStore
 from tickwork.stores.contract import Canceling, Story
 
 POOL_MAX: Final = 8
-"""Connections of one store in one process. Whoever needs one more waits for it."""
+"""Connections of one store in one process. A thread that needs one more waits."""
 
 STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
 LOCK_TIMEOUT: Final = timedelta(seconds=10)
 
 INSTALL_TIMEOUT: Final = timedelta(hours=1)
-"""How long one step of a migration may take, and how long one waits for another's. No index of
-ten million rows is made within the limit of a statement."""
+"""The limit for one statement of a migration, and for waiting until another process has migrated.
+Creating an index of ten million rows takes longer than the usual limit of a statement."""
 
 _CONFLICTS_MAX: Final = 8
-"""How often a transaction is tried that others keep getting in the way of."""
+"""How often a transaction is tried that conflicts with others."""
 
 _LOSSES_MAX: Final = 4
-"""How often one is tried whose connection goes before its end was asked for."""
+"""How often a transaction is tried whose connection breaks before COMMIT was sent."""
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Refused(Exception):  # noqa: N818  # never leaves the stores
-    """The server understood, and said no. The connection is as good as before."""
+class StatementRejected(Exception):  # noqa: N818  # never leaves the stores
+    """The server rejected a statement. The connection can be used further."""
 
     def __init__(self, state: str, message: str) -> None:
         super().__init__(message)
@@ -48,10 +48,10 @@ class Refused(Exception):  # noqa: N818  # never leaves the stores
         self.message = message
 
 
-class Lost(Exception):  # noqa: N818  # never leaves the stores
-    """The connection is gone, or was never there.
+class ConnectionLost(Exception):  # noqa: N818  # never leaves the stores
+    """The connection broke, or could not be opened.
 
-    When ``is_commit_sent``, what was under way may have been committed.
+    When ``is_commit_sent``, the transaction may have been committed.
     """
 
     def __init__(
@@ -62,19 +62,17 @@ class Lost(Exception):  # noqa: N818  # never leaves the stores
         self.is_unopened = is_unopened
 
 
-class ServerConnection(Pooled, Protocol):
-    """A connection of our own, used by one thread at a time.
+class ServerConnection(PooledConnection, Protocol):
+    """A connection of the pool.
 
-    It raises nothing but :class:`Refused` and :class:`Lost`.
+    It raises only :class:`StatementRejected` and :class:`ConnectionLost`.
     """
 
     def transaction(self, *, is_reading: bool = False) -> AbstractContextManager[None]:
-        """One transaction: begun with its first statement, committed with its last."""
+        """One transaction: BEGIN is sent with the first statement, COMMIT with the last."""
         ...
 
-    def execute(self, statement: Statement) -> Rows:
-        """Run one statement, inside the transaction that is open."""
-        ...
+    def execute(self, statement: Statement) -> Rows: ...
 
 
 T = TypeVar("T")
@@ -82,7 +80,7 @@ S = TypeVar("S", bound=ServerConnection)
 
 
 class ServerStore(SqlStore, Generic[S]):
-    """A store on a server. A dialect says how to connect, and what its refusals mean."""
+    """A store on a database server. A dialect adds how to connect and what its errors mean."""
 
     url: str
 
@@ -102,11 +100,10 @@ class ServerStore(SqlStore, Generic[S]):
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
         self._connections_max = pool_max
-        self._pool: Pool[S] = Pool(self._connect, size=pool_max, patience=statement_timeout)
+        self._pool: Pool[S] = Pool(self._connect, size=pool_max, timeout=statement_timeout)
 
     @property
     def connections_max(self) -> int:
-        """As many as the pool may hold."""
         return self._connections_max
 
     @property
@@ -114,116 +111,107 @@ class ServerStore(SqlStore, Generic[S]):
         return 2
 
     @abstractmethod
-    def _connect(self) -> S:
-        """A new connection."""
+    def _connect(self) -> S: ...
 
     @abstractmethod
-    def _may_repeat(self, error: Refused) -> bool:
-        """Whether it may be over when it is tried again."""
+    def _is_retryable(self, error: StatementRejected) -> bool:
+        """Whether the transaction may succeed when it is tried again."""
 
     @abstractmethod
-    def _said(self, error: Refused) -> StoreError:
-        """What is said when it was not, or will not be."""
+    def _translate_error(self, error: StatementRejected) -> StoreError:
+        """Turn an error of the server into one of ours."""
 
     # ------------------------------------------------------------ transactions
 
-    def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(
-            lambda: self._once(lambda connection: drive_within(begin(), connection))
+    def _write(self, start: Callable[[], Operation[T]]) -> T:
+        return self._with_retries(
+            lambda: self._run_once(lambda connection: drive_within(start(), connection))
         )
 
-    def _read(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._patiently(
-            lambda: self._once(
-                lambda connection: drive_within(begin(), connection), is_reading=True
+    def _read(self, start: Callable[[], Operation[T]]) -> T:
+        return self._with_retries(
+            lambda: self._run_once(
+                lambda connection: drive_within(start(), connection), is_reading=True
             ),
             is_reading=True,
         )
 
-    def _patiently(
+    def _with_retries(
         self, act: Callable[[], T], *, is_reading: bool = False, is_installing: bool = False
     ) -> T:
-        """Do it; again, when others were in the way or the server left."""
-        patience = INSTALL_TIMEOUT if is_installing else self._statement_timeout
-        give_up_at = time.monotonic() + patience.total_seconds()
+        """Run a transaction; again after a conflict or a lost connection."""
+        limit = INSTALL_TIMEOUT if is_installing else self._statement_timeout
+        give_up_at = time.monotonic() + limit.total_seconds()
         conflicts = losses = 0
-        # It ends: both are counted.
+        # Ends: conflicts and losses are counted.
         while True:
             try:
                 return act()
-            except (Overtaken, Refused) as error:
+            except (WriteConflict, StatementRejected) as error:
                 conflicts += 1
-                may_repeat = isinstance(error, Overtaken) or self._may_repeat(error)
-                # Whoever installs waits for another who does, however long that takes.
+                may_repeat = isinstance(error, WriteConflict) or self._is_retryable(error)
+                # An installation waits for another one, however long that takes.
                 is_last = conflicts == _CONFLICTS_MAX and not is_installing
                 if is_last or not may_repeat or time.monotonic() > give_up_at:
-                    if isinstance(error, Overtaken):
+                    if isinstance(error, WriteConflict):
                         raise StoreBusy(self.url, waited=self._lock_timeout) from error
-                    raise self._said(error) from error
+                    raise self._translate_error(error) from error
                 _sleep(min(conflicts, _CONFLICTS_MAX))
-            except Lost as error:
-                # What else is in the pool went the same way.
+            except ConnectionLost as error:
+                # The other connections of the pool are probably broken, too.
                 self._pool.clear()
                 if error.is_commit_sent and not is_reading:
                     raise OutcomeUnknown(self.url, str(error)) from error
                 losses += 1
                 is_last = losses == _LOSSES_MAX or time.monotonic() > give_up_at
-                # Whoever was never reached is reported at once.
+                # A server that cannot be reached is reported at once.
                 if is_last or (losses == 1 and error.is_unopened):
                     raise StoreUnavailable(self.url, str(error)) from error
                 _sleep(8 * losses)
-            except Exhausted as error:
+            except PoolExhausted as error:
                 raise StoreBusy(self.url, waited=self._statement_timeout) from error
 
-    def _once(self, act: Callable[[S], T], *, is_reading: bool = False) -> T:
-        """Do it in one transaction."""
-        with self._pool.lent() as connection, connection.transaction(is_reading=is_reading):
+    def _run_once(self, act: Callable[[S], T], *, is_reading: bool = False) -> T:
+        with self._pool.acquire() as connection, connection.transaction(is_reading=is_reading):
             return act(connection)
 
     def close(self) -> None:
-        """Let go of all connections. Idempotent."""
         self._pool.clear()
 
-    # ------------------------------------------------------------ ids that people type
+    # ------------------------------------------------------------ ids as people type them
 
     def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
-        """Several runs; what is unknown is left out."""
-        return super().get_runs([run_id for run_id in run_ids if _can_be_an_id(run_id)])
+        return super().get_runs([run_id for run_id in run_ids if _is_uuid(run_id)])
 
     def story(self, run_id: RunId) -> Story | None:
-        """A run with its attempts and its log."""
-        return super().story(run_id) if _can_be_an_id(run_id) else None
+        return super().story(run_id) if _is_uuid(run_id) else None
 
     def find_turn(self, run_id: RunId) -> Turn | None:
-        """Where a run stands that waits for its turn under a rate; None when it does not."""
-        return super().find_turn(run_id) if _can_be_an_id(run_id) else None
+        return super().find_turn(run_id) if _is_uuid(run_id) else None
 
     def claim_run(
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
     ) -> Claim | None:
-        """Claim exactly this run; None when it cannot start."""
-        if not _can_be_an_id(run_id):
+        if not _is_uuid(run_id):
             return None
         return super().claim_run(run_id, worker=worker, tag=tag, now=now, lease=lease)
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
-        """Cancel a waiting run at once; ask a running one's worker to stop it."""
-        if not _can_be_an_id(run_id):
+        if not _is_uuid(run_id):
             return Canceling.UNKNOWN
         return super().cancel(run_id, now=now, reason=reason)
 
     def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
-        """Change when a run is due, while it was never claimed."""
-        if not _can_be_an_id(run_id):
+        if not _is_uuid(run_id):
             return Canceling.UNKNOWN
         return super().reschedule(run_id, due_at=due_at, now=now)
 
 
-def _can_be_an_id(text: str) -> bool:
-    """Whether the server can compare it with its ids. Whatever else there is, is unknown."""
+def _is_uuid(text: str) -> bool:
+    """Whether it is a UUID. The server would reject a comparison with anything else."""
     return _ID.fullmatch(text) is not None
 
 
 def _sleep(times: int) -> None:
-    """Longer each time, and never as long as the others do."""
+    """Sleep longer each time, for a random time, so that competitors do not meet again."""
     time.sleep(random.uniform(0.0005, 0.004) * times * times)  # noqa: S311  # not a secret

@@ -10,9 +10,14 @@ import json
 import re
 from typing import Any, Final
 
-from tickwork.stores._sql.sessions import is_of
-from tickwork.stores._sql.statement import Row, Rows
-from tickwork.stores.postgres.exchange import SAVEPOINT, TRANSACTION, Answer, Batch, Frame
+from tickwork.stores._sql.sessions import is_instance_of
+from tickwork.stores._sql.statement import Row, Rows, StatementResult
+from tickwork.stores.postgres.caller_transaction import (
+    SAVEPOINT,
+    TRANSACTION,
+    Batch,
+    Frame,
+)
 from tickwork.stores.postgres.values import Message
 
 _PLACE: Final = re.compile(r"\$(\d+)")
@@ -20,10 +25,10 @@ _PLACE: Final = re.compile(r"\$(\d+)")
 
 def is_asyncpg(thing: object) -> bool:
     """Whether it is a connection of asyncpg, be it one of a pool's."""
-    return is_of(thing, ("asyncpg", "Connection"), ("asyncpg.pool", "PoolConnectionProxy"))
+    return is_instance_of(thing, ("asyncpg", "Connection"), ("asyncpg.pool", "PoolConnectionProxy"))
 
 
-class AsyncpgLink:
+class AsyncpgAdapter:
     """Carries messages by asyncpg."""
 
     has_failed: Final = False  # it does not say so beforehand; the server will
@@ -41,20 +46,20 @@ class AsyncpgLink:
         """A savepoint in what is open. Where nothing is, asyncpg commits each statement."""
         return TRANSACTION if self.is_idle else SAVEPOINT
 
-    async def send(self, batch: Batch) -> list[Answer]:
+    async def send(self, batch: Batch) -> list[StatementResult]:
         """Send a batch; return the answers that were asked for."""
         texts = [_written_out(message) for message in batch.messages]
         asked = len(texts) - batch.asked
         unsent = texts[:asked]
-        answers: list[Answer] = []
+        answers: list[StatementResult] = []
         for text in texts[asked:]:
             if text.startswith("SELECT"):
                 await self._tell(unsent)
                 rows = await self._ask(text)
-                answers.append(Answer(rows, len(rows)))
+                answers.append(StatementResult(rows, len(rows)))
             else:
                 status = await self._tell([*unsent, text])
-                answers.append(Answer(None, int(status.rpartition(" ")[2])))
+                answers.append(StatementResult(None, int(status.rpartition(" ")[2])))
             unsent = []
         await self._tell(unsent)
         return answers

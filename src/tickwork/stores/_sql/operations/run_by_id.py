@@ -38,7 +38,7 @@ def claim_run(
     if not claims or not (yield from _slots_taken(query, claims[0], now=now)):
         return None
     [made] = claims
-    yield query.tell(
+    yield query.command(
         "take_run",
         id=run_id,
         tag=tag,
