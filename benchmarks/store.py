@@ -34,7 +34,7 @@ from tickwork._kernel.clock import SystemClock  # noqa: E402
 from tickwork._kernel.ids import new_id, new_ids  # noqa: E402
 from tickwork.stores import Store, open_store  # noqa: E402
 from tickwork.stores._sql.rows import micros, new_run_row  # noqa: E402
-from tickwork.stores.contract import Wanted  # noqa: E402
+from tickwork.stores.contract import ClaimRequest  # noqa: E402
 
 CLOCK = SystemClock()
 LEASE = timedelta(seconds=60)
@@ -297,7 +297,9 @@ def drain(store: Store, batch: int, *, is_limited: bool = False) -> float:
     worker, count, spent = WorkerId(new_id(CLOCK.now())), 0, 0.0
     while True:
         begun = time.perf_counter()
-        claims = store.claim(Wanted(batch), worker=worker, tag="t", now=CLOCK.now(), lease=LEASE)
+        claims = store.claim(
+            ClaimRequest(batch), worker=worker, tag="t", now=CLOCK.now(), lease=LEASE
+        )
         spent += time.perf_counter() - begun
         if not claims:
             assert not is_limited or sum(store.count_runs().by_phase.values()) == 0

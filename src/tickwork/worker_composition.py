@@ -56,7 +56,7 @@ from tickwork.engines.wire import AppLocation, ProcessRole
 from tickwork.errors import InvalidOption, TickworkError
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings
-from tickwork.stores.contract import Ahead, Store
+from tickwork.stores.contract import PendingWork, Store
 
 ENGINES: Final[Mapping[str, EngineRegistration]] = {
     "thread": EngineRegistration(ThreadEngine, slots_option="threads"),
@@ -163,7 +163,7 @@ class WorkerServices:
             stop.wait(min(left, self.parts.timer.seconds_left(COLLECT_POLL)))
 
     def make_pass(
-        self, batch: int, *, stop: threading.Event | None = None, ahead: Ahead | None = None
+        self, batch: int, *, stop: threading.Event | None = None, ahead: PendingWork | None = None
     ) -> PassResult:
         """Make one pass. Log records are kept only inside ``log_capture.capturing()``."""
         self.catalog.refresh()

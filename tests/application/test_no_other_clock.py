@@ -105,7 +105,9 @@ class TestOneClock:
         busy(app, clock)
 
         store = app._services.store
-        stories = [store.story(run.id) for run in store.list_runs(RunFilter(), limit=1000).runs]
+        stories = [
+            store.run_record(run.id) for run in store.list_runs(RunFilter(), limit=1000).runs
+        ]
         moments = [
             moment
             for story in stories

@@ -11,7 +11,7 @@ from tickwork._domain.identity import WorkerId
 from tickwork._domain.lease import LEASE_DEFAULT
 from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption, NaiveDatetime, StillDue
-from tickwork.stores.contract import Pause, PauseKind, RunFilter, Wanted
+from tickwork.stores.contract import ClaimRequest, Pause, PauseKind, RunFilter
 from tickwork.testing import ManualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -94,7 +94,7 @@ class TestTravelling:
     def test_what_a_dead_worker_held_goes_on_when_its_lease_ends(self, app, clock):
         run = app.schedule("it", lambda: "done").dispatch()
         app._services.store.claim(
-            Wanted(1),
+            ClaimRequest(1),
             worker=WorkerId(new_id(clock.now())),
             tag="dead",
             now=clock.now(),

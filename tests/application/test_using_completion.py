@@ -130,7 +130,7 @@ class TestCommitted:
         app.run(batch=2)  # the second one finds the limit full
         assert [run.status for run in runs] == ["completed", "pending"]
 
-        assert app._services.opened_store.look_ahead().is_ready
+        assert app._services.opened_store.pending_work().is_ready
 
     def test_the_job_remembers_its_success(self, app, clock, connect):
         @app.job

@@ -28,7 +28,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
 from tickwork._kernel.ids import new_id
 from tickwork.cli.main import command_for
-from tickwork.stores.contract import Wanted, WorkerRow
+from tickwork.stores.contract import ClaimRequest, WorkerRow
 from tickwork.testing import ManualClock
 
 
@@ -150,7 +150,7 @@ def a_worker(
 def claimed(app: Tickwork, worker: WorkerId, **lease: float) -> list[Claim]:
     """Claim what is ready, for this worker."""
     return app._services.store.claim(
-        Wanted(10, jobs=("send_email", "breaks", "report"), is_starting=True),
+        ClaimRequest(10, jobs=("send_email", "breaks", "report"), is_starting=True),
         worker=worker,
         tag=str(worker),
         now=app.clock.now(),

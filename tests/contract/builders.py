@@ -20,13 +20,13 @@ from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
 from tickwork._domain.transitions import Transition, reap, settle
 from tickwork._kernel.clock import Clock
 from tickwork.stores.contract import (
-    Beat,
+    ClaimRequest,
     Expired,
-    Held,
+    HeartbeatResult,
+    HeldClaim,
     LockRow,
     RunFilter,
     Store,
-    Wanted,
     WorkerRow,
 )
 from tickwork.testing import ManualClock
@@ -184,7 +184,7 @@ class Hands:
     ) -> list[Claim]:
         self.tag = an_id() if tag is None else tag
         return self._store.claim(
-            Wanted(limit, **wanted),
+            ClaimRequest(limit, **wanted),
             worker=self.id,
             tag=self.tag,
             now=self._clock.now(),
@@ -196,14 +196,14 @@ class Hands:
         [claim] = self.claim(1, **said)
         return claim
 
-    def start(self, *claims: Claim, until: datetime | None = None) -> Beat:
+    def start(self, *claims: Claim, until: datetime | None = None) -> HeartbeatResult:
         """Beat for these claims, and say that their handlers have started."""
         now = self._clock.now()
-        held = [Held(claim.run_id, claim.token, now) for claim in claims]
+        held = [HeldClaim(claim.run_id, claim.token, now) for claim in claims]
         return self._store.extend_leases(held, until=until or now + MINUTE)
 
-    def beat(self, *claims: Claim, until: datetime | None = None) -> Beat:
-        held = [Held(claim.run_id, claim.token) for claim in claims]
+    def beat(self, *claims: Claim, until: datetime | None = None) -> HeartbeatResult:
+        held = [HeldClaim(claim.run_id, claim.token) for claim in claims]
         return self._store.extend_leases(held, until=until or self._clock.now() + MINUTE)
 
     def record(

@@ -27,7 +27,7 @@ from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import keys_wanted, plan_tick
 from tickwork._domain.transitions import reap, settle
 from tickwork.stores._sql.rows import micros
-from tickwork.stores.contract import Held, NewSchedule, RunFilter, Store, Wanted
+from tickwork.stores.contract import ClaimRequest, HeldClaim, NewSchedule, RunFilter, Store
 
 QUEUES: Final = 200
 KEYS: Final = 20
@@ -230,7 +230,11 @@ class Verbs:
 
     def claimed(self, limit: int = BATCH, *, now: datetime | None = None) -> list[Claim]:
         return self.store.claim(
-            Wanted(limit, jobs=(JOB,)), worker=WORKER, tag="t", now=now or self.now, lease=SECOND
+            ClaimRequest(limit, jobs=(JOB,)),
+            worker=WORKER,
+            tag="t",
+            now=now or self.now,
+            lease=SECOND,
         )
 
     def recorded(self, claims: Sequence[Claim]) -> None:
@@ -310,7 +314,7 @@ class Verbs:
 
     def heartbeat(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now))
-        held = [Held(claim.run_id, claim.token, self.now) for claim in self.claimed()]
+        held = [HeldClaim(claim.run_id, claim.token, self.now) for claim in self.claimed()]
         return lambda: self.store.extend_leases(held, until=self.now + 2 * SECOND)
 
     def cancel(self) -> Act:
@@ -321,8 +325,8 @@ class Verbs:
     def sweep(self) -> Act:
         return lambda: self.store.sweep(now=self.now, limit=100)
 
-    def look_ahead(self) -> Act:
-        return self.store.look_ahead
+    def pending_work(self) -> Act:
+        return self.store.pending_work
 
     def ready_pairs(self) -> Act:
         return self.store.ready_pairs
@@ -383,7 +387,7 @@ class Verbs:
     def story(self) -> Act:
         [run] = runs(1, now=self.now)
         self.store.enqueue([run])
-        return lambda: self.store.story(run.id)
+        return lambda: self.store.run_record(run.id)
 
     def list_schedules(self) -> Act:
         return lambda: self.store.list_schedules(limit=BATCH)

@@ -148,7 +148,7 @@ def shape_of(store: Store) -> list[Any]:
 def seen(store: Store) -> list[Any]:
     """What people see of it."""
     runs = all_runs(store)
-    stories = [store.story(run.id) for run in runs]
+    stories = [store.run_record(run.id) for run in runs]
     return [runs, stories, store.list_schedules(), store.list_jobs(), store.list_limits()]
 
 

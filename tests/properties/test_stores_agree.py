@@ -70,15 +70,15 @@ from tickwork.stores import Store, open_store
 from tickwork.stores._sql.operations import claim as claim_operation
 from tickwork.stores._sql.operations import schedules as schedules_operation
 from tickwork.stores.contract import (
+    ClaimRequest,
     Expired,
-    Held,
+    HeldClaim,
     LogLine,
     Pause,
     PauseKind,
     Pruned,
     RunFilter,
-    Story,
-    Wanted,
+    RunRecord,
 )
 from tickwork.stores.memory import MemoryStore
 from tickwork.testing import ManualClock
@@ -418,7 +418,7 @@ class StoresAgree(RuleBasedStateMachine):
             return  # which of those that crashed comes first is free
         if is_tangled or len(crashed) > 1:
             limit = ALL
-        wanted = Wanted(limit, queues, jobs)
+        wanted = ClaimRequest(limit, queues, jobs)
         tag = f"tag {self.a_number()}"
 
         def claim_all(store: Store) -> list[Claim]:
@@ -481,7 +481,7 @@ class StoresAgree(RuleBasedStateMachine):
             assert slots == 0 or len(recent) <= slots, (key, recent, slots)
 
     def extend(self, claim: Claim, length: timedelta, has_started: bool) -> None:
-        held = [Held(claim.run_id, claim.token, self.now if has_started else None)]
+        held = [HeldClaim(claim.run_id, claim.token, self.now if has_started else None)]
         self.both(lambda store: store.extend_leases(held, until=self.now + length))
 
     def worker_died(self, worker: WorkerId) -> None:
@@ -728,7 +728,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.list_limits())
         self.both(lambda store: store.count_runs())
         self.both(lambda store: store.count_taken(self.keys()))
-        self.both(lambda store: store.look_ahead())
+        self.both(lambda store: store.pending_work())
         self.both(lambda store: store.next_firing_at())
         self.both(lambda store: store.scheduled_jobs())
         self.both(lambda store: store.ready_pairs())
@@ -813,8 +813,8 @@ def holders_of(store: Store, key: str) -> list[RunId]:
     return store.slot_holders(key, limit=ALL)
 
 
-def story_of(store: Store, run_id: RunId) -> Story | None:
-    return store.story(run_id)
+def story_of(store: Store, run_id: RunId) -> RunRecord | None:
+    return store.run_record(run_id)
 
 
 @contextmanager

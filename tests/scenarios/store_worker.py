@@ -36,7 +36,7 @@ from tickwork._domain.tick import keys_wanted, plan_tick
 from tickwork._domain.transitions import Transition, reap, settle
 from tickwork.stores import Store, open_store
 from tickwork.stores._sql.rows import micros
-from tickwork.stores.contract import Expired, Held, Wanted
+from tickwork.stores.contract import ClaimRequest, Expired, HeldClaim
 
 SLOTS_BY_LIMIT: Final = {
     "job:resize": 12,  # changed during the test
@@ -283,15 +283,15 @@ class StoreWorker:
             self.work(claims, tag)
         return bool(claims)
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ClaimRequest:
         dice = self.random.random()
         if dice < 0.1:
-            return Wanted(BATCH, queues=("mail",))
+            return ClaimRequest(BATCH, queues=("mail",))
         if dice < 0.2:
-            return Wanted(BATCH, jobs=("plain", "slow", "charge", "ticked"))
+            return ClaimRequest(BATCH, jobs=("plain", "slow", "charge", "ticked"))
         if dice < 0.3:
-            return Wanted(0, ahead=BATCH)
-        return Wanted(self.random.randint(1, BATCH))
+            return ClaimRequest(0, ahead=BATCH)
+        return ClaimRequest(self.random.randint(1, BATCH))
 
     def work(self, claims: list[Claim], tag: str) -> None:
         to_cancel: set[RunId] = set()
@@ -325,7 +325,7 @@ class StoreWorker:
     def beat(self, claims: Iterable[Claim]) -> set[RunId]:
         moment = self.moment()
         until = moment.now + LEASES[0]
-        held = [Held(claim.run_id, claim.token, moment.now) for claim in claims]
+        held = [HeldClaim(claim.run_id, claim.token, moment.now) for claim in claims]
         beat = self.store.extend_leases(held, until=until)
         self.log.write(
             *(

@@ -39,7 +39,7 @@ from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
 from tickwork._domain.transitions import Transition, reap
 from tickwork._kernel.clock import SystemClock
 from tickwork.stores import Store, open_store
-from tickwork.stores.contract import Expired, Wanted
+from tickwork.stores.contract import ClaimRequest, Expired
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
@@ -73,7 +73,7 @@ class Worker:
         with self.at_home() as now:
             self.store.stage(now=now, limit=100)
             return self.store.claim(
-                Wanted(limit), worker=self.name, tag=f"tag {self.tags}", now=now, lease=lease
+                ClaimRequest(limit), worker=self.name, tag=f"tag {self.tags}", now=now, lease=lease
             )
 
     def record(self, *claims: Claim) -> list[RunId]:

@@ -51,7 +51,7 @@ from tickwork._domain.outcome import (
 from tickwork.stores import Store, open_store
 from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import Canceling, Wanted
+from tickwork.stores.contract import ChangeResult, ClaimRequest
 from tickwork.testing import ManualClock
 
 KEY: Final = "job:send_email"
@@ -113,7 +113,7 @@ def a_claim(store: Store, clock: ManualClock) -> Act:
 
     def do(store: Store) -> Any:
         return store.claim(
-            Wanted(20),
+            ClaimRequest(20),
             worker=BOB,
             tag="the tag",
             now=clock.now(),
@@ -202,7 +202,7 @@ def a_cancel(store: Store, clock: ManualClock) -> Act:
 
     def again(store: Store) -> None:
         do(store)
-        assert do(store) is Canceling.FINISHED
+        assert do(store) is ChangeResult.FINISHED
 
     return Act(do, again)
 

@@ -38,7 +38,7 @@ from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
 from tickwork.stores._sql.server_store import ServerStore
-from tickwork.stores.contract import Canceling, Enqueued, Store, Wanted
+from tickwork.stores.contract import ChangeResult, ClaimRequest, Enqueued, Store
 from tickwork.stores.mysql import connection as mysql_connection
 from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres import connection as postgres_connection
@@ -172,7 +172,9 @@ class Stream:
 
     def claim(self, worker: WorkerId, tag: str, is_repeat: bool) -> list[Claim]:
         found = self.store.find_claims(worker=worker, tag=tag) if is_repeat else []
-        return found or self.store.claim(Wanted(7), worker=worker, tag=tag, now=NOON, lease=HOUR)
+        return found or self.store.claim(
+            ClaimRequest(7), worker=worker, tag=tag, now=NOON, lease=HOUR
+        )
 
     def record(self, steps: list[Transition], is_repeat: bool) -> list[RunId]:
         return self.store.record(steps, is_repeat=is_repeat)
@@ -297,12 +299,12 @@ class TestLostAnswer:
         add(store, *(a_run(limit_keys=(KEY,)) for _ in range(2)), a_run())
 
         losing(
-            lambda: store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE),
+            lambda: store.claim(ClaimRequest(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE),
         )
 
         claims = store.find_claims(worker=ANN, tag="tag")
         assert len(claims) == 2
-        assert store.claim(Wanted(5), worker=BOB, tag="other", now=NOON, lease=MINUTE) == []
+        assert store.claim(ClaimRequest(5), worker=BOB, tag="other", now=NOON, lease=MINUTE) == []
         assert store.record([settled(claim) for claim in claims]) == []
         assert {run.token for run in all_runs(store)} == {0, 1}
 
@@ -310,7 +312,7 @@ class TestLostAnswer:
         store.set_limits({KEY: 2})
         add(store, *(a_run(attempts_max=3, limit_keys=(KEY,)) for _ in range(4)))
         add(store, *(a_run(attempts_max=3) for _ in range(3)))
-        claims = store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
+        claims = store.claim(ClaimRequest(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
         outcomes: list[Outcome] = [
             Succeeded(),
             Failed("no"),
@@ -321,10 +323,10 @@ class TestLostAnswer:
         steps = [settled(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
 
         losing(lambda: store.record(steps))
-        before = [store.story(run.id) for run in all_runs(store)], store.list_jobs()
+        before = [store.run_record(run.id) for run in all_runs(store)], store.list_jobs()
 
         assert store.record(steps, is_repeat=True) == []
-        assert ([store.story(run.id) for run in all_runs(store)], store.list_jobs()) == before
+        assert ([store.run_record(run.id) for run in all_runs(store)], store.list_jobs()) == before
         assert store.list_jobs()[0].failures == 1
         assert store.count_runs().by_phase[Phase.READY] == 2, "those who waited are let out"
 
@@ -342,7 +344,7 @@ class TestLostAnswer:
 
         losing(lambda: store.cancel(run.id, now=NOON))
 
-        assert store.cancel(run.id, now=NOON) is Canceling.FINISHED
+        assert store.cancel(run.id, now=NOON) is ChangeResult.FINISHED
         assert the_run(store, run).status is RunStatus.CANCELED
 
 
@@ -355,7 +357,7 @@ class TestLostConnection:
         proxy.heal()
 
         add(store, second := a_run())
-        claims = store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
+        claims = store.claim(ClaimRequest(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
 
         assert ids(claims) == [first.id, second.id]
 
@@ -363,7 +365,7 @@ class TestLostConnection:
         add(store, run := a_run(limit_keys=(KEY,)))
         sprung = proxy.cut_after(b"tickwork_slot")
 
-        [claim] = store.claim(Wanted(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
+        [claim] = store.claim(ClaimRequest(5), worker=ANN, tag="tag", now=NOON, lease=MINUTE)
 
         assert sprung.is_set()
         assert (claim.run_id, claim.token) == (run.id, 1)

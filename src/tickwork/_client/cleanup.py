@@ -8,7 +8,7 @@ from tickwork._define.registry import Registry
 from tickwork._domain.status import CLAIMABLE
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
-from tickwork.stores.contract import Canceling, Pruned, RunFilter, Store
+from tickwork.stores.contract import ChangeResult, Pruned, RunFilter, Store
 
 PRUNE_BATCH: Final = 1_000
 PRUNE_ROUNDS_MAX: Final = 10_000
@@ -58,7 +58,7 @@ class Cleanup:
             for run in page.runs:
                 if run.job not in known:
                     answer = self._store.cancel(run.id, now=now, reason=ORPHAN_REASON)
-                    canceled += answer is Canceling.DONE
+                    canceled += answer is ChangeResult.DONE
             cursor = page.cursor
             if cursor is None:
                 return canceled

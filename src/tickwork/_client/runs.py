@@ -26,7 +26,7 @@ from tickwork.errors import (
     RunUnsuccessful,
     WaitTimeout,
 )
-from tickwork.stores.contract import Attempt, Canceling, LogLine, Page, RunFilter, Store
+from tickwork.stores.contract import Attempt, ChangeResult, LogLine, RunFilter, RunPage, Store
 
 EVERYTHING: Final = RunFilter()
 PAGE_SIZE: Final = 500
@@ -69,7 +69,7 @@ class Runs:
 
     def page(
         self, where: RunFilter = EVERYTHING, *, cursor: str | None = None, limit: int = 100
-    ) -> Page:
+    ) -> RunPage:
         """List one page of runs. ``cursor`` is the one of the page before."""
         return self._store.list_runs(where, cursor=cursor, limit=limit)
 
@@ -79,7 +79,7 @@ class Runs:
 
     def attempts_and_log(self, run_id: RunId) -> tuple[list[Attempt], list[LogLine]]:
         """The finished attempts and the log of a run."""
-        found = self._store.story(run_id)
+        found = self._store.run_record(run_id)
         if found is None:
             raise RunNotFound(run_id)
         return found.attempts, found.log
@@ -91,18 +91,18 @@ class Runs:
     def cancel(self, run_id: RunId, *, reason: str = "") -> bool:
         """Cancel a run, or ask its worker to stop it; False if it had finished."""
         answer = self._store.cancel(run_id, now=self._clock.now(), reason=reason)
-        if answer is Canceling.UNKNOWN:
+        if answer is ChangeResult.UNKNOWN:
             raise RunNotFound(run_id)
-        return answer is not Canceling.FINISHED
+        return answer is not ChangeResult.FINISHED
 
     def reschedule(self, run_id: RunId, due_at: datetime | timedelta) -> None:
         """Change when a run is due, unless a worker has claimed it."""
         now = self._clock.now()
         moment = later(now, due_at) if isinstance(due_at, timedelta) else due_at
         answer = self._store.reschedule(run_id, due_at=max(moment, now), now=now)
-        if answer is Canceling.UNKNOWN:
+        if answer is ChangeResult.UNKNOWN:
             raise RunNotFound(run_id)
-        if answer is not Canceling.DONE:
+        if answer is not ChangeResult.DONE:
             raise AlreadyClaimed(run_id, status=self.read(run_id).status)
 
     def retry(self, run_id: RunId) -> "RunHandle":

@@ -31,7 +31,7 @@ from tickwork._inspect.schedules import is_readable, read_schedule_rows
 from tickwork._inspect.status import is_silent, read_pauses
 from tickwork._kernel.clock import Clock
 from tickwork.errors import JobNotFound, RunNotFound
-from tickwork.stores.contract import JobRow, RunFilter, Store, Wanted
+from tickwork.stores.contract import ClaimRequest, JobRow, RunFilter, Store
 
 HOLDERS_MAX: Final = 10
 RUNS_MAX: Final = 3
@@ -218,7 +218,7 @@ class Explainer:
     def _count_ahead(self, run: Run, now: datetime) -> int:
         if run.phase is not Phase.READY:
             return 0
-        wanted = Wanted(AHEAD_MAX, queues=(run.queue,))
+        wanted = ClaimRequest(AHEAD_MAX, queues=(run.queue,))
         ready: Sequence[Run] = self._store.due_runs(wanted, now=now)
         ids = [each.id for each in ready]
         return ids.index(run.id) if run.id in ids else len(ids)

@@ -13,7 +13,7 @@ from tickwork._inspect.status import is_silent
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.zonedata import read_zone_version, split_zone_version
 from tickwork.errors import StoreError
-from tickwork.stores.contract import RunFilter, Store, Wanted
+from tickwork.stores.contract import ClaimRequest, RunFilter, Store
 
 RUNS_MAX: Final = 1_000
 """Runs that are read to find the oldest one, and those whose lease expired."""
@@ -58,10 +58,10 @@ def _measure(
     silent = [f"{each.host} {each.pid}" for each in workers if each not in up]
     known = {job for each in up for job in each.jobs}
     counts = store.count_runs()
-    ahead = store.look_ahead()
+    ahead = store.pending_work()
     running = RunFilter(statuses=frozenset({RunStatus.RUNNING}))
     held = store.list_runs(running, limit=RUNS_MAX).runs if ahead.lease_until else []
-    ready = store.due_runs(Wanted(RUNS_MAX), now=now)
+    ready = store.due_runs(ClaimRequest(RUNS_MAX), now=now)
     schedules = store.list_schedules(limit=SCHEDULES_MAX)
     seen_after = now - retire_after
     waiting = {job for _, job in store.ready_pairs()}

@@ -98,7 +98,7 @@ class Inspector:
         Raises:
             RunNotFound: There is no such run.
         """
-        found = self._store.story(run_id)
+        found = self._store.run_record(run_id)
         if found is None:
             raise RunNotFound(run_id)
         causes = () if found.run.is_finished else self._explainer.explain_run(run_id).causes

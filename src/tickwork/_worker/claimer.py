@@ -10,7 +10,7 @@ from tickwork._kernel.clock import Clock
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.known_jobs import KnownJobs
 from tickwork.errors import OutcomeUnknown, StoreError
-from tickwork.stores.contract import Store, Wanted
+from tickwork.stores.contract import ClaimRequest, Store
 
 CancelAttempt = Callable[[Claim], None]
 
@@ -41,7 +41,7 @@ class Claimer:
     def has_lost_claims(self) -> bool:
         return bool(self._lost_tags)
 
-    def claim(self, wanted: Wanted, cancel_attempt: CancelAttempt) -> Sequence[Claim]:
+    def claim(self, wanted: ClaimRequest, cancel_attempt: CancelAttempt) -> Sequence[Claim]:
         """Claim runs and hold them.
 
         Raises:

@@ -12,7 +12,7 @@ from tickwork._domain.run import Claim, Run
 from tickwork._kernel.clock import Clock
 from tickwork._worker.held_runs import HeldRun, HeldRuns
 from tickwork.errors import StoreBusy, StoreUnavailable
-from tickwork.stores.contract import Beat, Held
+from tickwork.stores.contract import HeldClaim
 
 AGAIN_AFTER: Final = 0.2
 """The share of the pace after which a heartbeat that failed is repeated."""
@@ -127,7 +127,7 @@ class Heartbeat:
             StoreUnavailable: The database did not answer.
         """
         now = self._clock.now()
-        held = Held(claim.run_id, claim.token, now)
+        held = HeldClaim(claim.run_id, claim.token, now)
         beat = self._store.extend_leases([held], until=now + self._lease_of(claim.job))
         for run_id in beat.lost:
             self._held.revoke(run_id, token=claim.token)

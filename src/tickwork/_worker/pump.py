@@ -18,7 +18,7 @@ from tickwork._worker.wakeup import Backoff, Wakeup
 from tickwork._worker.writer import Writer, WriteResult
 from tickwork.engines.contract import Engine
 from tickwork.errors import StoreBusy, StoreUnavailable
-from tickwork.stores.contract import Wanted
+from tickwork.stores.contract import ClaimRequest
 
 AWAY_FIRST: Final = 0.05
 AWAY_LONGEST: Final = 2.0
@@ -277,7 +277,7 @@ class Pump:
         capacity = lane.reserve(self._ahead, batch=self._batch, now=sent_at)
         if not any(capacity):
             return 0
-        wanted = Wanted(
+        wanted = ClaimRequest(
             capacity.free,
             self._queues,
             jobs,

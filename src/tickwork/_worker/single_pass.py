@@ -30,7 +30,7 @@ from tickwork._worker.timer import NextFiring, Timer
 from tickwork._worker.writer import Writer
 from tickwork.engines.contract import Engine
 from tickwork.errors import OutcomeUnknown, StoreError
-from tickwork.stores.contract import Ahead, Store, Wanted
+from tickwork.stores.contract import ClaimRequest, PendingWork, Store
 
 WRITE_EVERY: Final = 0.05
 """Seconds after which outcomes are written though attempts are left."""
@@ -70,7 +70,7 @@ class NextDue(NamedTuple):
 
     is_due: bool
     next_at: datetime | None
-    ahead: Ahead
+    ahead: PendingWork
 
 
 class PassParts(NamedTuple):
@@ -122,7 +122,7 @@ class SinglePass:
         self._cancels_at = 0.0
 
     def run(
-        self, batch: int, *, stop: Event | None = None, ahead: Ahead | None = None
+        self, batch: int, *, stop: Event | None = None, ahead: PendingWork | None = None
     ) -> PassResult:
         """Fire, claim at most ``batch`` runs, and make an attempt at each.
 
@@ -130,11 +130,13 @@ class SinglePass:
         :func:`find_next_due` returned, if the caller has just called it.
         """
         parts = self._parts
-        moved, is_ready = prepare(parts, ahead or parts.store.look_ahead())
+        moved, is_ready = prepare(parts, ahead or parts.store.pending_work())
         plan = parts.timer.fire()
         claims: Sequence[Claim] = ()
         if is_ready or plan.runs:
-            claims = self._claim(Wanted(batch, jobs=parts.known.names(), is_starting=batch == 1))
+            claims = self._claim(
+                ClaimRequest(batch, jobs=parts.known.names(), is_starting=batch == 1)
+            )
         transitions = self._execute(claims, stop=stop) if claims else []
         return PassResult(transitions, is_idle=not (moved or plan.moves or claims))
 
@@ -156,7 +158,7 @@ class SinglePass:
             with suppress(StoreError):  # the next poll may succeed
                 self._cancels.poll()
 
-    def _claim(self, wanted: Wanted) -> Sequence[Claim]:
+    def _claim(self, wanted: ClaimRequest) -> Sequence[Claim]:
         sent_at = self._parts.clock.monotonic()
         try:
             claims = self._claimer.claim(wanted, self._cancel)
@@ -257,7 +259,7 @@ class SinglePass:
         return written
 
 
-def prepare(parts: PassParts, ahead: Ahead) -> tuple[int, bool]:
+def prepare(parts: PassParts, ahead: PendingWork) -> tuple[int, bool]:
     """Stage, reap and sweep where there is something to; return how many, and if any is ready."""
     moved = parts.timer.stage(ahead)
     if ahead.lease_until is not None and has_expired(ahead.lease_until, now=parts.clock.now()):
@@ -271,10 +273,10 @@ def prepare(parts: PassParts, ahead: Ahead) -> tuple[int, bool]:
 
 def find_due(parts: PassParts, limit: int) -> list[Run]:
     """Return the runs that could start now, after schedules that are due were fired."""
-    prepare(parts, parts.store.look_ahead())
+    prepare(parts, parts.store.pending_work())
     now = parts.clock.now()
     parts.timer.fire()
-    return parts.store.due_runs(Wanted(limit, jobs=parts.known.names()), now=now)
+    return parts.store.due_runs(ClaimRequest(limit, jobs=parts.known.names()), now=now)
 
 
 def find_next_due(parts: PassParts, *, is_stuck: bool = False) -> NextDue:
@@ -283,7 +285,7 @@ def find_next_due(parts: PassParts, *, is_stuck: bool = False) -> NextDue:
     ``is_stuck`` means that a pass was idle: what seems to be due now cannot be run here, and must
     not hide what is due later.
     """
-    now, ahead = parts.clock.now(), parts.store.look_ahead()
+    now, ahead = parts.clock.now(), parts.store.pending_work()
     firing_at = parts.next_firing_at()
     if is_stuck and firing_at is not None and firing_at <= now:
         firing_at = parts.next_firing_at(after=now)

@@ -8,7 +8,7 @@ from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import Clock
 from tickwork._worker.reporter import Reporter
 from tickwork._worker.wakeup import Backoff
-from tickwork.stores.contract import Ahead, Store
+from tickwork.stores.contract import PendingWork, Store
 
 STAGE_MAX: Final = 5_000
 STUCK_FIRST: Final = 0.01
@@ -63,7 +63,7 @@ class Timer:
         self._reporter.fired(plan, at=self._clock.now())
         return plan
 
-    def stage(self, ahead: Ahead) -> int:
+    def stage(self, ahead: PendingWork) -> int:
         """Make runs ready whose time has come, as the store showed it; return how many."""
         now, staged = self._clock.now(), 0
         if ahead.due_at is not None and ahead.due_at <= now:
@@ -102,7 +102,7 @@ class Timer:
 
     def _next_at(self) -> datetime | None:
         """Return when the next schedule fires or run is due; remember the next rate slot."""
-        ahead = self._store.look_ahead()
+        ahead = self._store.pending_work()
         self._turn_at = ahead.turn_at
         moments = [self._next_firing_at(), ahead.due_at]
         return min((moment for moment in moments if moment is not None), default=None)

@@ -29,7 +29,7 @@ class Enqueued(NamedTuple):
     is_new: bool
 
 
-class Wanted(NamedTuple):
+class ClaimRequest(NamedTuple):
     """What a worker may take: its queues (None: all), the jobs it knows, and how many.
 
     ``is_starting`` says that those ``limit`` start at once, so that a worker that dies with them
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
     may_wait: frozenset[str] | None = None  # None: all
 
 
-class Held(NamedTuple):
+class HeldClaim(NamedTuple):
     """A claim that a worker still works on; ``started_at`` once its handler was called."""
 
     run_id: RunId
@@ -57,7 +57,7 @@ class Held(NamedTuple):
     started_at: datetime | None = None
 
 
-class Beat(NamedTuple):
+class HeartbeatResult(NamedTuple):
     """What a heartbeat learned.
 
     A run that is ``lost`` has been claimed by another, or taken back: its token differs, or
@@ -68,7 +68,7 @@ class Beat(NamedTuple):
     cancel_requested: list[RunId]
 
 
-class Ahead(NamedTuple):
+class PendingWork(NamedTuple):
     """What unfinished runs wait for: where nothing does, nobody need lock anything."""
 
     due_at: datetime | None  # when the next waiting run falls due
@@ -78,7 +78,7 @@ class Ahead(NamedTuple):
     turn_at: datetime | None = None  # when the turn of the next comes that waits for a rate
 
 
-class Canceling(StrEnum):
+class ChangeResult(StrEnum):
     """What became of a request to cancel, or of one to reschedule."""
 
     DONE = "done"  # it was waiting, and is canceled (or due at another time) now
@@ -97,7 +97,7 @@ class Expired(NamedTuple):
     worker: WorkerId | None
 
 
-Verdict: TypeAlias = Callable[[Expired], Transition]
+ReapDecision: TypeAlias = Callable[[Expired], Transition]
 Planner: TypeAlias = Callable[[Sequence[ScheduleRow], Collection[str]], TickPlan]
 """Makes the plan of a tick, from the schedules that are due and the keys that are taken."""
 KeysOf: TypeAlias = Callable[[Sequence[ScheduleRow]], Collection[str]]
@@ -130,7 +130,7 @@ class RunStore(Protocol):
 
     def claim(
         self,
-        wanted: Wanted,
+        wanted: ClaimRequest,
         *,
         worker: WorkerId,
         tag: str,
@@ -160,7 +160,7 @@ class RunStore(Protocol):
         """The claims made under this tag that still hold: after a lost answer."""
         ...
 
-    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat:
+    def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         """Extend these leases, and note which handlers have started."""
         ...
 
@@ -173,7 +173,7 @@ class RunStore(Protocol):
         """
         ...
 
-    def reap(self, *, now: datetime, limit: int, verdict: Verdict) -> list[Transition]:
+    def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
         """Take back runs whose lease has ended, as ``verdict`` decides for each."""
         ...
 
@@ -199,7 +199,7 @@ class RunStore(Protocol):
         """
         ...
 
-    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
         """Cancel a waiting run at once; ask a running one's worker to stop it."""
         ...
 
@@ -209,7 +209,7 @@ class RunStore(Protocol):
         """Cancel every waiting run of a schedule, ask running ones to stop; return how many."""
         ...
 
-    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         """Change when a run is due, while it was never claimed."""
         ...
 
@@ -240,7 +240,7 @@ class RunStore(Protocol):
         """Keep log lines of runs that are known, the first ``lines_max`` of each."""
         ...
 
-    def look_ahead(self) -> Ahead:
+    def pending_work(self) -> PendingWork:
         """What there is to stage, reap, sweep and claim, now or later: one cheap look."""
         ...
 
@@ -508,7 +508,7 @@ class RunFilter:
     is_retry: bool | None = None  # made by running a finished one again
 
 
-class Page(NamedTuple):
+class RunPage(NamedTuple):
     """Runs, newest first, and the cursor for the next page (None: there is none)."""
 
     runs: list[Run]
@@ -529,7 +529,7 @@ class Attempt(NamedTuple):
     worker: WorkerId | None
 
 
-class Story(NamedTuple):
+class RunRecord(NamedTuple):
     """Everything that is known about one run."""
 
     run: Run
@@ -550,7 +550,7 @@ class JobRow(NamedTuple):
     failures: int = 0  # in a row
 
 
-class Counts(NamedTuple):
+class PhaseCounts(NamedTuple):
     """How many unfinished runs there are, by phase; no bucket counts past ``cap``."""
 
     by_phase: dict[Phase, int]
@@ -610,22 +610,22 @@ class ReadStore(Protocol):
         """Ids that begin like this, of unfinished and finished runs."""
         ...
 
-    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
         """Runs by id, newest first, one page at a time: ids sort by time."""
         ...
 
-    def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
+    def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
         """What :meth:`RunStore.claim` would look at now: ready, wanted, not paused, in order.
 
         Those that expired are left out: they would be skipped.
         """
         ...
 
-    def story(self, run_id: RunId) -> Story | None:
+    def run_record(self, run_id: RunId) -> RunRecord | None:
         """A run with its attempts and its log."""
         ...
 
-    def count_runs(self, *, cap: int = 10_000) -> Counts:
+    def count_runs(self, *, cap: int = 10_000) -> PhaseCounts:
         """Unfinished runs by phase, counted no further than ``cap``."""
         ...
 

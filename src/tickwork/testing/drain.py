@@ -13,7 +13,6 @@ from tickwork._kernel.codec import decode
 from tickwork._worker.single_pass import NextDue, is_attempt
 from tickwork.app import Tickwork
 from tickwork.errors import InvalidOption, StillDue
-from tickwork.stores.contract import Ahead
 
 LIMIT: Final = 10_000
 """Runs that may be made at one moment before it is called endless."""
@@ -126,7 +125,7 @@ class Passes(AbstractContextManager["Passes"]):
             raise InvalidOption("limit", limit, "must be at least 1")
         self._services = app._services.worker
         self._limit = limit
-        self._seen: Ahead | None = None  # at the end of the last pass
+        self._seen: PendingWork | None = None  # at the end of the last pass
         self._capturing = self._services.log_capture.capturing()
 
     def __enter__(self) -> Self:

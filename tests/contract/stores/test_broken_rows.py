@@ -108,7 +108,7 @@ class TestRuns:
 
         assert found[good.id].status is RunStatus.PENDING
         assert "cannot be read" in found[bad.id].reason
-        assert store.story(bad.id) is not None
+        assert store.run_record(bad.id) is not None
 
     def test_a_phase_that_nobody_knows_stops_no_claim(self, store, worker, by_hand):
         add(store, bad := a_run(priority=1), good := a_run())

@@ -14,7 +14,7 @@ from contract.builders import (
 from tickwork._domain.outcome import Canceled, Failed, Succeeded
 from tickwork._domain.run import NewRun
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.contract import Canceling, Store
+from tickwork.stores.contract import ChangeResult, Store
 
 KEY = "job:send_email"
 
@@ -61,7 +61,7 @@ class TestCancelingWhatDoesNotRun:
         answer = store.cancel(new.id, now=clock.now(), reason="ordered by mistake")
 
         run = the_run(store, new)
-        assert answer is Canceling.DONE
+        assert answer is ChangeResult.DONE
         assert (run.status, run.phase, run.blocked_on) == (RunStatus.CANCELED, None, None)
         assert (run.ended_at, run.reason) == (clock.now(), "ordered by mistake")
 
@@ -81,7 +81,7 @@ class TestCancelingWhatDoesNotRun:
 
         store.cancel(new.id, now=clock.now())
 
-        story = store.story(new.id)
+        story = store.run_record(new.id)
         assert [one.error for one in story.attempts] == ["no"]
         assert (story.run.attempt, story.run.token) == (1, 1)
 
@@ -102,7 +102,7 @@ class TestCancelingWhatRuns:
         answer = store.cancel(new.id, now=clock.now())
 
         run = the_run(store, new)
-        assert answer is Canceling.REQUESTED
+        assert answer is ChangeResult.REQUESTED
         assert (run.status, run.cancel_requested_at) == (RunStatus.RUNNING, NOON)
 
     def test_the_first_request_is_the_one_that_is_kept(self, store, clock, worker):
@@ -113,7 +113,7 @@ class TestCancelingWhatRuns:
 
         answer = store.cancel(run.id, now=clock.now())
 
-        assert answer is Canceling.REQUESTED
+        assert answer is ChangeResult.REQUESTED
         assert the_run(store, run).cancel_requested_at == NOON
 
     def test_it_was_stopped(self, store, clock, worker):
@@ -154,18 +154,18 @@ class TestTooLate:
         add(store, run := a_run())
         worker.run()
 
-        assert store.cancel(run.id, now=clock.now()) is Canceling.FINISHED
+        assert store.cancel(run.id, now=clock.now()) is ChangeResult.FINISHED
         assert the_run(store, run).status is RunStatus.COMPLETED
 
     def test_a_run_that_was_canceled_before(self, store, clock):
         add(store, run := a_run())
         store.cancel(run.id, now=clock.now(), reason="first")
 
-        assert store.cancel(run.id, now=clock.now(), reason="second") is Canceling.FINISHED
+        assert store.cancel(run.id, now=clock.now(), reason="second") is ChangeResult.FINISHED
         assert the_run(store, run).reason == "first"
 
     def test_a_run_that_never_was(self, store, clock):
-        assert store.cancel(NOBODY, now=clock.now()) is Canceling.UNKNOWN
+        assert store.cancel(NOBODY, now=clock.now()) is ChangeResult.UNKNOWN
 
 
 class TestCancelingASchedule:

@@ -203,7 +203,7 @@ class TestAttempts:
         clock.advance(timedelta(seconds=3))
         store.complete(claim, now=clock.now())
 
-        kept = store.story(run.id).attempts
+        kept = store.run_record(run.id).attempts
 
         assert [(each.attempt, each.outcome) for each in kept] == [(1, "failed"), (2, "succeeded")]
         assert kept[1].ended_at - kept[1].started_at == 3 * SECOND
@@ -218,10 +218,10 @@ class TestAttempts:
         worker.reap()
 
         assert not store.complete(stale, now=clock.now())
-        assert [each.attempt for each in store.story(run.id).attempts] == [1]
+        assert [each.attempt for each in store.run_record(run.id).attempts] == [1]
 
     def test_the_first_one_needs_none(self, store, clock, worker):
         add(store, run := a_fired_run())
         store.complete(worker.claim_one(), now=clock.now())
 
-        assert store.story(run.id).attempts == []
+        assert store.run_record(run.id).attempts == []

@@ -59,14 +59,14 @@ from tickwork.stores._sql.operations import (
 from tickwork.stores._sql.server_store import ServerStore
 from tickwork.stores._sql.statement import Operation, Rows, Statement
 from tickwork.stores.contract import (
-    Canceling,
+    ChangeResult,
+    ClaimRequest,
     Enqueued,
-    Held,
+    HeldClaim,
     NewSchedule,
     Pause,
     PauseKind,
     Store,
-    Wanted,
 )
 from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.mysql.values import listed
@@ -170,7 +170,7 @@ def quickly() -> Iterator[None]:
 
 
 def claiming(
-    store: AnyStore, wanted: Wanted, worker: Any = ANN, *, now: datetime = NOON
+    store: AnyStore, wanted: ClaimRequest, worker: Any = ANN, *, now: datetime = NOON
 ) -> Operation[list[Claim]]:
     return claim.claim(store.query, wanted, worker=worker, tag="tag", now=now, lease=MINUTE)
 
@@ -194,9 +194,9 @@ class TestClaiming:
     def test_the_second_passes_over_what_the_first_holds(self, store, begin):
         add(store, *(runs := [a_run() for _ in range(10)]))
 
-        first = begin().run(claiming(store, Wanted(4)))
-        second = begin().run(claiming(store, Wanted(4)))
-        third = begin().run(claiming(store, Wanted(4)))
+        first = begin().run(claiming(store, ClaimRequest(4)))
+        second = begin().run(claiming(store, ClaimRequest(4)))
+        third = begin().run(claiming(store, ClaimRequest(4)))
 
         assert ids(first) + ids(second) + ids(third) == ids(runs)
 
@@ -204,7 +204,7 @@ class TestClaiming:
         # A backlog that neither of them may take, longer than what a claim looks at.
         add(store, *[a_run(job="unknown", priority=1) for _ in range(100)])
         add(store, *(runs := [a_run(job="known") for _ in range(8)]))
-        wanted = Wanted(4, jobs=("known",))
+        wanted = ClaimRequest(4, jobs=("known",))
 
         first = begin().run(claiming(store, wanted))
         second = begin().run(claiming(store, wanted))
@@ -216,14 +216,14 @@ class TestClaiming:
         add(store, *(sweeps := [a_run(job="sweep") for _ in range(5)]))
         other = begin()
 
-        claimed = other.run(claiming(store, Wanted(5, jobs=("sweep",))))
+        claimed = other.run(claiming(store, ClaimRequest(5, jobs=("sweep",))))
 
         assert ids(claimed) == ids(sweeps)
         assert ids(Hands(store, ManualClock(NOON)).claim(5)) == ids(emails)
 
     def test_no_more_is_locked_than_is_taken(self, store, begin):
         add(store, *[a_run() for _ in range(50)])
-        begin().run(claiming(store, Wanted(3)))
+        begin().run(claiming(store, ClaimRequest(3)))
 
         text = "SELECT id FROM tickwork_run FOR UPDATE SKIP LOCKED"
         free = begin().ask(Statement("free", (text,), {}))
@@ -242,16 +242,16 @@ class TestClaiming:
         assert the_run(store, run).status is RunStatus.CANCELED
 
 
-SHAPES: dict[str, Wanted] = {
-    "anything": Wanted(4),
-    "one queue": Wanted(4, queues=("emails",)),
-    "several queues": Wanted(4, queues=("emails", "reports", "nothing")),
-    "one job": Wanted(4, jobs=("send_email",)),
-    "several jobs": Wanted(4, jobs=("send_email", "sweep", "nothing")),
-    "queues and jobs": Wanted(4, queues=("emails", "reports"), jobs=("send_email", "sweep")),
-    "ahead": Wanted(0, ahead=4),
-    "some ahead": Wanted(2, ahead=2),
-    "starting": Wanted(4, is_starting=True),
+SHAPES: dict[str, ClaimRequest] = {
+    "anything": ClaimRequest(4),
+    "one queue": ClaimRequest(4, queues=("emails",)),
+    "several queues": ClaimRequest(4, queues=("emails", "reports", "nothing")),
+    "one job": ClaimRequest(4, jobs=("send_email",)),
+    "several jobs": ClaimRequest(4, jobs=("send_email", "sweep", "nothing")),
+    "queues and jobs": ClaimRequest(4, queues=("emails", "reports"), jobs=("send_email", "sweep")),
+    "ahead": ClaimRequest(0, ahead=4),
+    "some ahead": ClaimRequest(2, ahead=2),
+    "starting": ClaimRequest(4, is_starting=True),
 }
 
 
@@ -285,7 +285,7 @@ class TestCanceling:
     def test_a_run_that_is_being_claimed(self, store, begin, background, is_by_schedule):
         add(store, run := a_fired_run("digest", unique=UniqueKey("key", None)))
         claiming_it = begin()
-        assert len(claiming_it.run(claiming(store, Wanted(1)))) == 1
+        assert len(claiming_it.run(claiming(store, ClaimRequest(1)))) == 1
 
         if is_by_schedule:
             canceled = background.submit(store.cancel_schedule, "", "digest", now=NOON)
@@ -294,7 +294,9 @@ class TestCanceling:
         assert waits(store, canceled)
         claiming_it.commit()
 
-        assert canceled.result(WAIT_SECONDS_MAX) == (1 if is_by_schedule else Canceling.REQUESTED)
+        assert canceled.result(WAIT_SECONDS_MAX) == (
+            1 if is_by_schedule else ChangeResult.REQUESTED
+        )
         found = the_run(store, run)
         assert (found.status, found.cancel_requested_at) == (RunStatus.RUNNING, NOON)
         [again] = store.enqueue([a_run(unique=UniqueKey("key", None))])
@@ -322,7 +324,7 @@ class TestFencing:
         assert len(taken_back) == 50
         retaken = takeover.run(
             claim.claim(
-                store.query, Wanted(50), worker=BOB, tag="bob", now=clock.now(), lease=MINUTE
+                store.query, ClaimRequest(50), worker=BOB, tag="bob", now=clock.now(), lease=MINUTE
             )
         )
         assert len(retaken) == 50
@@ -339,7 +341,7 @@ class TestFencing:
         add(store, *[a_run() for _ in range(50)])
         claims = Hands(store, clock).claim(50)
         heartbeat = begin()
-        held = [Held(one.run_id, one.token, NOON) for one in claims]
+        held = [HeldClaim(one.run_id, one.token, NOON) for one in claims]
         beat = heartbeat.run(leases.extend_leases(store.query, held, until=NOON + 2 * MINUTE))
         assert beat.lost == []
 
@@ -416,7 +418,7 @@ class TestLimits:
         _, waiting = self.limited(store)
         [held] = Hands(store, clock).claim(1)
         claiming_other = begin()
-        assert claiming_other.run(claiming(store, Wanted(1), BOB)) == []
+        assert claiming_other.run(claiming(store, ClaimRequest(1), BOB)) == []
 
         finishing = background.submit(store.record, [settled(held)])
         assert waits(store, finishing)
@@ -441,7 +443,7 @@ class TestLimits:
     def test_the_last_place_goes_to_one_of_two(self, store, begin, clock):
         first, second = self.limited(store)
         one = begin()
-        assert ids(one.run(claiming(store, Wanted(1)))) == [first.id]
+        assert ids(one.run(claiming(store, ClaimRequest(1)))) == [first.id]
 
         # The gate is the other's: left as it is, for later.
         assert Hands(store, clock, BOB).claim(1) == []
@@ -464,7 +466,7 @@ class TestLimits:
         assert store.complete(held, now=NOON)
         add(store, late := a_run(limit_keys=(LIMIT,)))
         taking = begin()
-        assert ids(taking.run(claiming(store, Wanted(1)))) == [late.id]
+        assert ids(taking.run(claiming(store, ClaimRequest(1)))) == [late.id]
 
         sweeping = background.submit(store.sweep, now=NOON, limit=10)
         assert waits(store, sweeping)
@@ -489,7 +491,7 @@ class TestLimits:
     def test_changing_a_limit_waits_for_claims_under_way(self, store, begin, background, clock):
         first, second = self.limited(store)
         claim_under_way = begin()
-        assert ids(claim_under_way.run(claiming(store, Wanted(1)))) == [first.id]
+        assert ids(claim_under_way.run(claiming(store, ClaimRequest(1)))) == [first.id]
 
         changing = background.submit(store.change_limit, LIMIT, 2, now=NOON)
         assert waits(store, changing)
@@ -533,7 +535,7 @@ class TestRates:
     def test_the_last_start_goes_to_one_of_two(self, store, begin, clock):
         first, second = self.rated(store)
         one = begin()
-        assert ids(one.run(claiming(store, Wanted(1)))) == [first.id]
+        assert ids(one.run(claiming(store, ClaimRequest(1)))) == [first.id]
 
         # The gate is the other's: left as it is, for later.
         assert Hands(store, clock, BOB).claim(1) == []
@@ -546,7 +548,7 @@ class TestRates:
     def test_one_that_was_given_up_is_none(self, store, begin, clock):
         first, _ = self.rated(store)
         one = begin()
-        one.run(claiming(store, Wanted(1)))
+        one.run(claiming(store, ClaimRequest(1)))
         one.roll_back()
 
         assert ids(Hands(store, clock, BOB).claim(1)) == [first.id]
@@ -555,7 +557,7 @@ class TestRates:
         # Asked for by name, it waits for the gate: who had counted before would start it.
         _, second = self.rated(store)
         one = begin()
-        one.run(claiming(store, Wanted(1)))
+        one.run(claiming(store, ClaimRequest(1)))
         by_name = background.submit(
             store.claim_run, second.id, worker=BOB, tag="tag", now=NOON, lease=MINUTE
         )
@@ -587,7 +589,7 @@ class TestRates:
         clock.advance(minutes=2)
         add(store, *[a_run(limit_keys=(self.KEY,)) for _ in range(2)])
         one = begin()
-        assert len(one.run(claiming(store, Wanted(1), now=clock.now()))) == 1
+        assert len(one.run(claiming(store, ClaimRequest(1), now=clock.now()))) == 1
 
         with quickly():
             store.prune(before=clock.now(), limit=10)
@@ -1013,7 +1015,7 @@ class TestStaging:
             assert store.unblock_rated(now=clock.now(), limit=10) == 0
             assert store.stage(now=clock.now(), limit=10) == 0
             assert tick(store, clock).runs == []
-            assert store.look_ahead().is_blocked
+            assert store.pending_work().is_blocked
         pruning.commit()
         assert hands.record(claims[0]) == []
 

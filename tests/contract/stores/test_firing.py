@@ -470,7 +470,7 @@ class TestMisfires:
             "emails",
         )
         assert (gap.attempt, gap.token, gap.result) == (0, 0, None)
-        assert store.story(gap.id).attempts == []
+        assert store.run_record(gap.id).attempts == []
 
 
 class TestOverlap:
@@ -628,10 +628,10 @@ class TestSkipsInARow:
         worker.record(claim, Skipped("closed"))
         store.append_logs(lines, lines_max=10)
 
-        assert store.story(claim.run_id) is None
+        assert store.run_record(claim.run_id) is None
 
         add(store, a_run(id=claim.run_id))  # nothing is left under its id
-        assert store.story(claim.run_id).log == []
+        assert store.run_record(claim.run_id).log == []
 
     def test_skips_by_the_overlap_rule(self, store, clock, worker):
         added(store)
@@ -718,7 +718,7 @@ class TestSkipsInARow:
         worker.record(worker.claim_one(), Skipped("closed"))
 
         assert [row[3] for row in self.skips(store)] == [1, 1]
-        assert len(store.story(run.id).attempts) == 1
+        assert len(store.run_record(run.id).attempts) == 1
 
     def test_what_ends_otherwise_elsewhere_does_not_come_between(self, store, clock, worker):
         added(store, "digest")

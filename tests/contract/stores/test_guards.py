@@ -71,20 +71,20 @@ class TestGuards:
         clock.advance(minutes=2)
         worker.reap()
         other_worker.claim_one()
-        before = store.story(run.id)
+        before = store.run_record(run.id)
 
         self.run(store, name, stale)
 
-        assert store.story(run.id) == before
+        assert store.run_record(run.id) == before
         assert len(store.get_runs([run.id])) == 1  # in one table, not in both
 
     def test_of_one_who_holds_it(self, store, worker, name):
         add(store, run := a_run(attempts_max=3))
         claim = worker.claim_one()
-        before = store.story(run.id)
+        before = store.run_record(run.id)
 
         self.run(store, name, claim)
 
         # On SQLite a run is in history first, and dropped by another statement.
         [*found] = store.get_runs([run.id])
-        assert len(found) > 1 or store.story(run.id) != before
+        assert len(found) > 1 or store.run_record(run.id) != before

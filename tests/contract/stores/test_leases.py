@@ -2,7 +2,7 @@ import pytest
 
 from contract.builders import ANN, HOUR, MINUTE, NOON, SECOND, a_run, add, ids, the_run
 from tickwork._domain.status import RunStatus
-from tickwork.stores.contract import Beat, Held
+from tickwork.stores.contract import HeartbeatResult, HeldClaim
 
 
 class TestHeartbeats:
@@ -14,7 +14,7 @@ class TestHeartbeats:
 
         beat = worker.beat(claim, until=NOON + HOUR)
 
-        assert beat == Beat([], [])
+        assert beat == HeartbeatResult([], [])
         assert the_run(store, run).lease_until == NOON + HOUR
 
     def test_a_lease_that_is_extended_is_not_reaped(self, store, clock, worker):
@@ -42,7 +42,7 @@ class TestHeartbeats:
         assert the_run(store, run).lease_until == NOON + HOUR
 
     def test_nothing_to_extend(self, store):
-        assert store.extend_leases([], until=NOON + HOUR) == Beat([], [])
+        assert store.extend_leases([], until=NOON + HOUR) == HeartbeatResult([], [])
 
     def test_a_lease_that_has_ended_holds_until_somebody_takes_the_run(self, store, clock, worker):
         add(store, run := a_run())
@@ -96,7 +96,7 @@ class TestLostLeases:
         claim = worker.claim_one()
         worker.record(claim)
 
-        assert worker.beat(claim) == Beat([], [])
+        assert worker.beat(claim) == HeartbeatResult([], [])
 
     def test_one_that_is_lost_does_not_stop_the_others(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run(priority=500)]))
@@ -151,7 +151,7 @@ class TestCancelRequests:
 
         beat = worker.beat(*claims)
 
-        assert beat == Beat([], [runs[1].id])
+        assert beat == HeartbeatResult([], [runs[1].id])
 
     def test_it_tells_again_until_the_run_has_ended(self, store, clock, worker):
         add(store, run := a_run())
@@ -254,7 +254,7 @@ class TestFencing:
         other_worker.start(other_worker.claim_one())
         before = the_run(store, new)
 
-        store.extend_leases([Held(stale.run_id, stale.token, NOON)], until=NOON + HOUR)
+        store.extend_leases([HeldClaim(stale.run_id, stale.token, NOON)], until=NOON + HOUR)
         store.save_progress(stale, progress="1")
         store.complete(stale, now=clock.now())
         worker.record(stale)

@@ -32,7 +32,7 @@ from tickwork.stores._sql import server_store
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores._sql.server_store import StatementRejected
 from tickwork.stores._sql.statement import Operation, Statement
-from tickwork.stores.contract import Enqueued, Wanted
+from tickwork.stores.contract import ClaimRequest, Enqueued
 from tickwork.stores.mysql import connection as connection_module
 from tickwork.stores.mysql import schema as schema_module
 from tickwork.stores.mysql.store import MysqlStore
@@ -280,7 +280,7 @@ class TestSharing:
         pid = os.fork()
         if pid == 0:
             try:
-                claimed = store.claim(Wanted(1), worker=BOB, tag="x", now=NOON, lease=MINUTE)
+                claimed = store.claim(ClaimRequest(1), worker=BOB, tag="x", now=NOON, lease=MINUTE)
                 os._exit(0 if ids(claimed) == [run.id] else 1)
             finally:
                 os._exit(2)

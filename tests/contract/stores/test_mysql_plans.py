@@ -116,7 +116,7 @@ SKIPPING = {"ready_pairs", "keys_blocked", "scheduled_jobs"}
 """These go from one value to the next."""
 
 # From the end of an index, when it is asked for: there is no plan for it.
-AT_ONCE = {"look_ahead"}
+AT_ONCE = {"pending_work"}
 HOT = [(name, values) for name, values, _ in ASKED if name not in AT_ONCE]
 
 

@@ -27,7 +27,7 @@ from tickwork.errors import (
 )
 from tickwork.stores._sql.migrate import SCHEMA_VERSION, Migration
 from tickwork.stores._sql.statement import Operation, Statement
-from tickwork.stores.contract import Enqueued, Wanted
+from tickwork.stores.contract import ClaimRequest, Enqueued
 from tickwork.stores.postgres import connection as connection_module
 from tickwork.stores.postgres import schema as schema_module
 from tickwork.stores.postgres.store import PostgresStore
@@ -565,7 +565,7 @@ class TestRoundTrips:
         store.enqueue([a_run() for _ in range(500)])
         sent.clear()
 
-        claims = store.claim(Wanted(500), worker=BOB, tag="", now=NOON, lease=MINUTE)
+        claims = store.claim(ClaimRequest(500), worker=BOB, tag="", now=NOON, lease=MINUTE)
         store.record([settled(claim) for claim in claims])
 
         assert len(claims) == 500

@@ -54,11 +54,11 @@ class TestPruningRuns:
         store.append_logs({run.id: [LogLine(NOON, "INFO", "shop", "hello")]}, lines_max=10)
         worker.record(worker.claim_one(), Failed("no"))
         store.prune(before=NOON + MINUTE, limit=10)
-        assert store.story(run.id) is None
+        assert store.run_record(run.id) is None
 
         add(store, a_run(id=run.id))  # the id is free, and nothing is left under it
 
-        assert store.story(run.id) == (the_run(store, run), [], [])
+        assert store.run_record(run.id) == (the_run(store, run), [], [])
 
     def test_attempts_and_logs_of_others_stay(self, store, clock, worker):
         add(store, a_run(), kept := a_run(attempts_max=2, priority=500))
@@ -69,7 +69,7 @@ class TestPruningRuns:
 
         store.prune(before=NOON + DAY, limit=10)
 
-        story = store.story(kept.id)
+        story = store.run_record(kept.id)
         assert (len(story.attempts), len(story.log)) == (1, 1)
 
     def test_one_batch_at_a_time_the_oldest_first(self, store, clock, worker):

@@ -21,7 +21,7 @@ from tickwork._domain.outcome import Failed, Interrupted, Succeeded
 from tickwork._domain.rates import Turn
 from tickwork._domain.run import NewRun
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.contract import Canceling, LimitRow, Pause, PauseKind
+from tickwork.stores.contract import ChangeResult, LimitRow, Pause, PauseKind
 from tickwork.stores.sqlite.store import SqliteStore
 
 KEY = "job/minute:send_email"
@@ -38,7 +38,7 @@ def turn(store, clock, limit=100):
 
 
 def turn_at(store):
-    return store.look_ahead().turn_at
+    return store.pending_work().turn_at
 
 
 class TestRates:
@@ -238,7 +238,7 @@ class TestTurns:
         assert ids(worker.claim()) == [waiting[0].id]
 
     def test_whoever_was_canceled_takes_no_turn(self, store, clock, waiting):
-        assert store.cancel(waiting[0].id, now=clock.now()) is Canceling.DONE
+        assert store.cancel(waiting[0].id, now=clock.now()) is ChangeResult.DONE
         clock.advance(MINUTE)
 
         turn(store, clock)

@@ -21,7 +21,7 @@ from tickwork._domain.outcome import Failed, Succeeded
 from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition, reap
-from tickwork.stores.contract import Canceling, LogLine, RunFilter
+from tickwork.stores.contract import ChangeResult, LogLine, RunFilter
 
 EVERYTHING = RunFilter()
 
@@ -61,10 +61,10 @@ class TestOneRun:
 
         assert store.get_run(text) is None
         assert ids(store.get_runs([text, run.id])) == [run.id]
-        assert store.story(text) is None
+        assert store.run_record(text) is None
         assert store.find_turn(text) is None
-        assert store.cancel(text, now=clock.now()) is Canceling.UNKNOWN
-        assert store.reschedule(text, due_at=NOON, now=clock.now()) is Canceling.UNKNOWN
+        assert store.cancel(text, now=clock.now()) is ChangeResult.UNKNOWN
+        assert store.reschedule(text, due_at=NOON, now=clock.now()) is ChangeResult.UNKNOWN
 
     def test_several_at_once(self, store, worker):
         add(store, finished := a_run())
@@ -109,7 +109,7 @@ class TestOutcomes:
         found = [*(run.id for run in runs), waiting.id]
         assert [the_run(store, run_id).outcome for run_id in found] == words
         assert [run.outcome for run in store.list_runs(EVERYTHING).runs[::-1]] == words
-        assert [store.story(run_id).run.outcome for run_id in found] == words
+        assert [store.run_record(run_id).run.outcome for run_id in found] == words
 
     def test_a_firing_that_gave_no_run(self, store, clock):
         added(store, misfire=Misfire.SKIP, next_due_at=NOON - HOUR)
@@ -295,16 +295,16 @@ class TestStories:
     def test_an_unfinished_run_has_one(self, store):
         add(store, run := a_run())
 
-        assert store.story(run.id) == (the_run(store, run), [], [])
+        assert store.run_record(run.id) == (the_run(store, run), [], [])
 
     def test_a_finished_run_has_one(self, store, worker):
         add(store, run := a_run())
         worker.run()
 
-        assert store.story(run.id).run.status is RunStatus.COMPLETED
+        assert store.run_record(run.id).run.status is RunStatus.COMPLETED
 
     def test_there_is_no_such_run(self, store):
-        assert store.story(NOBODY) is None
+        assert store.run_record(NOBODY) is None
 
 
 class TestLogs:
@@ -318,7 +318,7 @@ class TestLogs:
         store.append_logs({run.id: self.lines("b", "a")}, lines_max=10)
         store.append_logs({run.id: self.lines("c 🦀")}, lines_max=10)
 
-        assert store.story(run.id).log == self.lines("b", "a", "c 🦀")
+        assert store.run_record(run.id).log == self.lines("b", "a", "c 🦀")
 
     def test_the_first_ones_are_kept(self, store):
         add(store, run := a_run())
@@ -326,7 +326,7 @@ class TestLogs:
         store.append_logs({run.id: self.lines("3", "4")}, lines_max=3)
         store.append_logs({run.id: self.lines("5")}, lines_max=3)
 
-        assert store.story(run.id).log == self.lines("1", "2", "3")
+        assert store.run_record(run.id).log == self.lines("1", "2", "3")
 
     def test_they_stay_when_the_run_has_ended(self, store, worker):
         add(store, run := a_run())
@@ -335,13 +335,13 @@ class TestLogs:
         worker.record(claim)
         store.append_logs({run.id: self.lines("after")}, lines_max=10)
 
-        assert store.story(run.id).log == self.lines("before", "after")
+        assert store.run_record(run.id).log == self.lines("before", "after")
 
     def test_each_run_has_its_own(self, store):
         add(store, run := a_run(), other := a_run())
         store.append_logs({run.id: self.lines("mine")}, lines_max=10)
 
-        assert store.story(other.id).log == []
+        assert store.run_record(other.id).log == []
 
     def test_many_runs_at_once(self, store):
         add(store, run := a_run(), other := a_run())
@@ -351,28 +351,28 @@ class TestLogs:
             {other.id: self.lines("3", "4"), run.id: self.lines("a", "b", "c", "d")}, lines_max=3
         )
 
-        assert store.story(run.id).log == self.lines("a", "b", "c")
-        assert store.story(other.id).log == self.lines("1", "2", "3")
+        assert store.run_record(run.id).log == self.lines("a", "b", "c")
+        assert store.run_record(other.id).log == self.lines("1", "2", "3")
 
     def test_a_smaller_limit_takes_nothing_back(self, store):
         add(store, run := a_run())
         store.append_logs({run.id: self.lines("1", "2")}, lines_max=2)
         store.append_logs({run.id: self.lines("3")}, lines_max=1)
 
-        assert store.story(run.id).log == self.lines("1", "2")
+        assert store.run_record(run.id).log == self.lines("1", "2")
 
     def test_those_of_a_run_that_is_unknown_are_dropped(self, store):
         store.append_logs({NOBODY: self.lines("too late")}, lines_max=10)
         add(store, run := a_run(id=NOBODY))
 
-        assert store.story(run.id).log == []
+        assert store.run_record(run.id).log == []
 
     def test_nothing_to_keep(self, store):
         add(store, run := a_run())
         store.append_logs({run.id: []}, lines_max=10)
         store.append_logs({}, lines_max=10)
 
-        assert store.story(run.id).log == []
+        assert store.run_record(run.id).log == []
 
 
 class TestCounts:

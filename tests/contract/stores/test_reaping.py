@@ -149,7 +149,7 @@ class TestCrashes:
         clock.advance(minutes=2)
         worker.reap()
 
-        [attempt] = store.story(run.id).attempts
+        [attempt] = store.run_record(run.id).attempts
 
         assert (attempt.outcome, attempt.token, attempt.attempt) == ("crashed", 1, 1)
         assert (attempt.started_at, attempt.ended_at) == (NOON, NOON + 2 * MINUTE)
@@ -162,7 +162,10 @@ class TestCrashes:
         worker.record(worker.claim_one(), Succeeded())
 
         assert the_run(store, run).status is RunStatus.COMPLETED
-        assert [one.outcome for one in store.story(run.id).attempts] == ["crashed", "succeeded"]
+        assert [one.outcome for one in store.run_record(run.id).attempts] == [
+            "crashed",
+            "succeeded",
+        ]
 
     def test_the_third_one_is_the_last(self, store, clock, worker):
         add(store, new := a_run())
@@ -174,4 +177,4 @@ class TestCrashes:
         run = the_run(store, new)
         assert (run.status, run.crashes) == (RunStatus.FAILED_PERMANENT, 3)
         assert "died 3 times" in run.reason
-        assert len(store.story(new.id).attempts) == 3
+        assert len(store.run_record(new.id).attempts) == 3

@@ -27,7 +27,7 @@ from tickwork._domain.outcome import (
 )
 from tickwork._domain.retry import NO_RETRY
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.contract import Attempt, Beat, JobRow
+from tickwork.stores.contract import Attempt, HeartbeatResult, JobRow
 
 
 class TestEnds:
@@ -87,7 +87,7 @@ class TestEnds:
         add(store, new := a_run(attempts_max=2))
         worker.record(worker.claim_one(), Failed("🦀" * 2_000, "ä" * 16_000, retry=False))
 
-        story = store.story(new.id)
+        story = store.run_record(new.id)
 
         assert story.run.reason == "🦀" * 2_000
         assert story.attempts[0].traceback == "ä" * 16_000
@@ -257,12 +257,12 @@ class TestLostClaims:
         stale = worker.claim_one()
         clock.advance(minutes=2)
         worker.reap()
-        before = store.story(run.id), store.list_jobs()
+        before = store.run_record(run.id), store.list_jobs()
 
         lost = worker.record(stale, outcome)
 
         assert lost == [run.id]
-        assert (store.story(run.id), store.list_jobs()) == before
+        assert (store.run_record(run.id), store.list_jobs()) == before
 
     def test_the_others_of_its_batch_are_written(self, store, clock, worker):
         add(store, *(runs := [a_run() for _ in range(4)]))
@@ -331,7 +331,7 @@ class TestAttempts:
         add(store, run := a_run())
         worker.run()
 
-        assert store.story(run.id).attempts == []
+        assert store.run_record(run.id).attempts == []
 
     def test_a_failed_attempt_is_kept_with_its_error(self, store, clock, worker):
         add(store, run := a_run(attempts_max=2))
@@ -340,7 +340,7 @@ class TestAttempts:
 
         worker.record(claim, Failed("no route", "Traceback …"), started_at=NOON + SECOND)
 
-        assert store.story(run.id).attempts == [
+        assert store.run_record(run.id).attempts == [
             Attempt(
                 run_id=run.id,
                 token=1,
@@ -361,7 +361,7 @@ class TestAttempts:
             clock.advance(minutes=1)
             store.stage(now=clock.now(), limit=1)
 
-        attempts = store.story(run.id).attempts
+        attempts = store.run_record(run.id).attempts
 
         assert [(one.token, one.attempt, one.outcome, one.error) for one in attempts] == [
             (1, 1, "failed", "first"),
@@ -377,7 +377,7 @@ class TestAttempts:
         add(store, run := a_run())
         worker.record(worker.claim_one(), outcome)
 
-        assert store.story(run.id).attempts == []
+        assert store.run_record(run.id).attempts == []
 
     def test_the_start_that_a_heartbeat_noted_is_kept(self, store, worker):
         add(store, run := a_run(attempts_max=2))
@@ -386,7 +386,7 @@ class TestAttempts:
 
         worker.record(claim, Failed("no"))
 
-        assert store.story(run.id).attempts[0].started_at == NOON
+        assert store.run_record(run.id).attempts[0].started_at == NOON
 
 
 class TestWhatAJobRemembers:
@@ -565,4 +565,4 @@ class TestCompleting:
         claim = worker.claim_one()
         store.complete(claim, now=clock.now())
 
-        assert worker.beat(claim) == Beat([], [])
+        assert worker.beat(claim) == HeartbeatResult([], [])

@@ -191,12 +191,12 @@ class TestRecordingAgain:
         [claim] = worker.claim()
         steps = [settled(claim, outcome)]
         store.record(steps)
-        before = [store.story(run.id) for run in runs], store.list_jobs()
+        before = [store.run_record(run.id) for run in runs], store.list_jobs()
 
         lost = store.record(steps, is_repeat=True)
 
         assert lost == []
-        assert ([store.story(run.id) for run in runs], store.list_jobs()) == before
+        assert ([store.run_record(run.id) for run in runs], store.list_jobs()) == before
 
     def test_what_happened_to_the_job_since_is_not_undone(self, store, worker):
         add(store, a_run(), a_run())

@@ -3,7 +3,7 @@ import pytest
 from contract.builders import HOUR, MINUTE, NOBODY, NOON, a_run, add, ids, the_run
 from tickwork._domain.outcome import Failed, Interrupted
 from tickwork._domain.status import Phase
-from tickwork.stores.contract import Canceling
+from tickwork.stores.contract import ChangeResult
 
 KEY = "job:send_email"
 
@@ -17,7 +17,7 @@ class TestRescheduling:
         answer = store.reschedule(new.id, due_at=NOON + HOUR, now=clock.now())
 
         run = the_run(store, new)
-        assert answer is Canceling.DONE
+        assert answer is ChangeResult.DONE
         assert (run.due_at, run.phase) == (NOON + HOUR, Phase.WAITING)
         assert worker.claim() == []
 
@@ -35,7 +35,7 @@ class TestRescheduling:
 
         answer = store.reschedule(run.id, due_at=due_at, now=clock.now())
 
-        assert answer is Canceling.DONE
+        assert answer is ChangeResult.DONE
         [claim] = worker.claim()
         assert (claim.run_id, claim.due_at) == (run.id, due_at)
 
@@ -51,7 +51,7 @@ class TestRescheduling:
 
         store.reschedule(run.id, due_at=NOON + HOUR, now=clock.now())
 
-        assert store.look_ahead().due_at == NOON + HOUR
+        assert store.pending_work().due_at == NOON + HOUR
 
     def test_as_often_as_one_likes(self, store, clock):
         add(store, run := a_run())
@@ -90,7 +90,7 @@ class TestTooLate:
 
         answer = store.reschedule(run.id, due_at=NOON + HOUR, now=clock.now())
 
-        assert answer is Canceling.CLAIMED
+        assert answer is ChangeResult.CLAIMED
         assert the_run(store, run).due_at == NOON
 
     @pytest.mark.parametrize("outcome", [Failed("no"), Interrupted()], ids=["failed", "given back"])
@@ -101,7 +101,7 @@ class TestTooLate:
 
         answer = store.reschedule(run.id, due_at=NOON + HOUR, now=clock.now())
 
-        assert answer is Canceling.CLAIMED
+        assert answer is ChangeResult.CLAIMED
         assert the_run(store, run) == before
 
     def test_a_run_that_has_ended(self, store, clock, worker):
@@ -110,9 +110,9 @@ class TestTooLate:
 
         answer = store.reschedule(run.id, due_at=NOON + HOUR, now=clock.now())
 
-        assert answer is Canceling.FINISHED
+        assert answer is ChangeResult.FINISHED
 
     def test_a_run_that_never_was(self, store, clock):
         answer = store.reschedule(NOBODY, due_at=NOON + HOUR, now=clock.now())
 
-        assert answer is Canceling.UNKNOWN
+        assert answer is ChangeResult.UNKNOWN

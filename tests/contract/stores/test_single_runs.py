@@ -23,7 +23,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.limits import one_at_a_time, waiting_key
 from tickwork._domain.outcome import Failed, Succeeded
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.contract import Pause, PauseKind, Wanted
+from tickwork.stores.contract import ClaimRequest, Pause, PauseKind
 
 KEY = "job:send_email"
 SCHEDULE_KEY = one_at_a_time("digest")  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ class TestDueRuns:
     """What a claim would look at, in its order, and nothing is touched."""
 
     def due(self, store, clock, limit=10, **wanted):
-        return ids(store.due_runs(Wanted(limit, **wanted), now=clock.now()))
+        return ids(store.due_runs(ClaimRequest(limit, **wanted), now=clock.now()))
 
     def test_in_the_order_of_claims(self, store, clock, worker):
         runs = [
@@ -226,6 +226,6 @@ class TestDueRuns:
     def test_it_is_the_whole_run(self, store, clock):
         add(store, run := a_run(args='{"to":"ann"}', tags=("a", "b"), target="order-1"))
 
-        [found] = store.due_runs(Wanted(1), now=clock.now())
+        [found] = store.due_runs(ClaimRequest(1), now=clock.now())
 
         assert found == the_run(store, run)

@@ -20,7 +20,7 @@ WANTED = {"queues": None, "jobs": None, "is_ahead": 0, "now": NOW, "limit": 50}
 # name: (values, what the plan must name)
 PLANS = {
     "stage_runs": ({"now": NOW, "limit": 50}, ["tickwork_run_waiting"]),
-    "look_ahead": (
+    "pending_work": (
         {},
         [
             "tickwork_run_waiting",

@@ -116,7 +116,7 @@ class TestRollingBack:
         caller.lent.record([settled(claim, Failed("no"))])
         caller.roll_back()
 
-        found = store.story(claim.run_id)
+        found = store.run_record(claim.run_id)
         assert found is not None
         assert found.attempts == []
         assert store.list_jobs() == []

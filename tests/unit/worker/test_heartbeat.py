@@ -7,7 +7,7 @@ from tickwork._domain.identity import RunId
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held_runs import HeldRuns
 from tickwork.errors import StoreBusy, StoreUnavailable
-from tickwork.stores.contract import Beat
+from tickwork.stores.contract import HeartbeatResult
 from tickwork.testing import ManualClock
 from unit.builders import a_claim
 
@@ -18,7 +18,7 @@ class Leases:
     """A store that answers as it is told, and remembers what it was asked."""
 
     def __init__(self):
-        self.answer: Any = Beat([], [])
+        self.answer: Any = HeartbeatResult([], [])
         self.asked = []
 
     def extend_leases(self, held, *, until):
@@ -76,7 +76,7 @@ class TestBeating:
 
     def test_what_was_lost_is_revoked_and_not_asked_for_again(self, heartbeat, held, leases):
         holding(held, "a", "b")
-        leases.answer = Beat([RunId("a")], [])
+        leases.answer = HeartbeatResult([RunId("a")], [])
 
         heartbeat.beat()
         heartbeat.beat()
@@ -87,7 +87,7 @@ class TestBeating:
 
     def test_who_is_to_be_canceled_is_stop_requested(self, heartbeat, held, leases):
         holding(held, "a")
-        leases.answer = Beat([], [RunId("a")])
+        leases.answer = HeartbeatResult([], [RunId("a")])
 
         heartbeat.beat()
 
@@ -146,7 +146,7 @@ class TestLettingGo:
         heartbeat.step()
         assert heartbeat.pace() == 4.0
 
-        leases.answer = Beat([], [])
+        leases.answer = HeartbeatResult([], [])
         heartbeat.step()
         assert heartbeat.pace() == 20.0
 
@@ -187,7 +187,7 @@ class TestAsking:
     def test_it_learns_of_a_loss_when_it_asks(self, heartbeat, held, leases, clock):
         holding(held, "a")
         assert not heartbeat.is_lost(RunId("a"))
-        leases.answer = Beat([RunId("a")], [])
+        leases.answer = HeartbeatResult([RunId("a")], [])
 
         clock.advance(seconds=30)
 

@@ -21,7 +21,7 @@ from tickwork._worker.timer import Timer
 from tickwork._worker.wakeup import Backoff, Wakeup
 from tickwork._worker.worker import keep_going
 from tickwork.errors import InvalidOption, StoreUnavailable
-from tickwork.stores.contract import Ahead, WorkerRow
+from tickwork.stores.contract import PendingWork, WorkerRow
 from tickwork.testing import ManualClock
 from unit.builders import NOON, a_claim
 
@@ -221,8 +221,8 @@ class TestTimer:
                 turns.append(now)
                 return 0
 
-            def look_ahead(self):
-                return Ahead(waiting, None, is_blocked=False, is_ready=False, turn_at=turn)
+            def pending_work(self):
+                return PendingWork(waiting, None, is_blocked=False, is_ready=False, turn_at=turn)
 
         class Quiet:
             def fired(self, plan, *, at):

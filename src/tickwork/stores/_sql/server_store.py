@@ -18,7 +18,7 @@ from tickwork.stores._sql.pool import Pool, PooledConnection, PoolExhausted
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Rows, Statement, WriteConflict
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import Canceling, Story
+from tickwork.stores.contract import ChangeResult, RunRecord
 
 POOL_MAX: Final = 8
 """Connections of one store in one process. A thread that needs one more waits."""
@@ -183,8 +183,8 @@ class ServerStore(SqlStore, Generic[S]):
     def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
         return super().get_runs([run_id for run_id in run_ids if _is_uuid(run_id)])
 
-    def story(self, run_id: RunId) -> Story | None:
-        return super().story(run_id) if _is_uuid(run_id) else None
+    def run_record(self, run_id: RunId) -> RunRecord | None:
+        return super().run_record(run_id) if _is_uuid(run_id) else None
 
     def find_turn(self, run_id: RunId) -> Turn | None:
         return super().find_turn(run_id) if _is_uuid(run_id) else None
@@ -196,14 +196,14 @@ class ServerStore(SqlStore, Generic[S]):
             return None
         return super().claim_run(run_id, worker=worker, tag=tag, now=now, lease=lease)
 
-    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
         if not _is_uuid(run_id):
-            return Canceling.UNKNOWN
+            return ChangeResult.UNKNOWN
         return super().cancel(run_id, now=now, reason=reason)
 
-    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         if not _is_uuid(run_id):
-            return Canceling.UNKNOWN
+            return ChangeResult.UNKNOWN
         return super().reschedule(run_id, due_at=due_at, now=now)
 
 

@@ -26,28 +26,28 @@ from tickwork.stores._sql.operations import (
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import (
-    Ahead,
-    Beat,
-    Canceling,
-    Counts,
+    ChangeResult,
+    ClaimRequest,
     Enqueued,
     Health,
-    Held,
+    HeartbeatResult,
+    HeldClaim,
     JobRow,
     KeysOf,
     LimitRow,
     LockRow,
     LogLine,
     NewSchedule,
-    Page,
     Pause,
     PauseKind,
+    PendingWork,
+    PhaseCounts,
     Planner,
     Pruned,
+    ReapDecision,
     RunFilter,
-    Story,
-    Verdict,
-    Wanted,
+    RunPage,
+    RunRecord,
     WorkerRow,
 )
 
@@ -80,7 +80,7 @@ class SqlStore(ABC):
 
     def claim(
         self,
-        wanted: Wanted,
+        wanted: ClaimRequest,
         *,
         worker: WorkerId,
         tag: str,
@@ -112,9 +112,9 @@ class SqlStore(ABC):
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         return self._read(lambda: claim.find_claims(self.query, worker=worker, tag=tag))
 
-    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat:
+    def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         if not held:
-            return Beat([], [])
+            return HeartbeatResult([], [])
         return self._write(lambda: leases.extend_leases(self.query, held, until=until))
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
@@ -122,7 +122,7 @@ class SqlStore(ABC):
             return []
         return self._write(lambda: record.record(self.query, steps, is_repeat=is_repeat))
 
-    def reap(self, *, now: datetime, limit: int, verdict: Verdict) -> list[Transition]:
+    def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
         return self._write(lambda: record.reap(self.query, now=now, limit=limit, verdict=verdict))
 
     def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
@@ -136,7 +136,7 @@ class SqlStore(ABC):
             return []
         return self._write(lambda: record.after_complete(self.query, claims))
 
-    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
         return self._write(lambda: control.cancel(self.query, run_id, now=now, reason=reason))
 
     def cancel_schedule(
@@ -146,7 +146,7 @@ class SqlStore(ABC):
             lambda: control.cancel_schedule(self.query, tenant, schedule, now=now, reason=reason)
         )
 
-    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         return self._write(lambda: control.reschedule(self.query, run_id, due_at=due_at, now=now))
 
     def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # of the contract
@@ -176,8 +176,8 @@ class SqlStore(ABC):
         if any(lines_by_run.values()):
             self._write(lambda: leases.append_logs(self.query, lines_by_run, lines_max=lines_max))
 
-    def look_ahead(self) -> Ahead:
-        return self._read(lambda: claim.look_ahead(self.query))
+    def pending_work(self) -> PendingWork:
+        return self._read(lambda: claim.pending_work(self.query))
 
     # ------------------------------------------------------------ schedules
 
@@ -342,16 +342,16 @@ class SqlStore(ABC):
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
         return self._read(lambda: reads.find_run_ids(self.query, prefix, limit=limit))
 
-    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
         return self._read(lambda: reads.list_runs(self.query, where, cursor=cursor, limit=limit))
 
-    def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
+    def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
         return self._read(lambda: run_by_id.due_runs(self.query, wanted, now=now))
 
-    def story(self, run_id: RunId) -> Story | None:
-        return self._read(lambda: reads.story(self.query, run_id))
+    def run_record(self, run_id: RunId) -> RunRecord | None:
+        return self._read(lambda: reads.run_record(self.query, run_id))
 
-    def count_runs(self, *, cap: int = 10_000) -> Counts:
+    def count_runs(self, *, cap: int = 10_000) -> PhaseCounts:
         return self._read(lambda: reads.count_runs(self.query, cap=cap))
 
     def count_taken(self, keys: Sequence[str]) -> dict[str, int]:

@@ -10,14 +10,14 @@ from tickwork._domain.rates import Turn, is_rate
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase
 from tickwork.stores.contract import (
-    Counts,
     Health,
     JobRow,
-    Page,
     PauseKind,
+    PhaseCounts,
     Pruned,
     RunFilter,
-    Story,
+    RunPage,
+    RunRecord,
     TableHealth,
 )
 from tickwork.stores.memory.keys import claim_order, rates_of, taken_by_key
@@ -44,7 +44,7 @@ class MemoryReads(TableHolder):
             ids = {*tables.runs, *tables.history}
             return sorted(run_id for run_id in ids if run_id.startswith(prefix.lower()))[:limit]
 
-    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
         """Runs by id, newest first, one page at a time."""
         with self._reading() as tables:
             runs = {**tables.history, **tables.runs}
@@ -52,22 +52,22 @@ class MemoryReads(TableHolder):
         if cursor is not None:
             ids = [run_id for run_id in ids if run_id < cursor]
         page = [runs[run_id] for run_id in ids[:limit]]
-        return Page(page, page[-1].id if page and len(ids) > limit else None)
+        return RunPage(page, page[-1].id if page and len(ids) > limit else None)
 
-    def story(self, run_id: RunId) -> Story | None:
+    def run_record(self, run_id: RunId) -> RunRecord | None:
         """A run with its attempts and its log."""
         with self._reading() as tables:
             run = tables.runs.get(run_id) or tables.history.get(run_id)
             if run is None:
                 return None
             attempts = list(tables.attempts.get(run_id, ()))
-            return Story(run, attempts, list(tables.logs.get(run_id, ())))
+            return RunRecord(run, attempts, list(tables.logs.get(run_id, ())))
 
-    def count_runs(self, *, cap: int = 10_000) -> Counts:
+    def count_runs(self, *, cap: int = 10_000) -> PhaseCounts:
         """Unfinished runs by phase, counted no further than ``cap``."""
         with self._reading() as tables:
             counted = Counter(run.phase for run in tables.runs.values())
-            return Counts({phase: min(counted[phase], cap) for phase in Phase}, cap)
+            return PhaseCounts({phase: min(counted[phase], cap) for phase in Phase}, cap)
 
     def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
         """How many slots of these keys are taken."""

@@ -14,16 +14,16 @@ from tickwork._domain.run import Claim, NewRun, Run, check_claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import (
-    Ahead,
-    Beat,
-    Canceling,
+    ChangeResult,
+    ClaimRequest,
     Enqueued,
     Expired,
-    Held,
+    HeartbeatResult,
+    HeldClaim,
     LogLine,
     PauseKind,
-    Verdict,
-    Wanted,
+    PendingWork,
+    ReapDecision,
 )
 from tickwork.stores.memory.keys import (
     add_runs,
@@ -66,7 +66,7 @@ class MemoryRuns(TableHolder):
 
     def claim(
         self,
-        wanted: Wanted,
+        wanted: ClaimRequest,
         *,
         worker: WorkerId,
         tag: str,
@@ -118,9 +118,9 @@ class MemoryRuns(TableHolder):
             ]
             return [_claim_of(run) for run in sorted(found, key=claim_order)]
 
-    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat:
+    def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         """Extend these leases, never to an earlier end; note which handlers have started."""
-        beat = Beat([], [])
+        beat = HeartbeatResult([], [])
         with self._writing() as tables:
             for run_id, token, started_at in held:
                 run = tables.runs.get(run_id)
@@ -152,7 +152,7 @@ class MemoryRuns(TableHolder):
             write_steps(tables, ours)
             return lost
 
-    def reap(self, *, now: datetime, limit: int, verdict: Verdict) -> list[Transition]:
+    def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
         """Take back runs whose lease has ended, the oldest lease first."""
         with self._writing() as tables:
             expired = [
@@ -198,14 +198,14 @@ class MemoryRuns(TableHolder):
         with self._writing() as tables:
             return finish_completed(tables, claims)
 
-    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> Canceling:
+    def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
         """Cancel a waiting run at once; ask a running one's worker to stop it."""
         with self._writing() as tables:
             run = tables.runs.get(run_id)
             if run is None:
-                return Canceling.FINISHED if run_id in tables.history else Canceling.UNKNOWN
+                return ChangeResult.FINISHED if run_id in tables.history else ChangeResult.UNKNOWN
             answer = _cancel(tables, run, now=now, reason=reason)
-            if answer is Canceling.DONE:
+            if answer is ChangeResult.DONE:
                 unblock(tables, run.limit_keys)
             return answer
 
@@ -218,27 +218,27 @@ class MemoryRuns(TableHolder):
             canceled = [
                 run
                 for run in runs
-                if _cancel(tables, run, now=now, reason=reason) is Canceling.DONE
+                if _cancel(tables, run, now=now, reason=reason) is ChangeResult.DONE
             ]
             unblock(tables, [key for run in canceled for key in run.limit_keys])
             return len(runs)
 
     # ------------------------------------------------------------ moving about
 
-    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> Canceling:
+    def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         """Change when a run is due, while it was never claimed."""
         with self._writing() as tables:
             run = tables.runs.get(run_id)
             if run is None:
-                return Canceling.FINISHED if run_id in tables.history else Canceling.UNKNOWN
+                return ChangeResult.FINISHED if run_id in tables.history else ChangeResult.UNKNOWN
             if run.token > 0:
-                return Canceling.CLAIMED
+                return ChangeResult.CLAIMED
             if due_at > now:
                 run = changed(run, phase=Phase.WAITING, blocked_on=None)
             elif run.phase is Phase.WAITING:
                 run = changed(run, phase=Phase.READY)
             tables.runs[run_id] = changed(run, due_at=due_at)
-            return Canceling.DONE
+            return ChangeResult.DONE
 
     def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # SQL stores may need it
         """Let out blocked runs whose limit has room."""
@@ -257,7 +257,7 @@ class MemoryRuns(TableHolder):
         with self._reading() as tables:
             return sorted({(run.queue, run.job) for run in _in_phase(tables, Phase.READY)})
 
-    def due_runs(self, wanted: Wanted, *, now: datetime) -> list[Run]:
+    def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
         """Runs that could start now, in the order of claims."""
         with self._reading() as tables:
             due = [
@@ -268,13 +268,13 @@ class MemoryRuns(TableHolder):
             ]
             return sorted(due, key=claim_order)[: wanted.limit]
 
-    def look_ahead(self) -> Ahead:
+    def pending_work(self) -> PendingWork:
         """What there is to stage, reap, sweep and claim, now or later."""
         with self._reading() as tables:
             runs = list(tables.runs.values())
             if not runs:
-                return Ahead(None, None, False, False, tables.next_turn_at())
-            return Ahead(
+                return PendingWork(None, None, False, False, tables.next_turn_at())
+            return PendingWork(
                 min((run.due_at for run in runs if run.phase is Phase.WAITING), default=None),
                 min((run.lease_until for run in runs if run.lease_until is not None), default=None),
                 any(run.phase is Phase.BLOCKED for run in runs),
@@ -349,7 +349,7 @@ def _is_paused(tables: Tables, run: Run, *, now: datetime) -> bool:
     return any(pause is not None and _counts(pause.until, now) for pause in found)
 
 
-def _is_wanted(tables: Tables, run: Run, wanted: Wanted, *, now: datetime) -> bool:
+def _is_wanted(tables: Tables, run: Run, wanted: ClaimRequest, *, now: datetime) -> bool:
     if wanted.queues is not None and run.queue not in wanted.queues:
         return False
     if wanted.jobs is not None and run.job not in wanted.jobs:
@@ -357,12 +357,12 @@ def _is_wanted(tables: Tables, run: Run, wanted: Wanted, *, now: datetime) -> bo
     return not _is_paused(tables, run, now=now)
 
 
-def _may_wait(run: Run, wanted: Wanted) -> bool:
+def _may_wait(run: Run, wanted: ClaimRequest) -> bool:
     return not run.token and (wanted.may_wait is None or run.job in wanted.may_wait)
 
 
 def _pick_ahead(
-    tables: Tables, wanted: Wanted, *, but: Container[RunId], now: datetime
+    tables: Tables, wanted: ClaimRequest, *, but: Container[RunId], now: datetime
 ) -> list[RunId]:
     """The first of those that may wait in a worker's hands."""
     ready = sorted(_in_phase(tables, Phase.READY), key=claim_order)
@@ -377,7 +377,7 @@ def _pick_ahead(
     return chosen[: wanted.ahead]
 
 
-def _pick(tables: Tables, wanted: Wanted, *, now: datetime) -> list[Run]:
+def _pick(tables: Tables, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
     """The first ready runs that this worker may take; of those that crashed, only one."""
     picked: list[Run] = []
     for run in sorted(_in_phase(tables, Phase.READY), key=claim_order):
@@ -416,11 +416,11 @@ def _claim_of(run: Run) -> Claim:
 # ---------------------------------------------------------------- rows
 
 
-def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> Canceling:
+def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> ChangeResult:
     run = changed(run, cancel_requested_at=run.cancel_requested_at or now)
     if run.status is RunStatus.RUNNING:
         tables.runs[run.id] = run
-        return Canceling.REQUESTED
+        return ChangeResult.REQUESTED
     finish(
         tables,
         run,
@@ -429,7 +429,7 @@ def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> Cancelin
         ended_at=now,
         reason=reason,
     )
-    return Canceling.DONE
+    return ChangeResult.DONE
 
 
 def _counts(until: datetime | None, now: datetime) -> bool:

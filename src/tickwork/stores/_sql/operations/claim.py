@@ -19,7 +19,7 @@ from tickwork.stores._sql.rows import (
     standing_claim_of,
 )
 from tickwork.stores._sql.statement import Operation, Row, Rows
-from tickwork.stores.contract import Ahead, Wanted
+from tickwork.stores.contract import ClaimRequest, PendingWork
 
 LOOK: Final = 4
 """How many times the wanted number a claim looks at before it goes by queue and job."""
@@ -40,10 +40,10 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     return count
 
 
-def look_ahead(query: Queries) -> Operation[Ahead]:
+def pending_work(query: Queries) -> Operation[PendingWork]:
     """What there is to stage, reap, sweep and claim, now or later."""
-    [(due_at, lease_until, blocked_on, priority, turn_at)] = yield query("look_ahead")
-    return Ahead(
+    [(due_at, lease_until, blocked_on, priority, turn_at)] = yield query("pending_work")
+    return PendingWork(
         moment_or_none(due_at),
         moment_or_none(lease_until),
         is_blocked=blocked_on is not None,
@@ -54,7 +54,7 @@ def look_ahead(query: Queries) -> Operation[Ahead]:
 
 def claim(
     query: Queries,
-    wanted: Wanted,
+    wanted: ClaimRequest,
     *,
     worker: WorkerId,
     tag: str,
@@ -140,7 +140,7 @@ def _take(
     return claims
 
 
-def _may_wait(claim: Claim, wanted: Wanted) -> bool:
+def _may_wait(claim: Claim, wanted: ClaimRequest) -> bool:
     """Whether it was never claimed before, and its job is one of those that may wait."""
     return claim.token == 1 and (wanted.may_wait is None or claim.job in wanted.may_wait)
 
@@ -189,7 +189,7 @@ def ready_pairs(query: Queries) -> Operation[list[tuple[str, str]]]:
 
 
 def _pick(
-    query: Queries, wanted: Wanted, *, limit: int, now: datetime, is_ahead: bool = False
+    query: Queries, wanted: ClaimRequest, *, limit: int, now: datetime, is_ahead: bool = False
 ) -> Operation[Rows]:
     """The best candidates, locked: from the head of the index, or pair by pair.
 

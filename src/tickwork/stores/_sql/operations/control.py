@@ -13,13 +13,13 @@ from tickwork.stores._sql.operations.notifications import is_soon, notify_all
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import lock_of, lock_params, micros, pause_params, worker_params
 from tickwork.stores._sql.statement import Operation, Rows
-from tickwork.stores.contract import Canceling, LockRow, Pause, PauseKind, WorkerRow
+from tickwork.stores.contract import ChangeResult, LockRow, Pause, PauseKind, WorkerRow
 
 CANCEL_MAX: Final = 10_000
 """Runs of one schedule that are canceled at a time."""
 
 
-def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Operation[Canceling]:
+def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Operation[ChangeResult]:
     """Cancel a waiting run at once; ask a running one's worker to stop it."""
     rows = yield query("lock_run", id=run_id)
     if not rows:
@@ -27,9 +27,9 @@ def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Oper
     status, _, _, limit_keys = rows[0]
     if status == RunStatus.RUNNING:
         yield query.command("request_cancel", id=run_id, now=micros(now))
-        return Canceling.REQUESTED
+        return ChangeResult.REQUESTED
     yield from _cancel_waiting(query, [(run_id, limit_keys)], now=now, reason=reason)
-    return Canceling.DONE
+    return ChangeResult.DONE
 
 
 def cancel_schedule(
@@ -62,23 +62,23 @@ def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -
 
 def reschedule(
     query: Queries, run_id: RunId, *, due_at: datetime, now: datetime
-) -> Operation[Canceling]:
+) -> Operation[ChangeResult]:
     """Change when a run is due, while it was never claimed."""
     rows = yield query("lock_run", id=run_id)
     if not rows:
         return (yield from _finished_or_unknown(query, run_id))
     token = rows[0][2]
     if token > 0:
-        return Canceling.CLAIMED
+        return ChangeResult.CLAIMED
     yield query.command("move_run", id=run_id, due_at=micros(due_at), now=micros(now))
     if is_soon(due_at, now=now):
         yield from notify_all(query)
-    return Canceling.DONE
+    return ChangeResult.DONE
 
 
-def _finished_or_unknown(query: Queries, run_id: RunId) -> Operation[Canceling]:
+def _finished_or_unknown(query: Queries, run_id: RunId) -> Operation[ChangeResult]:
     is_finished = (yield query("is_finished", id=run_id))[0][0]
-    return Canceling.FINISHED if is_finished else Canceling.UNKNOWN
+    return ChangeResult.FINISHED if is_finished else ChangeResult.UNKNOWN
 
 
 # ---------------------------------------------------------------- pauses, locks, workers

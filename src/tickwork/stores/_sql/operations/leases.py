@@ -9,10 +9,12 @@ from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, micros_or_none
 from tickwork.stores._sql.statement import Operation
-from tickwork.stores.contract import Beat, Held, LogLine
+from tickwork.stores.contract import HeartbeatResult, HeldClaim, LogLine
 
 
-def extend_leases(query: Queries, held: Sequence[Held], *, until: datetime) -> Operation[Beat]:
+def extend_leases(
+    query: Queries, held: Sequence[HeldClaim], *, until: datetime
+) -> Operation[HeartbeatResult]:
     """Extend leases; learn which are lost, and which runs somebody wants stopped."""
     held = sorted(held)
     lease_until = micros(until)
@@ -28,7 +30,7 @@ def extend_leases(query: Queries, held: Sequence[Held], *, until: datetime) -> O
             lost.append(run_id)
         elif requested_at is not None:
             cancel_requested.append(run_id)
-    return Beat(lost, cancel_requested)
+    return HeartbeatResult(lost, cancel_requested)
 
 
 def release_worker(query: Queries, worker: WorkerId, *, now: datetime) -> Operation[int]:

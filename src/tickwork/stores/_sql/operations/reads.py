@@ -22,15 +22,15 @@ from tickwork.stores._sql.rows import (
 )
 from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import (
-    Counts,
     Health,
     JobRow,
     LimitRow,
-    Page,
     Pause,
+    PhaseCounts,
     Pruned,
     RunFilter,
-    Story,
+    RunPage,
+    RunRecord,
     TableHealth,
     WorkerRow,
 )
@@ -50,7 +50,7 @@ def find_run_ids(query: Queries, prefix: str, *, limit: int) -> Operation[list[R
 
 def list_runs(
     query: Queries, where: RunFilter, *, cursor: str | None, limit: int
-) -> Operation[Page]:
+) -> Operation[RunPage]:
     """Runs by id, newest first: the best of the living and of history, merged."""
     rows: list[Row] = []
     # What cannot be in a table is not looked for there: it would be read to its end.
@@ -60,23 +60,23 @@ def list_runs(
         rows += yield filter_runs(query, "list_history", where, cursor=cursor, limit=limit + 1)
     rows.sort(key=lambda row: str(row[0]), reverse=True)
     runs = [listed_run_of(row) for row in rows[:limit]]
-    return Page(runs, runs[-1].id if len(rows) > limit else None)
+    return RunPage(runs, runs[-1].id if len(rows) > limit else None)
 
 
-def story(query: Queries, run_id: RunId) -> Operation[Story | None]:
+def run_record(query: Queries, run_id: RunId) -> Operation[RunRecord | None]:
     """A run with its attempts and its log."""
     found = yield from get_runs(query, [run_id])
     if not found:
         return None
     attempts = [attempt_of(row) for row in (yield query("get_attempts", id=run_id))]
     lines = [log_line_of(row) for row in (yield query("get_log", id=run_id))]
-    return Story(found[0], attempts, lines)
+    return RunRecord(found[0], attempts, lines)
 
 
-def count_runs(query: Queries, *, cap: int) -> Operation[Counts]:
+def count_runs(query: Queries, *, cap: int) -> Operation[PhaseCounts]:
     """Unfinished runs by phase, counted no further than ``cap``."""
     rows = yield query("count_phases", cap=cap)
-    return Counts({Phase(row[0]): row[1] for row in rows}, cap)
+    return PhaseCounts({Phase(row[0]): row[1] for row in rows}, cap)
 
 
 def count_taken(query: Queries, keys: Sequence[str]) -> Operation[dict[str, int]]:

@@ -34,7 +34,7 @@ from tickwork.stores._sql.rows import (
     standing_claim_of,
 )
 from tickwork.stores._sql.statement import Operation, Row
-from tickwork.stores.contract import Expired, Verdict
+from tickwork.stores.contract import Expired, ReapDecision
 
 
 class _Written(NamedTuple):
@@ -270,7 +270,7 @@ _ended_at = attrgetter("ended_at")
 
 
 def reap(
-    query: Queries, *, now: datetime, limit: int, verdict: Verdict
+    query: Queries, *, now: datetime, limit: int, verdict: ReapDecision
 ) -> Operation[list[Transition]]:
     """Take back runs whose lease has ended, as ``verdict`` decides for each."""
     steps: list[Transition] = []

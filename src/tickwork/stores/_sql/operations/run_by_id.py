@@ -11,10 +11,10 @@ from tickwork.stores._sql.operations.limits import grant_one
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import listed_run_of, micros
 from tickwork.stores._sql.statement import Operation
-from tickwork.stores.contract import Wanted
+from tickwork.stores.contract import ClaimRequest
 
 
-def due_runs(query: Queries, wanted: Wanted, *, now: datetime) -> Operation[list[Run]]:
+def due_runs(query: Queries, wanted: ClaimRequest, *, now: datetime) -> Operation[list[Run]]:
     """Runs that could start now, in the order of claims."""
     rows = yield query(
         "due_runs",

@@ -97,7 +97,7 @@ UPDATE (SELECT only_one FROM tickwork_news LIMIT 1 FOR UPDATE SKIP LOCKED) AS fr
 STRAIGHT_JOIN tickwork_news AS news FORCE INDEX (PRIMARY) ON news.only_one = free.only_one
 SET news.changes = news.changes + 1;
 
--- name: look_ahead
+-- name: pending_work
 -- One row, each value from the end of an index: it costs the same with a million runs.
 SELECT
     (SELECT min(waiting_at) FROM tickwork_run),

@@ -74,7 +74,7 @@ WITH due AS (
 )
 UPDATE tickwork_run SET phase = 'ready' WHERE id = ANY (ARRAY(SELECT id FROM due));
 
--- name: look_ahead
+-- name: pending_work
 -- One row, each value from the end of an index: it costs the same with a million runs.
 SELECT
     (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),

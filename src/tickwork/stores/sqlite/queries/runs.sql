@@ -53,7 +53,7 @@ WHERE id IN (
 );
 SELECT changes();
 
--- name: look_ahead
+-- name: pending_work
 -- One row, each value from the end of an index: it costs the same with a million runs.
 SELECT
     (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
