@@ -12,7 +12,7 @@ from tickwork._domain.run import Claim, Run
 from tickwork._kernel.clock import Clock
 from tickwork._worker.held_runs import HeldRun, HeldRuns
 from tickwork.errors import StoreBusy, StoreUnavailable
-from tickwork.stores.contract import HeldClaim
+from tickwork.stores.contract import HeartbeatResult, HeldClaim
 
 AGAIN_AFTER: Final = 0.2
 """The share of the pace after which a heartbeat that failed is repeated."""
@@ -21,7 +21,7 @@ _log: Final = logging.getLogger("tickwork.worker")
 
 
 class LeaseStore(Protocol):
-    def extend_leases(self, held: Sequence[Held], *, until: datetime) -> Beat: ...
+    def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult: ...
 
 
 class LeaseOf(Protocol):
@@ -49,7 +49,7 @@ class Heartbeat:
         """
         for length, runs in self._by_lease().items():
             sent_at = self._clock.monotonic()
-            held = [Held(run.claim.run_id, run.claim.token, run.started_at) for run in runs]
+            held = [HeldClaim(run.claim.run_id, run.claim.token, run.started_at) for run in runs]
             try:
                 beat = self._store.extend_leases(held, until=self._clock.now() + length)
             except StoreBusy as error:

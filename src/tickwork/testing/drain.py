@@ -13,6 +13,7 @@ from tickwork._kernel.codec import decode
 from tickwork._worker.single_pass import NextDue, is_attempt
 from tickwork.app import Tickwork
 from tickwork.errors import InvalidOption, StillDue
+from tickwork.stores.contract import PendingWork
 
 LIMIT: Final = 10_000
 """Runs that may be made at one moment before it is called endless."""

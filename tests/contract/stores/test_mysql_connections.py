@@ -575,7 +575,7 @@ def test_a_commit_whose_answer_was_lost_is_unknown(behind, proxy, unique, is_las
     run = a_run(unique=unique)
     proxy.cut_after(is_last)
 
-    with pytest.raises(OutcomeUnknown, match="is_repeat=True"):
+    with pytest.raises(OutcomeUnknown, match="may be stored or not"):
         behind.enqueue([run])
 
     assert behind.enqueue([run], is_repeat=True)[0].run_id == run.id

@@ -255,7 +255,7 @@ class TestIsolation:
         add(store, run := a_run())
         worker.run()
 
-        with pytest.raises(WrongConnection, match="for a repeat a connection whose"):
+        with pytest.raises(WrongConnection, match="whose transaction is READ COMMITTED"):
             store.using(connection).enqueue([run], is_repeat=True)
         assert status(connection) == TransactionStatus.INTRANS
 

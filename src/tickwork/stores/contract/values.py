@@ -1,0 +1,293 @@
+"""The values that a store takes and returns, besides those of the domain."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from tickwork._domain.identity import RunId, ScheduleId, WorkerId
+from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.run import Claim, Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.tick import TickPlan
+from tickwork._domain.transitions import Transition
+
+# ---------------------------------------------------------------- runs
+
+
+class Enqueued(NamedTuple):
+    """The answer for one enqueued run: its own id, or the id of the run that holds its key."""
+
+    run_id: RunId
+    is_new: bool
+
+
+class ClaimRequest(NamedTuple):
+    """How many runs a worker wants to claim, and which.
+
+    The first ``limit`` runs start at once. With ``is_starting`` the store notes that, so that a
+    run whose worker dies counts as crashed.
+
+    ``hold`` and ``ahead`` are further runs that the worker keeps in memory until a slot is free.
+    Both take only runs of the jobs in ``may_wait`` that were never claimed before. ``hold`` runs
+    wait for a moment only, so they may have limit keys; ``ahead`` runs may not, because a waiting
+    run would occupy the slot of its limit.
+    """
+
+    limit: int
+    queues: tuple[str, ...] | None = None  # None: all
+    jobs: tuple[str, ...] | None = None  # None: all
+    ahead: int = 0
+    is_starting: bool = False
+    hold: int = 0
+    may_wait: frozenset[str] | None = None  # None: all
+
+
+class HeldClaim(NamedTuple):
+    """A claim that a worker still holds; ``started_at`` is set once its handler was called."""
+
+    run_id: RunId
+    token: int
+    started_at: datetime | None = None
+
+
+class HeartbeatResult(NamedTuple):
+    """Claims that the worker must stop.
+
+    A ``lost`` run was reaped or claimed by another worker: its token differs, or it is not
+    running. A run that is in history was finished, and is not lost.
+    """
+
+    lost: list[RunId]
+    cancel_requested: list[RunId]
+
+
+class PendingWork(NamedTuple):
+    """What unfinished runs wait for. A worker takes no lock for work that does not exist."""
+
+    due_at: datetime | None  # of the waiting run that is due first
+    lease_until: datetime | None  # of the claim whose lease expires first
+    is_blocked: bool  # a run waits for a limit
+    is_ready: bool  # a run waits for a worker; its queue may be paused, or its job unknown
+    turn_at: datetime | None = None  # when the next run that waits for a rate may start
+
+
+class ChangeResult(StrEnum):
+    """The result of a request to cancel or to reschedule a run."""
+
+    DONE = "done"  # it was waiting, and was canceled or rescheduled
+    REQUESTED = "requested"  # it is running: the heartbeat of its worker reports the request
+    CLAIMED = "claimed"  # it was claimed before, and cannot be rescheduled
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+
+
+class Expired(NamedTuple):
+    """A claim whose lease has expired."""
+
+    claim: Claim
+    has_started: bool
+    is_cancel_requested: bool
+    worker: WorkerId | None
+
+
+ReapDecision: TypeAlias = Callable[[Expired], Transition]
+"""Decides what happens to a run whose lease has expired."""
+
+
+class LogLine(NamedTuple):
+    """One line that a handler logged."""
+
+    at: datetime
+    level: str
+    logger: str
+    message: str
+
+
+# ---------------------------------------------------------------- schedules
+
+Planner: TypeAlias = Callable[[Sequence[ScheduleRow], Collection[str]], TickPlan]
+"""Plans a tick, given the schedules that are due and the keys that are taken."""
+
+KeysOf: TypeAlias = Callable[[Sequence[ScheduleRow]], Collection[str]]
+"""The unique and overlap keys that the firings of these schedules will need."""
+
+
+class NewSchedule(NamedTuple):
+    """A schedule to be added, and the first instant to be considered."""
+
+    id: ScheduleId
+    spec: ScheduleSpec
+    next_due_at: datetime | None
+
+
+# ---------------------------------------------------------------- limits, pauses, locks, workers
+
+
+class PauseKind(StrEnum):
+    """What can be paused, besides schedules."""
+
+    QUEUE = "queue"
+    JOB = "job"
+
+
+class Pause(NamedTuple):
+    """A paused queue or job; without ``until``, it is paused until it is resumed."""
+
+    kind: PauseKind
+    name: str
+    paused_at: datetime
+    note: str = ""
+    until: datetime | None = None
+
+
+class LimitRow(NamedTuple):
+    """A limit as code defines it, and an operator's override (None: there is none).
+
+    ``slots`` is the number of runs at a time; for a rate (``job/minute:send``), the number of
+    starts within its time.
+    """
+
+    name: str
+    slots: int
+    override: int | None = None
+
+    @property
+    def in_force(self) -> int:
+        """The override where there is one, or else what code defines."""
+        return self.slots if self.override is None else self.override
+
+
+class LockRow(NamedTuple):
+    """A named lock and its owner."""
+
+    name: str
+    owner: str
+    host: str
+    pid: int
+    acquired_at: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """A worker process, as its last heartbeat reported it."""
+
+    id: WorkerId
+    host: str
+    pid: int
+    boot_id: str  # with pid and process_started it identifies a process, also after a reboot
+    process_started: str
+    started_at: datetime
+    beat_at: datetime
+    queues: tuple[str, ...] | None
+    jobs: tuple[str, ...]
+    slots: int = 0
+    running: int = 0
+    version: str = ""  # of the program, and of its time zone data
+
+
+# ---------------------------------------------------------------- reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs to list. A field that is left out matches every run."""
+
+    tenant: str | None = None
+    job: str | None = None
+    queue: str | None = None
+    statuses: frozenset[RunStatus] = frozenset()
+    schedule: str | None = None
+    tag: str | None = None
+    since: datetime | None = None  # created at or after
+    before: datetime | None = None  # created before
+    is_retry: bool | None = None  # created by retrying a finished run
+
+
+class RunPage(NamedTuple):
+    """Runs, newest first, and the cursor of the next page (None: this is the last)."""
+
+    runs: list[Run]
+    cursor: str | None
+
+
+class Attempt(NamedTuple):
+    """One finished attempt of a run."""
+
+    run_id: RunId
+    token: int
+    attempt: int
+    outcome: str
+    started_at: datetime | None
+    ended_at: datetime
+    error: str
+    traceback: str
+    worker: WorkerId | None
+
+
+class RunRecord(NamedTuple):
+    """A run with its attempts and its log."""
+
+    run: Run
+    attempts: list[Attempt]
+    log: list[LogLine]
+
+
+class JobRow(NamedTuple):
+    """The last results of a job."""
+
+    tenant: str
+    name: str
+    seen_at: datetime | None = None  # when a program that defines it last reported
+    last_run_at: datetime | None = None
+    last_success_at: datetime | None = None
+    last_error_at: datetime | None = None
+    last_error: str = ""
+    failures: int = 0  # in a row
+
+
+class PhaseCounts(NamedTuple):
+    """The number of unfinished runs by phase; no count exceeds ``cap``."""
+
+    by_phase: dict[Phase, int]
+    cap: int
+
+
+class Pruned(NamedTuple):
+    """How many rows one batch of pruning deleted."""
+
+    runs: int
+    jobs: int
+    schedules: int
+
+
+class TableHealth(NamedTuple):
+    """The size of one table, as the database estimates it."""
+
+    name: str
+    rows: int
+    dead_rows: int  # deleted, and not vacuumed yet
+    bytes: int  # with its indexes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The size of the database, and what keeps it from being vacuumed.
+
+    ``oldest_transaction_at`` is the start of the oldest open transaction: rows deleted since then
+    cannot be vacuumed. ``free_bytes`` are unused space in the file, ``log_bytes`` a write-ahead
+    log that was not checkpointed yet. A value that the database does not report is None.
+    """
+
+    bytes: int
+    free_bytes: int | None = None
+    log_bytes: int | None = None
+    oldest_transaction_at: datetime | None = None
+    tables: tuple[TableHealth, ...] = ()
+
+    @property
+    def dead_rows(self) -> int:
+        """Of all tables together."""
+        return sum(table.dead_rows for table in self.tables)
