@@ -1,7 +1,6 @@
 """A job scheduler and durable queue on the database you already have.
 
-Names are loaded when they are first asked for: ``import tickwork`` is quick, and loads no
-driver.
+Names are loaded at their first use: ``import tickwork`` is fast, and loads no driver.
 """
 
 from importlib import import_module

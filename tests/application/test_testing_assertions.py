@@ -135,13 +135,13 @@ class TestAssertDispatched:
 
         assert shown(error).splitlines() == [
             "'greet' with {'name': 'Bob'} in the queue 'emails' was not dispatched.",
-            "Dispatched were:",
+            "Dispatched runs:",
             "  greet(name='Ann') in the queue 'emails', due 2026-01-01T00:01:00+00:00, pending",
             "  bill(order=7) for 'acme' in the queue 'q', due 2026-01-01T00:00:00+00:00, completed",
         ]
 
     def test_the_message_says_when_nothing_was(self, app, greet):
-        with pytest.raises(AssertionError, match="Nothing was dispatched at all"):
+        with pytest.raises(AssertionError, match="No run was dispatched"):
             testing.assert_dispatched(app, greet)
 
     def test_the_message_says_when_only_schedules_fired_it(self, app):
@@ -209,7 +209,7 @@ class TestAssertNotDispatched:
     def test_nothing_at_all(self, app, greet):
         testing.assert_nothing_dispatched(app)
         greet.dispatch(name="Ann")
-        with pytest.raises(AssertionError, match="Something was dispatched"):
+        with pytest.raises(AssertionError, match="Runs were dispatched"):
             testing.assert_nothing_dispatched(app)
 
 

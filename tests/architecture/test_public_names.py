@@ -27,9 +27,9 @@ def test_the_root_exports_just_these_names():
 
 def test_testing_exports_just_these_names():
     assert set(testing.__all__) == {
-        "Attempted",
-        "Dispatched",
-        "Done",
+        "AttemptResult",
+        "DispatchedRun",
+        "DrainResult",
         "ManualClock",
         "app",
         "assert_dispatched",

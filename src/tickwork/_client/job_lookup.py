@@ -1,4 +1,4 @@
-"""Which job a schedule is of: by name, by path, or as a program holds it."""
+"""Finds the job of a schedule: by its name, by a path, or as an object."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -14,7 +14,7 @@ from tickwork.errors import DefinitionError, HandlerNotAllowed, InvalidOption, J
 
 
 class Named(Protocol):
-    """A job, or what builds one."""
+    """A job or a builder."""
 
     @property
     def name(self) -> str:
@@ -27,10 +27,10 @@ JobRef: TypeAlias = str | Named
 
 
 class FoundJob(NamedTuple):
-    """The job of a schedule, and what is known about it here.
+    """The job of a schedule.
 
-    ``definition`` is None when another program defines it: its arguments are not checked.
-    ``options`` are what was said about such a job here, for want of its definition.
+    ``definition`` is None if another program defines the job: its arguments are not checked.
+    ``options`` are those of ``app.remote()`` for such a job.
     """
 
     name: str
@@ -38,7 +38,7 @@ class FoundJob(NamedTuple):
     options: JobOptions = NO_OPTIONS
 
     def check(self, args: Mapping[str, Any]) -> None:
-        """See that the handler takes these arguments.
+        """Check that the handler takes these arguments.
 
         Raises:
             ArgumentError: It does not.
@@ -49,15 +49,15 @@ class FoundJob(NamedTuple):
 
 
 def find_job(job: JobRef, registry: Registry) -> FoundJob:
-    """Find a job. Where no job is defined at all, every name is taken for another program's.
+    """Find a job. In a process without any job, every name is a job of another program.
 
     Raises:
-        JobNotFound: This process knows jobs, and none of that name; the close one is named.
+        JobNotFound: This process has jobs, but none of that name; a similar one is suggested.
         HandlerNotAllowed: It is a path outside of ``handler_paths``.
-        DefinitionError: It is a job that ends with this process.
+        DefinitionError: It is an ad hoc job, which ends with this process.
     """
     if isinstance(job, Enum):
-        job = job.value  # programs that keep their job types in one
+        job = job.value  # some programs keep their job types in an Enum
     if isinstance(job, ScheduleBuilder):
         job = job.job
     if isinstance(job, Job):

@@ -1,4 +1,4 @@
-"""Named locks: one holder across all processes, for as long as it lives."""
+"""Named locks: one holder across all processes, renewed while the holder lives."""
 
 import logging
 import os
@@ -25,22 +25,28 @@ _log: Final = logging.getLogger("tickwork.locks")
 
 
 class Lock:
-    """A lock that is held: renewed in the background, lost when the database says so."""
+    """A lock that this process holds. A thread renews it; ``is_lost`` tells if that failed."""
 
     def __init__(
-        self, row: LockRow, *, ttl: timedelta, store: ControlStore, clock: Clock, asked_at: float
+        self,
+        row: LockRow,
+        *,
+        ttl: timedelta,
+        store: ControlStore,
+        clock: Clock,
+        requested_at: float,
     ) -> None:
         self.name = row.name
         self.owner = row.owner
         self._ttl = ttl
         self._store = store
         self._clock = clock
-        self._extended_at = asked_at  # monotonic, before the request was sent
+        self._extended_at = requested_at  # monotonic, before the request was sent
         self._lost = threading.Event()
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else may hold it by now: stop what it protects."""
+        """Whether another process may hold the lock by now: stop the work that it protects."""
         return self._lost.is_set()
 
     @property
@@ -49,20 +55,20 @@ class Lock:
         return min(self._ttl.total_seconds() / 3, PACE_MAX)
 
     def renew(self) -> None:
-        """Hold it for longer, or find that it is lost. A thread does so again and again."""
-        asked_at, now = self._clock.monotonic(), self._clock.now()
-        with suppress(StoreError):  # the next one may get through
+        """Extend the lock, or find that it is lost. A thread calls this repeatedly."""
+        requested_at, now = self._clock.monotonic(), self._clock.now()
+        with suppress(StoreError):  # the next renewal may succeed
             until = later(now, self._ttl)
             if not self._store.renew_lock(self.name, self.owner, until=until, now=now):
                 self._lost.set()
                 return
-            self._extended_at = asked_at
+            self._extended_at = requested_at
         if self._clock.monotonic() - self._extended_at >= self._ttl.total_seconds():
             self._lost.set()
 
 
 class Locks:
-    """Takes and releases named locks."""
+    """Acquires and releases named locks."""
 
     def __init__(self, *, store: ControlStore, clock: Clock) -> None:
         self._store = store
@@ -70,53 +76,55 @@ class Locks:
 
     @contextmanager
     def hold(self, name: str, ttl: timedelta) -> Iterator[Lock]:
-        """Hold a lock for as long as the block runs.
+        """Hold a lock while the block runs.
 
         Raises:
-            LockHeld: Another process has it; the error names host and pid.
+            LockHeld: Another process holds it; the error names its host and pid.
         """
         check_name("lock", name)
         if ttl < TTL_MIN:
             raise InvalidOption("ttl", ttl, f"must be at least {TTL_MIN.total_seconds():g}s")
-        asked_at, now = self._clock.monotonic(), self._clock.now()
+        requested_at, now = self._clock.monotonic(), self._clock.now()
         row = LockRow(name, new_id(now), socket.gethostname(), os.getpid(), now, later(now, ttl))
         try:
             holder = self._store.acquire_lock(row, now=now)
         except OutcomeUnknown:
-            holder = self._store.acquire_lock(row, now=now)  # if it landed, it is ours
+            holder = self._store.acquire_lock(
+                row, now=now
+            )  # the same owner may repeat it
         if holder is not None:
             raise LockHeld(name, host=holder.host, pid=holder.pid, until=holder.until)
-        lock = Lock(row, ttl=ttl, store=self._store, clock=self._clock, asked_at=asked_at)
+        lock = Lock(row, ttl=ttl, store=self._store, clock=self._clock, requested_at=requested_at)
         done = threading.Event()
-        keeper = threading.Thread(
-            target=_keep, args=(lock, done), name=f"tickwork-lock-{name}", daemon=True
+        renewer = threading.Thread(
+            target=_renew, args=(lock, done), name=f"tickwork-lock-{name}", daemon=True
         )
-        keeper.start()
+        renewer.start()
         try:
             yield lock
         finally:
             done.set()
-            keeper.join()
-            self._give_up(row, ttl)
+            renewer.join()
+            self._release(row, ttl)
 
     def release(self, name: str) -> bool:
-        """Take a lock from whoever holds it; False when nobody does."""
+        """Release a lock, whichever process holds it; False if it was free."""
         return self._store.release_lock(name)
 
-    def _give_up(self, row: LockRow, ttl: timedelta) -> None:
+    def _release(self, row: LockRow, ttl: timedelta) -> None:
         try:
             self._store.release_lock(row.name, row.owner)
         except StoreError as fault:
-            # What was done under it is done. Without us it ends by itself.
+            # The protected work is done. Without renewals the lock expires by itself.
             _log.warning(
-                "The lock %r could not be released, and ends after %s: %s",
+                "The lock %r could not be released. It expires after %s: %s",
                 row.name,
                 ttl,
                 fault.what,
             )
 
 
-def _keep(lock: Lock, done: threading.Event) -> None:
-    # It ends when the lock is given up or lost.
+def _renew(lock: Lock, done: threading.Event) -> None:
+    # It ends when the lock is released or lost.
     while not (lock.is_lost or done.wait(lock.pace)):
         lock.renew()

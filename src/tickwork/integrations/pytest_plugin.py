@@ -1,6 +1,6 @@
-"""Fixtures for pytest, which finds them by itself.
+"""Fixtures for pytest, which loads this plugin by itself.
 
-Nothing else of tickwork is loaded before a test asks for one of them.
+The rest of tickwork is loaded when a test uses one of the fixtures.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 Swap: TypeAlias = "Callable[[Tickwork], Tickwork]"
 
-_WORDS = ("start", "immediately", "raising")
+_OPTIONS = ("start", "immediately", "raising")
 _MARKER = (
-    "tickwork(start=None, immediately=False, raising=False): when the clock of the test begins, "
-    "and whether dispatches are executed at once, with what they raise."
+    "tickwork(start=None, immediately=False, raising=False): the start time of the test's clock, "
+    "whether each run is executed at its dispatch, and whether its exceptions are raised there."
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
@@ -31,21 +31,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def tickwork_clock(request: pytest.FixtureRequest) -> "ManualClock":
     """A clock that stands still until the test moves it.
 
-    It begins with 2026, or where the marker says: ``@pytest.mark.tickwork(start="…")``.
+    It starts at the beginning of 2026, or at ``@pytest.mark.tickwork(start="…")``.
     """
     from tickwork._kernel.instants import as_instant  # noqa: PLC0415  # when a test needs it
     from tickwork.testing import ManualClock  # noqa: PLC0415
 
-    start = _said(request, "start")
+    start = _option(request, "start")
     return ManualClock() if start is None else ManualClock(as_instant(start, option="start"))
 
 
 @pytest.fixture
 def tickwork_swap(request: pytest.FixtureRequest, tickwork_clock: "ManualClock") -> Iterator[Swap]:
-    """Put an application of yours into memory, and on ``tickwork_clock``, until the test ends.
+    """A function that puts an application of yours into memory until the test ends.
 
-    A function that takes it and returns it. To have it done for all tests, say in conftest.py
-    which application ``tickwork_app`` shall be::
+    It returns the application, which runs on ``tickwork_clock``. To do so for all tests,
+    override ``tickwork_app`` in conftest.py::
 
         @pytest.fixture
         def tickwork_app(tickwork_swap):
@@ -77,20 +77,20 @@ def tickwork_app(
 
 
 def _at_once(request: pytest.FixtureRequest, app: "Tickwork", stack: ExitStack) -> "Tickwork":
-    raising = bool(_said(request, "raising"))
-    if raising or _said(request, "immediately"):
+    raising = bool(_option(request, "raising"))
+    if raising or _option(request, "immediately"):
         from tickwork.testing import immediately  # noqa: PLC0415
 
         stack.enter_context(immediately(app, raising=raising))
     return app
 
 
-def _said(request: pytest.FixtureRequest, word: str) -> Any:
+def _option(request: pytest.FixtureRequest, name: str) -> Any:
     marker = request.node.get_closest_marker("tickwork")
     if marker is None:
         return None
-    unknown = sorted(marker.kwargs.keys() - _WORDS)
+    unknown = sorted(marker.kwargs.keys() - _OPTIONS)
     if marker.args or unknown:
         what = f"it takes no {unknown[0]!r}" if unknown else "it takes no positional arguments"
-        raise pytest.UsageError(f"@pytest.mark.tickwork: {what}, only {', '.join(_WORDS)}.")
-    return marker.kwargs.get(word)
+        raise pytest.UsageError(f"@pytest.mark.tickwork: {what}, only {', '.join(_OPTIONS)}.")
+    return marker.kwargs.get(name)

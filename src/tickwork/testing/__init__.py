@@ -1,11 +1,11 @@
-"""What tests of programs that use tickwork need.
+"""Tools for testing programs that use tickwork.
 
-In memory and on a clock that a test moves, by the same code that a worker runs.
+Runs are executed in memory, on a clock that the test moves, by the same code as in a worker.
 """
 
 from tickwork.testing.apps import app, isolated, swap
 from tickwork.testing.assertions import (
-    Dispatched,
+    DispatchedRun,
     assert_dispatched,
     assert_not_dispatched,
     assert_nothing_dispatched,
@@ -13,14 +13,14 @@ from tickwork.testing.assertions import (
     watching,
 )
 from tickwork.testing.clock import ManualClock
-from tickwork.testing.drain import Attempted, Done, drain
+from tickwork.testing.drain import AttemptResult, DrainResult, drain
 from tickwork.testing.immediate import immediately
 from tickwork.testing.travel import travel, travel_to
 
 __all__ = [
-    "Attempted",
-    "Dispatched",
-    "Done",
+    "AttemptResult",
+    "DispatchedRun",
+    "DrainResult",
     "ManualClock",
     "app",
     "assert_dispatched",

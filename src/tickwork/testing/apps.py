@@ -1,4 +1,4 @@
-"""Applications for tests: in memory, and on a clock that stands still."""
+"""Applications for tests: in memory, on a clock that the test moves."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,10 +20,10 @@ def app(
     handler_paths: Iterable[str] | None = None,
     **settings: Any,
 ) -> Tickwork:
-    """An application in memory, on a clock that stands still until the test moves it.
+    """Make an application in memory, on a clock that stands still until the test moves it.
 
-    It is one more ``Tickwork``, with nothing to set up, and closes itself at the end of a
-    ``with`` block. Its time is the ``start``, or that of the ``clock``:
+    It is an ordinary ``Tickwork`` that needs no setup. It is closed at the end of a ``with``
+    block. Its time begins at ``start``, or at the time of ``clock``:
 
     >>> from tickwork import testing
     >>> with testing.app(start="2026-03-01T09:00:00+01:00") as app:
@@ -42,17 +42,17 @@ def app(
 def swap(
     app: Tickwork, *, start: When | None = None, clock: ManualClock | None = None
 ) -> Iterator[ManualClock]:
-    """For a block: an application of yours, in memory instead of on its database.
+    """Put an application of yours into memory while the block runs.
 
-    What it defines stays. Its database is not touched, nor even opened. The block gets the
-    clock that the application has meanwhile; afterwards everything is as it was::
+    Its definitions stay. Its database is not opened. The block gets the application's clock.
+    Afterwards the application uses its own database and clock again::
 
         with testing.swap(shop.app) as clock:
             sign_up("ann")
             testing.assert_dispatched(shop.app, "welcome")
 
     Raises:
-        AlreadyStarted: The application has a worker in the background. Stop it first.
+        AlreadyStarted: A worker runs in the background. Stop it first.
     """
     clock = _clock(start, clock)
     with app._services.swapped(MemoryStore(clock), clock), watching(app):
@@ -63,11 +63,11 @@ def swap(
 def isolated(
     app: Tickwork, connection: object, *, clock: ManualClock | None = None
 ) -> Iterator[Clock]:
-    """For a block: everything that the application does happens on this connection of yours.
+    """Let the application use only this connection of yours while the block runs.
 
-    It happens in your transaction, and is gone when you roll back; nobody else ever sees it.
-    The connection is one to the application's own database, as for ``using``. The block gets
-    the clock that the application has meanwhile: its own, unless one is given::
+    Everything happens in your transaction: no other connection sees it, and it is gone when
+    you roll back. The connection leads to the application's own database, as for ``using``.
+    The block gets the application's clock: its own, unless one is given::
 
         with testing.isolated(app, connection):
             sign_up("ann")
@@ -75,7 +75,7 @@ def isolated(
         connection.rollback()
 
     Raises:
-        WrongConnection: It is of another kind, or leads elsewhere.
+        WrongConnection: It is a connection to another database, or of another kind.
     """
     with app._services.swapped(app._services.opened_store.using(connection), clock), watching(app):
         yield app.clock

@@ -1,4 +1,4 @@
-"""What was dispatched, and assertions that show it when it was something else."""
+"""Assertions about dispatched runs. A failed one shows the runs that were dispatched."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ _SHOWN_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Dispatched:
-    """A run that the program dispatched, as it is now. ``handle`` is what dispatch returned."""
+class DispatchedRun:
+    """A run that the program dispatched, as it is now, with its ``handle``."""
 
     job: str
     args: Mapping[str, Any]
@@ -52,11 +52,11 @@ class Dispatched:
         )
 
 
-def dispatched(app: Tickwork, job: Any = None) -> list[Dispatched]:
-    """The runs that the program dispatched, the first one first; of one job, if it is named.
+def dispatched(app: Tickwork, job: Any = None) -> list[DispatchedRun]:
+    """The runs that the program dispatched, in order: of one job, or of all.
 
-    Finished ones are among them. What schedules fired is not: nobody dispatched it. Inside of
-    :func:`watching` and :func:`isolated` only what was dispatched in the block is.
+    Finished runs are included, runs of schedules are not. Inside :func:`watching` and
+    :func:`isolated`, only the runs that were dispatched in the block are included.
     """
     name = None if job is None else name_of(job)
     return [
@@ -73,11 +73,11 @@ def assert_dispatched(
     queue: str | None = None,
     at: When | None = None,
     tenant: str | None = None,
-) -> list[Dispatched]:
+) -> list[DispatchedRun]:
     """Assert that runs of a job were dispatched; return them.
 
-    Without ``times`` one is enough. ``args`` are arguments that they have among others, ``at``
-    is when they are due:
+    Without ``times``, one run is enough. ``args`` are some of the arguments, and ``at`` is the
+    due time:
 
     >>> from tickwork import testing
     >>> with testing.app() as app:
@@ -88,7 +88,7 @@ def assert_dispatched(
     '2026-01-01T00:01:00+00:00'
 
     Raises:
-        AssertionError: They were not, or not that often. It shows what was there instead.
+        AssertionError: They were not, or not ``times`` times. It shows what was dispatched.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     wanted = _Wanted(name_of(job), args, queue, None if at is None else as_instant(at), tenant)
@@ -116,7 +116,7 @@ def assert_not_dispatched(
 
     Raises:
         AssertionError: One was.
-        JobNotFound: There is no job of that name, so that nobody could have dispatched it.
+        JobNotFound: There is no job of that name.
     """
     __tracebackhide__ = True
     wanted = _Wanted(name_of(job), args, queue, None if at is None else as_instant(at), tenant)
@@ -138,12 +138,12 @@ def assert_nothing_dispatched(app: Tickwork) -> None:
     __tracebackhide__ = True
     found = dispatched(app)
     if found:
-        raise AssertionError(_message("Something was dispatched.", found, app, ""))
+        raise AssertionError(_message("Runs were dispatched.", found, app, ""))
 
 
 @contextmanager
 def watching(app: Tickwork) -> Iterator[None]:
-    """For a block: assertions see only what was dispatched in it, and nothing from before."""
+    """Restrict assertions to the runs that are dispatched in the block."""
     mark = _Mark.now(app)
     marks = _marks.setdefault(app, [])
     marks.append(mark)
@@ -153,12 +153,12 @@ def watching(app: Tickwork) -> Iterator[None]:
         marks.remove(mark)
 
 
-# ---------------------------------------------------------------- what was there before
+# ---------------------------------------------------------------- runs from before the block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """A moment in the life of a store: when it was, and what was there of that very moment."""
+    """The start of a block: its time, and the runs that were created at that very instant."""
 
     at: datetime
     known: frozenset[RunId]
@@ -166,7 +166,7 @@ class _Mark:
     @classmethod
     def now(cls, app: Tickwork) -> "_Mark":
         at = app.clock.now()
-        # On a clock that stands still, runs from before and after are of the same moment.
+        # On a clock that stands still, runs from before and in the block have the same time.
         return cls(at, frozenset(run.id for run in _pages(app, RunFilter(since=at))))
 
 
@@ -198,7 +198,7 @@ def _pages(app: Tickwork, where: RunFilter) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What an assertion looks for."""
+    """The conditions of an assertion."""
 
     job: str
     args: Mapping[str, Any] | None
@@ -207,16 +207,15 @@ class _Wanted:
     tenant: str | None
 
     def __str__(self) -> str:
-        said = [
+        conditions = [
             "" if self.args is None else f" with {dict(self.args)!r}",
             "" if self.queue is None else f" in the queue {self.queue!r}",
             "" if self.at is None else f" for {self.at.isoformat()}",
             "" if self.tenant is None else f" for the tenant {self.tenant!r}",
         ]
-        return f"{self.job!r}{''.join(said)}"
+        return f"{self.job!r}{''.join(conditions)}"
 
-    def fits(self, run: Dispatched) -> bool:
-        """Whether a run is what was looked for."""
+    def fits(self, run: DispatchedRun) -> bool:
         return (
             run.job == self.job
             and self.queue in {None, run.queue}
@@ -230,9 +229,9 @@ def _has(args: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(name in args and args[name] == value for name, value in wanted.items())
 
 
-def _shown(app: Tickwork, run: Run) -> Dispatched:
+def _shown(app: Tickwork, run: Run) -> DispatchedRun:
     definition = app.registry.find(run.job)
-    return Dispatched(
+    return DispatchedRun(
         job=run.job,
         args=decode(run.args),
         queue=run.queue,
@@ -246,15 +245,15 @@ def _shown(app: Tickwork, run: Run) -> Dispatched:
     )
 
 
-def _message(what: str, found: Sequence[Dispatched], app: Tickwork, job: str) -> str:
+def _message(what: str, found: Sequence[DispatchedRun], app: Tickwork, job: str) -> str:
     lines = [what]
     if found:
-        lines.append(f"Dispatched {'was' if len(found) == 1 else 'were'}:")
+        lines.append("Dispatched runs:")
         lines += [f"  {each}" for each in found[:_SHOWN_MAX]]
         if len(found) > _SHOWN_MAX:
             lines.append(f"  and {len(found) - _SHOWN_MAX} more")
     else:
-        lines.append("Nothing was dispatched at all.")
+        lines.append("No run was dispatched.")
     fired = sum(run.job == job and run.schedule is not None for run in _runs(app))
     if fired:
         lines.append(f"Schedules fired it {fired} time{'' if fired == 1 else 's'}.")

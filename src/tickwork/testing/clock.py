@@ -9,10 +9,10 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    """Shows the time it was set to. A month of an hourly schedule takes no time at all.
+    """A clock that shows the time it was set to, so that tests need not wait.
 
-    It can be shared between threads. ``monotonic`` grows by as much as the time moves
-    forward, and stands still when the time is set back.
+    Threads can share it. ``monotonic`` grows as the time moves forward, and stays as it is
+    when the time is set back.
 
     >>> clock = ManualClock()
     >>> clock.advance(hours=1, minutes=30).isoformat()
@@ -36,14 +36,13 @@ class ManualClock:
         return self._now
 
     def monotonic(self) -> float:
-        """Seconds for which this clock has moved forward."""
+        """The seconds by which this clock has moved forward."""
         return self._elapsed.total_seconds()
 
     def set(self, moment: datetime) -> datetime:
-        """Show this moment from now on; return it in UTC.
+        """Set the time; return it in UTC.
 
-        An earlier one is taken too: clocks of machines do jump back, and what happens
-        then is worth a test.
+        It may be earlier than before: the clocks of machines do jump back.
 
         Raises:
             NaiveDatetime: ``moment`` has no time zone.
@@ -64,16 +63,16 @@ class ManualClock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> datetime:
-        """Let time pass; return the new time.
+        """Move the time forward; return the new time. No run is executed.
 
         Raises:
-            ValueError: The length is negative. To go back, say so: use :meth:`set`.
+            ValueError: The length is negative. Use :meth:`set` to go back.
         """
         step = length + timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
         if step < timedelta(0):
-            raise ValueError(f"Time does not pass backwards (by {-step}). Use set() for a jump.")
+            raise ValueError(f"advance() cannot go back (by {-step}). Use set().")
         with self._lock:
             self._elapsed += step
             self._now += step

@@ -1,4 +1,4 @@
-"""Run what is due until nothing is: a worker that a test holds in its hand."""
+"""Execute everything that is due, in the thread of the test."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -16,17 +16,17 @@ from tickwork.errors import InvalidOption, StillDue
 from tickwork.stores.contract import PendingWork
 
 LIMIT: Final = 10_000
-"""Runs that may be made at one moment before it is called endless."""
+"""Runs that one instant may have. More are taken for an endless loop."""
 
 BATCH: Final = 100
 _SHOWN_MAX: Final = 20
 
 
-class Attempted(NamedTuple):
-    """One attempt at one run, and what came of it.
+class AttemptResult(NamedTuple):
+    """One attempt at one run, and its outcome.
 
-    ``status`` is that of the run afterwards, and ``due_at`` when it will be tried again;
-    None when it has ended.
+    ``status`` is the status of the run after the attempt, and ``due_at`` the time of the next
+    attempt; None if the run has finished.
     """
 
     job: str
@@ -50,24 +50,24 @@ class Attempted(NamedTuple):
         )
 
 
-class Done(Sequence[Attempted]):
-    """The attempts that were made, in order; failed ones are among them."""
+class DrainResult(Sequence[AttemptResult]):
+    """The attempts that were made, in order, failed ones included."""
 
     def __init__(self, steps: Sequence[Transition] = ()) -> None:
         self._steps = steps
 
     @cached_property
-    def _attempts(self) -> tuple[Attempted, ...]:
+    def _attempts(self) -> tuple[AttemptResult, ...]:
         return tuple(_attempted(step) for step in self._steps if is_attempt(step))
 
     @cached_property
-    def deferred(self) -> tuple[Attempted, ...]:
-        """What a filter kept from being attempted."""
+    def deferred(self) -> tuple[AttemptResult, ...]:
+        """Runs that a filter skipped or postponed."""
         return tuple(_attempted(step) for step in self._steps if not is_attempt(step))
 
     @property
-    def failures(self) -> tuple[Attempted, ...]:
-        """Those of the attempts that failed."""
+    def failures(self) -> tuple[AttemptResult, ...]:
+        """The failed attempts."""
         return tuple(each for each in self._attempts if each.outcome is OutcomeKind.FAILED)
 
     def __repr__(self) -> str:
@@ -81,28 +81,28 @@ class Done(Sequence[Attempted]):
         return len(self._attempts)
 
     @overload
-    def __getitem__(self, place: int) -> Attempted: ...
+    def __getitem__(self, place: int) -> AttemptResult: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[Attempted, ...]: ...
+    def __getitem__(self, place: slice) -> tuple[AttemptResult, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> Attempted | tuple[Attempted, ...]:
+    def __getitem__(self, place: int | slice) -> AttemptResult | tuple[AttemptResult, ...]:
         return self._attempts[place]
 
-    def __iter__(self) -> Iterator[Attempted]:
+    def __iter__(self) -> Iterator[AttemptResult]:
         return iter(self._attempts)
 
-    def of(self, job: Any) -> tuple[Attempted, ...]:
+    def of(self, job: Any) -> tuple[AttemptResult, ...]:
         """The attempts at runs of this job."""
         name = name_of(job)
         return tuple(attempt for attempt in self._attempts if attempt.job == name)
 
 
-def drain(app: Tickwork, *, limit: int = LIMIT) -> Done:
-    """Run what is due until nothing is; return what was done.
+def drain(app: Tickwork, *, limit: int = LIMIT) -> DrainResult:
+    """Execute everything that is due; return the attempts that were made.
 
-    Schedules are fired, runs claimed, executed and recorded as a worker does it, in this
-    thread. Time does not move: what is due later stays. What fails is in the answer, and
-    raises nothing:
+    Schedules are fired and runs are claimed, executed and recorded as in a worker, in this
+    thread. The clock does not move, so runs that are due later stay pending. A failed attempt
+    raises nothing; it is part of the result:
 
     >>> from tickwork import testing
     >>> with testing.app() as app:
@@ -112,14 +112,14 @@ def drain(app: Tickwork, *, limit: int = LIMIT) -> Done:
     'Hello Ann'
 
     Raises:
-        StillDue: After ``limit`` runs there was still something due.
+        StillDue: Runs were still due after ``limit`` runs.
     """
     with Passes(app, limit) as passes:
-        return Done(passes.until_idle()[0])
+        return DrainResult(passes.until_idle()[0])
 
 
 class Passes(AbstractContextManager["Passes"]):
-    """Passes of one application, each until nothing is due at that moment."""
+    """Makes passes of one application until nothing is due."""
 
     def __init__(self, app: Tickwork, limit: int) -> None:
         if limit < 1:
@@ -137,13 +137,13 @@ class Passes(AbstractContextManager["Passes"]):
         self._capturing.__exit__(None, None, None)
 
     def until_idle(self, *, until: datetime | None = None) -> tuple[list[Transition], NextDue]:
-        """Make passes until nothing is due; and see what will be.
+        """Make passes until nothing is due; return the transitions, and what is due next.
 
-        A handler may move the clock. Once it has moved past ``until``, that is the end.
+        It ends early when a handler has moved the clock past ``until``.
         """
         done: list[Transition] = []
         left = self._limit
-        # It ends at the limit: a pass that runs nothing, but moves something, counts as one.
+        # It ends at the limit: a pass that executes no run, but changes something, counts as one.
         while left > 0:
             result = self._services.make_pass(min(BATCH, left), ahead=self._seen)
             done += result.transitions
@@ -159,7 +159,7 @@ class Passes(AbstractContextManager["Passes"]):
 
 
 def name_of(job: Any) -> str:
-    """The name of a job, or of what was made of one."""
+    """The name of a job that is given as an object or by name."""
     name = job if isinstance(job, str) else getattr(job, "name", None)
     if not isinstance(name, str):
         raise InvalidOption(
@@ -168,9 +168,9 @@ def name_of(job: Any) -> str:
     return name
 
 
-def _attempted(step: Transition) -> Attempted:
+def _attempted(step: Transition) -> AttemptResult:
     claim = step.claim
-    return Attempted(
+    return AttemptResult(
         job=claim.job,
         run_id=claim.run_id,
         attempt=claim.attempt,

@@ -1,4 +1,4 @@
-"""Every dispatch is executed at once, where it is made."""
+"""Executes each run at its dispatch, in the thread of the caller."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,19 +16,19 @@ from tickwork.composition import Services
 from tickwork.errors import DefinitionError, RunUnsuccessful, StillDue
 
 DEPTH_MAX: Final = 50
-"""How deep dispatches inside of handlers may go before it is called endless."""
+"""How deep dispatches inside handlers may be nested. More are taken for an endless loop."""
 
 _FAILED: Final = frozenset({RunStatus.FAILED, RunStatus.FAILED_PERMANENT})
 
 
 @contextmanager
 def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
-    """For a block: every dispatch is executed before it returns.
+    """Execute each run before its ``dispatch`` returns, while the block runs.
 
-    The run is enqueued, claimed, executed and recorded as a worker does it, and so are the
-    runs that its handler dispatches. What is due later stays pending, and so does what a
-    limit, a pause or a filter holds back. With ``raising``, what a handler raises reaches the
-    one who dispatched it:
+    The run is added, claimed, executed and recorded as in a worker, and so are the runs that
+    its handler dispatches. Runs that are due later stay pending, and so do runs that wait for
+    a limit, a pause or a filter. With ``raising``, ``dispatch`` raises the exception of the
+    handler:
 
     >>> from tickwork import testing
     >>> with testing.app() as app, testing.immediately(app):
@@ -36,7 +36,7 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
     ...     run.result()
     42
 
-    A dispatch in a transaction of yours is executed by nobody before you commit.
+    A dispatch with ``using`` is not executed: its transaction is not committed yet.
     """
     services = app._services
     immediate = _Immediate(services, raising=raising)
@@ -56,31 +56,29 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
 
 
 class _Immediate:
-    """Executes runs as they come in."""
-
     def __init__(self, services: Services, *, raising: bool) -> None:
         self._services = services
         self._raising = raising
         self._errors: dict[RunId, BaseException] = {}
-        self._waiting: dict[RunId, NewRun] = {}  # something was in their way
+        self._waiting: dict[RunId, NewRun] = {}  # for a limit, a pause or a filter
         self._here = local()
         self._endless: StillDue | None = None
 
     def run(self, runs: Sequence[NewRun]) -> None:
-        """Execute those that are due; raise what one of them raised, if that was asked for."""
+        """Execute the due ones of these runs; with ``raising``, raise their exceptions."""
         depth = getattr(self._here, "depth", 0)
         if depth >= DEPTH_MAX:
             self._endless = StillDue(limit=DEPTH_MAX, jobs=(run.job for run in runs))
             raise self._endless
         self._here.depth = depth + 1
         try:
-            self._services.catalog.refresh()  # limits hold here, too
+            self._services.catalog.refresh()  # limits apply here, too
             with self._services.worker.log_capture.capturing():
                 self._execute(runs)
         finally:
             self._here.depth = depth
         if depth == 0 and self._endless is not None:
-            # Handlers on the way have made failed attempts of it; here it is what it is.
+            # The handlers in between have turned the error into failed attempts.
             endless, self._endless = self._endless, None
             raise endless
         for run in runs if self._raising else ():
@@ -98,25 +96,25 @@ class _Immediate:
     def _execute(self, runs: Sequence[NewRun]) -> None:
         due = {run.id: run for run in runs if run.phase is Phase.READY}
         is_moving = True
-        # It ends: each round that is not the last one brings a run to its end, or puts it off.
+        # It ends: each round but the last one finishes a run, or postpones it.
         while due and is_moving:
             is_moving = False
             for run in due.values():
-                if self._is_brought_forward(run):
+                if self._attempt(run):
                     is_moving = True
                 elif self._is_open(run.id):
                     self._waiting[run.id] = run
-            # Whoever waited for a limit may have its turn now.
+            # A slot that others waited for may be free now.
             due, self._waiting = self._waiting, {}
         self._waiting |= due
 
-    def _is_brought_forward(self, run: NewRun) -> bool:
-        """Make attempts at a run while it is due; False when none could be made."""
+    def _attempt(self, run: NewRun) -> bool:
+        """Make attempts at a run while it is due; return whether any was made."""
         services = self._services
         try:
             services.worker.known.learn(run.job)
         except (DefinitionError, ImportError):
-            return False  # another program's, or not to be imported here
+            return False  # a job of another program, or one that cannot be imported here
         for made in range(DEPTH_MAX):
             with services.worker.use_pass() as single_pass:
                 has_started = single_pass.run_one(run.id, job=run.job)

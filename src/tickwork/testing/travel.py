@@ -1,4 +1,4 @@
-"""Let time pass, with everything that happens meanwhile, each at its own time."""
+"""Move the clock, and execute everything that falls due on the way at its own time."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from tickwork._kernel.instants import When, as_instant
 from tickwork.app import Tickwork
 from tickwork.errors import InvalidOption
 from tickwork.testing.clock import ManualClock
-from tickwork.testing.drain import LIMIT, Done, Passes
+from tickwork.testing.drain import LIMIT, DrainResult, Passes
 
 
 def travel(
@@ -19,12 +19,12 @@ def travel(
     minutes: float = 0,
     seconds: float = 0,
     limit: int = LIMIT,
-) -> Done:
-    """Let that much time pass; return what was done meanwhile.
+) -> DrainResult:
+    """Move the clock forward by this much; return the attempts that were made on the way.
 
-    The clock goes from one moment at which something is due to the next, and stops at each
-    for as long as it takes to do it. So every firing, retry and delayed run happens at its own
-    time, in order, by the same code as in a worker:
+    The clock moves from one due time to the next, and everything that is due there is
+    executed. So every firing, retry and delayed run happens at its own time, in order, by the
+    same code as in a worker:
 
     >>> from tickwork import testing
     >>> with testing.app() as app:
@@ -34,24 +34,24 @@ def travel(
     (5, '2026-01-07T09:00:00+00:00')
 
     Raises:
-        StillDue: At one moment, after ``limit`` runs, there was still something due.
-        InvalidOption: The application's clock moves by itself.
+        StillDue: At one instant, runs were still due after ``limit`` runs.
+        InvalidOption: The application has no manual clock.
     """
     step = as_duration(length) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     return _arrive(app, clock_of(app), step, limit)
 
 
-def travel_to(app: Tickwork, moment: When, *, limit: int = LIMIT) -> Done:
-    """The same, until this moment: an aware datetime, or ISO text with an offset."""
+def travel_to(app: Tickwork, moment: When, *, limit: int = LIMIT) -> DrainResult:
+    """As :func:`travel`, up to an instant: an aware datetime, or ISO text with an offset."""
     clock = clock_of(app)
     return _arrive(app, clock, as_instant(moment, option="moment") - clock.now(), limit)
 
 
 def clock_of(app: Tickwork) -> ManualClock:
-    """The clock of an application that a test may move.
+    """The manual clock of an application.
 
     Raises:
-        InvalidOption: It moves by itself.
+        InvalidOption: It has another clock.
     """
     if not isinstance(app.clock, ManualClock):
         raise InvalidOption(
@@ -63,7 +63,7 @@ def clock_of(app: Tickwork) -> ManualClock:
     return app.clock
 
 
-def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) -> Done:
+def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) -> DrainResult:
     if length < timedelta(0):
         raise InvalidOption(
             "length",
@@ -72,14 +72,14 @@ def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) ->
             fix="To move the clock back without running anything, call clock.set().",
         )
     target = clock.now() + length
-    # A program that lets nothing be heard of it for so long has let its schedules retire.
+    # A schedule whose program is not seen for longer than this is retired.
     rest = app.settings.retire_after / 2
     with Passes(app, limit) as passes:
         steps, upcoming = passes.until_idle(until=target)
-        # It ends, because each round moves the clock, and there is a target. A handler may
-        # move it as well, and further than that: it is not set back.
+        # It ends: each round moves the clock towards the target. A handler may move it further;
+        # it is not set back then.
         while (now := clock.now()) < target:
             clock.set(min(upcoming.next_at or target, now + rest, target))
             more, upcoming = passes.until_idle(until=target)
             steps += more
-    return Done(steps)
+    return DrainResult(steps)
