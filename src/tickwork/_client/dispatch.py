@@ -189,7 +189,11 @@ class Dispatcher:
         """
         now = self._now(options)
         run = new_run(definition, options, RunId(new_id(now)), args, kwargs, now=now)
-        return self.handles(self._add([run], options), options)[0]
+        [answer] = self._add([run], options)
+        is_open = options.connection is not None
+        return RunHandle(
+            self.services.runs, answer.run_id, is_new=answer.is_new, is_uncommitted=is_open
+        )
 
     def dispatch_many(
         self,

@@ -5,6 +5,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import update_wrapper
+from inspect import iscoroutinefunction, unwrap
 from typing import (
     Any,
     Concatenate,
@@ -31,7 +32,6 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.run import NewRun
 from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption
-from tickwork.stores import is_async_connection
 from tickwork.stores.contract import Store
 
 P = ParamSpec("P")
@@ -66,6 +66,15 @@ class ReloadingConnection(Protocol):
 
 
 AsyncConnection: TypeAlias = CommittingConnection | ReloadingConnection
+
+
+def is_async_connection(connection: object) -> bool:
+    """Whether the methods of this connection must be awaited. No driver is loaded to find out."""
+    # A pool hands out proxies, whose methods are wrapped.
+    methods = [getattr(type(connection), name, None) for name in ("execute", "commit")]
+    return any(iscoroutinefunction(unwrap(each)) for each in methods if callable(each))
+
+
 Calls: TypeAlias = Iterable[Mapping[str, Any]]
 """Sets of arguments, each by name, for one run each."""
 

@@ -89,9 +89,7 @@ class Locks:
         try:
             holder = self._store.acquire_lock(row, now=now)
         except OutcomeUnknown:
-            holder = self._store.acquire_lock(
-                row, now=now
-            )  # the same owner may repeat it
+            holder = self._store.acquire_lock(row, now=now)  # the same owner may repeat it
         if holder is not None:
             raise LockHeld(name, host=holder.host, pid=holder.pid, until=holder.until)
         lock = Lock(row, ttl=ttl, store=self._store, clock=self._clock, requested_at=requested_at)

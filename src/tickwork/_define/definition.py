@@ -93,10 +93,11 @@ class Definition:
             ArgumentError: They do not fit the handler.
             PayloadError: They cannot be stored.
         """
-        given = self.parameters.bind(self.name, args, kwargs) if args else kwargs
+        parameters, name = self.handler.parameters, self.spec.name
+        given = parameters.bind(name, args, kwargs) if args else kwargs
         if self.options.args:
             given = {**self.options.args, **given}
-        self.parameters.check(self.name, given)
+        parameters.check(name, given)
         return encoded(given, size_max=self.size_max)
 
     def check_unique(self, unique: Unique) -> None:

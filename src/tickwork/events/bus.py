@@ -22,11 +22,8 @@ class EventBus:
     def __init__(self) -> None:
         self._lock = Lock()
         self._subscribers: tuple[tuple[type[Event], Callable[..., object]], ...] = ()
-
-    @property
-    def has_subscribers(self) -> bool:
-        """Callers check this first, to build no events that have no subscribers."""
-        return bool(self._subscribers)
+        # Callers check this first, to build no events that have no subscribers.
+        self.has_subscribers: bool = False
 
     def subscribe(self, kind: type[E], subscriber: Subscriber[E]) -> Callable[[], None]:
         """Call ``subscriber`` for events of this class and its subclasses.
@@ -36,10 +33,12 @@ class EventBus:
         pair = (kind, subscriber)
         with self._lock:
             self._subscribers = (*self._subscribers, pair)
+            self.has_subscribers = True
 
         def unsubscribe() -> None:
             with self._lock:
                 self._subscribers = tuple(other for other in self._subscribers if other is not pair)
+                self.has_subscribers = bool(self._subscribers)
 
         return unsubscribe
 

@@ -1,13 +1,12 @@
 """Where rows live. ``open_store(url)`` gives the store that a URL names."""
 
-from inspect import iscoroutinefunction, unwrap
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tickwork.errors import InvalidStoreUrl
 from tickwork.stores.contract import Store
 
-__all__ = ["Store", "is_async_connection", "open_store", "would_wait_for"]
+__all__ = ["Store", "open_store", "would_wait_for"]
 
 
 def open_store(url: str, **options: Any) -> Store:
@@ -54,17 +53,6 @@ def open_store(url: str, **options: Any) -> Store:
     raise InvalidStoreUrl(
         url, f"{scheme!r} is not among {known}." if scheme else "it has no scheme."
     )
-
-
-def is_async_connection(connection: object) -> bool:
-    """Whether what is asked of this connection has to be awaited.
-
-    Then :meth:`Store.using_async` is the door for it, and :meth:`Store.using` for any other.
-    It goes by what the connection does, so that no driver is loaded to find out. A pool hands out
-    proxies, whose verbs are wrapped.
-    """
-    verbs = [getattr(type(connection), verb, None) for verb in ("execute", "commit")]
-    return any(iscoroutinefunction(unwrap(verb)) for verb in verbs if callable(verb))
 
 
 def would_wait_for(connection: object, store: Store) -> bool:

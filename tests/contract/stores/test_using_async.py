@@ -15,11 +15,11 @@ from contract.builders import HOUR, NOON, Hands, a_run, add, all_runs, ids, the_
 from contract.odd_connections import make_odd, refuse
 from contract.stores.conftest import open_postgres
 from contract.stores.test_using_postgres import await_waiter
+from tickwork._client.jobs import is_async_connection
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork.errors import WrongConnection
-from tickwork.stores import is_async_connection
 from tickwork.stores.contract import Enqueued, Store
 from tickwork.stores.memory import MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
