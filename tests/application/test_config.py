@@ -48,7 +48,7 @@ def program(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
             del sys.modules[name]
 
 
-def faults_of(load: Callable[[], object]) -> list[str]:
+def problems_of(load: Callable[[], object]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load()
     return list(caught.value.faults)
@@ -90,7 +90,7 @@ class TestDeclaring:
 
         assert run.result() == "weekly"
 
-    def test_the_same_class_at_two_times(self, app, clock, passes, write, calls):
+    def test_the_same_class_with_two_rules(self, app, clock, passes, write, calls):
         app.load_config(
             write("""
             [[jobs]]
@@ -113,7 +113,7 @@ class TestDeclaring:
         assert calls == [("report", "daily"), ("report", "nightly")]
         assert app.dispatch("report-2").read().job == "report-2"
 
-    def test_one_more_schedule_of_a_job_in_code(self, app, clock, passes, write, calls):
+    def test_a_further_schedule_of_a_job_in_code(self, app, clock, passes, write, calls):
         @app.job
         def digest(kind: str) -> None:
             elsewhere.CALLS.append(("digest", kind))
@@ -133,7 +133,7 @@ class TestDeclaring:
 
         assert calls == [("digest", "short")]
 
-    def test_symbols_hold_for_the_application(self, app, write):
+    def test_symbols_are_added_to_the_application(self, app, write):
         app.load_config(write("[symbols]\nNIGHTLY = { minutes = 30, hours = 3 }\n"))
 
         nightly = app.schedule("nightly", elsewhere.report).symbol("NIGHTLY")
@@ -167,7 +167,7 @@ class TestDeclaring:
         assert noted.result() == "daily"
         assert sys.modules["hooks"].LOG == ["held", "noted", "noted"]
 
-    def test_a_false_from_execute_is_a_failure_here_too(self, app, passes, write, monkeypatch):
+    def test_false_from_execute_is_a_failure(self, app, passes, write, monkeypatch):
         monkeypatch.setattr(elsewhere.Verdict, "answer", False)
         app.load_config(write('[[jobs]]\nclass = "HERE:Verdict"\n'))
 
@@ -177,8 +177,8 @@ class TestDeclaring:
         assert run.status is RunStatus.FAILED_PERMANENT
 
 
-class TestAgain:
-    """Saying the same again is no error; saying something else under one name is."""
+class TestDuplicates:
+    """An equal declaration is no error; a different one with the same name is."""
 
     TEXT = """
         [symbols]
@@ -203,14 +203,14 @@ class TestAgain:
         assert app.load_config(path) == app.load_config(path) == ["report", "nightly-report"]
         assert app.dispatch("report").read().queue == "slow"
 
-    def test_what_code_says_equally(self, app, write):
+    def test_an_equal_job_in_code(self, app, write):
         app.schedule("report", elsewhere.report).queue("slow").concurrency(3, per="queue").hourly()
 
         app.load_config(write(self.TEXT))
 
         assert app.dispatch("report").read().queue == "slow"
 
-    def test_a_row_is_the_same_whoever_wrote_it(self, app, make_app, write, database):
+    def test_code_and_file_write_the_same_row(self, app, make_app, write, database):
         app.schedule("report", elsewhere.report).queue("slow").concurrency(3, per="queue").hourly()
         app.run()
         [before] = app._services.opened_store.get_schedules([("", "report")])
@@ -223,7 +223,7 @@ class TestAgain:
         assert (after.spec, after.revision) == (before.spec, before.revision)
 
     @pytest.mark.parametrize("is_first", [True, False])
-    def test_what_code_says_differently(self, app, write, is_first):
+    def test_a_different_job_in_code(self, app, write, is_first):
         path = write(self.TEXT)
 
         def define() -> None:
@@ -240,7 +240,7 @@ class TestAgain:
             "test_config.py:" in place for place in (caught.value.first, caught.value.second)
         )
 
-    def test_a_limit_that_code_says_differently(self, app, write):
+    def test_a_different_limit_in_code(self, app, write):
         app.job(queue="slow", concurrency={"slots": 5, "per": "queue"})(elsewhere.report)
 
         with pytest.raises(DuplicateDefinition, match=r"tickwork\.toml:1 \(3\)"):
@@ -256,8 +256,8 @@ class TestAgain:
             app.dispatch("Verdict")
 
 
-class TestFaults:
-    """All faults are told together, each with its line, and nothing is taken in."""
+class TestProblems:
+    """All problems are reported together, each with its line, and nothing is declared."""
 
     def test_five_mistakes(self, app, write):
         path = write("""
@@ -279,7 +279,7 @@ class TestFaults:
             NIGHTLY = { minutes = 30 }
         """)
 
-        found = faults_of(lambda: app.load_config(path))
+        found = problems_of(lambda: app.load_config(path))
 
         assert [fault.partition(":")[0] for fault in found] == [
             *("line 6", "line 7", "line 10", "line 12", "line 13")
@@ -294,11 +294,11 @@ class TestFaults:
             app.dispatch("report")
 
     def test_broken_syntax(self, app, write):
-        assert faults_of(lambda: app.load_config(write("[[jobs]]\nclass = \n"))) == [
+        assert problems_of(lambda: app.load_config(write("[[jobs]]\nclass = \n"))) == [
             "line 2: Invalid value."
         ]
 
-    def test_the_message_names_the_file_and_lists_them(self, app, write):
+    def test_the_message_has_the_file_and_all_problems(self, app, write):
         with pytest.raises(ConfigError) as caught:
             app.load_config(write("[[job]]\nx = 1\n", name="jobs.toml"))
 
@@ -313,11 +313,11 @@ class TestFaults:
         )
         program('[tickwork]\nurl = "memory://"\n[[jobs]]\nclass = "shop_jobs:Cleanup"\n')
 
-        [fault] = faults_of(lambda: __import__("shop"))
+        [fault] = problems_of(lambda: __import__("shop"))
 
         assert "Load the file after all imports" in fault
 
-    def test_and_how_it_can(self, program):
+    def test_a_handler_that_imports_the_app_in_time(self, program):
         program(
             """
             from tickwork import Tickwork
@@ -338,7 +338,7 @@ class TestFaults:
 
 
 class TestSettings:
-    """[tickwork] makes an application; arguments and the environment beat it."""
+    """[tickwork] has the settings of an application; arguments and environment override it."""
 
     TEXT = """
         [tickwork]
@@ -370,14 +370,14 @@ class TestSettings:
         assert app.settings.retire_after == timedelta(days=2)
         assert app.settings.handler_paths == ("application",)
 
-    def test_first_the_settings_then_the_jobs(self, write):
+    def test_settings_first_and_jobs_later(self, write):
         app = Tickwork(config=write(self.TEXT, name="jobs.toml"))
 
         assert app.settings.timezone == "Europe/Berlin"
         assert not app.registry.definitions()
         assert app.load_config() == ["report"]
 
-    def test_arguments_beat_the_environment_and_that_the_file(self, write, monkeypatch):
+    def test_arguments_override_the_environment_and_the_file(self, write, monkeypatch):
         write(self.TEXT)
         monkeypatch.setenv("TICKWORK_URL", "sqlite:///environment.db")
         monkeypatch.setenv("TICKWORK_TIMEZONE", "Asia/Tokyo")
@@ -389,7 +389,7 @@ class TestSettings:
         assert app.settings.redact == ("kind",)
         assert app.load_config() == ["report"]
 
-    def test_the_package_that_makes_it_is_where_handlers_are(self, program):
+    def test_handler_paths_default_to_the_package_that_creates_the_app(self, program):
         program(
             "from tickwork import Tickwork\napp = Tickwork.from_config(url='memory://')\n",
             "shop.py",
@@ -400,18 +400,18 @@ class TestSettings:
 
         assert app.settings.handler_paths == ("shop",)
 
-    def test_an_application_that_was_made_without_it_says_so(self, write):
+    def test_settings_that_differ_from_the_application_are_problems(self, write):
         path = write(self.TEXT)
         app = Tickwork("memory://", handler_paths=["application"], redact=["kind"])
 
-        found = faults_of(lambda: app.load_config(path))
+        found = problems_of(lambda: app.load_config(path))
 
         assert [fault.partition(" cannot be changed")[0] for fault in found] == [
             "line 3: timezone",
             "line 6: retire_after",
         ]
 
-    def test_faults_of_settings_and_jobs_are_told_together(self, write):
+    def test_problems_of_settings_and_jobs_are_reported_together(self, write):
         path = write("""
             [tickwork]
             timezone = "Europe/Berln"
@@ -421,18 +421,18 @@ class TestSettings:
             handler = "HERE:reprot"
         """)
 
-        found = faults_of(lambda: Tickwork.from_config(path))
+        found = problems_of(lambda: Tickwork.from_config(path))
 
         assert [fault.partition(":")[0] for fault in found] == ["line 2", "line 6"]
-        assert len(faults_of(lambda: Tickwork(config=path))) == 1
+        assert len(problems_of(lambda: Tickwork(config=path))) == 1
 
-    def test_a_file_that_is_not_there(self, write):
-        [fault] = faults_of(lambda: Tickwork.from_config("nothing.toml"))
+    def test_a_missing_file(self, write):
+        [fault] = problems_of(lambda: Tickwork.from_config("nothing.toml"))
 
         assert fault == "The file cannot be read: No such file or directory."
 
 
-# ---------------------------------------------------------------- three ways to say one thing
+# ---------------------------------------------------------------- three ways to define a job
 
 Say = Callable[[Any], Any]
 OPTIONS: list[tuple[str, Say, dict[str, Any]]] = [
@@ -502,14 +502,14 @@ class TestOneSpec:
     """A file, the builder and the decorator make equal specs."""
 
     @pytest.mark.parametrize(
-        ("text", "say", "options"), OPTIONS, ids=[text for text, *_ in OPTIONS]
+        ("text", "build", "options"), OPTIONS, ids=[text for text, *_ in OPTIONS]
     )
-    def test_whoever_says_it(self, write, text, say, options):
+    def test_all_three_make_equal_specs(self, write, text, build, options):
         apps = [Tickwork("memory://", handler_paths=["application"]) for _ in range(3)]
         by_file, by_builder, by_decorator = apps
 
         by_file.load_config(write(f'[[jobs]]\nname = "job"\nhandler = "HERE:report"\n{text}\n'))
-        say(by_builder.schedule("job", elsewhere.report))
+        build(by_builder.schedule("job", elsewhere.report))
         by_decorator.job(name="job", **options)(elsewhere.report)
 
         first, second, third = (app.registry.get("job") for app in apps)

@@ -7,7 +7,7 @@ from tickwork.errors import RunUnsuccessful
 
 
 class Recorder:
-    """Remembers who was called, in order."""
+    """Records calls, in order."""
 
     def __init__(self):
         self.calls = []
@@ -32,7 +32,7 @@ def seen():
 class TestFilters:
     """They run on the worker before ``on_before``, on first attempts."""
 
-    def test_a_firing_that_when_holds_back_is_skipped_and_says_why(self, app, clock, passes):
+    def test_a_firing_for_which_when_is_false_is_skipped_with_a_reason(self, app, clock, passes):
         app.schedule("report", lambda: None).hourly().when(lambda: False)
         app.run()
         clock.advance(hours=1)
@@ -42,7 +42,7 @@ class TestFilters:
         assert run.status is RunStatus.SKIPPED
         assert run.reason.startswith("when: ")
 
-    def test_equal_skips_in_a_row_fold_into_one_with_count_first_and_last(self, app, clock, passes):
+    def test_equal_skips_in_a_row_are_one_row_with_count_first_and_last(self, app, clock, passes):
         app.schedule("report", lambda: None).hourly().skip(lambda: True)
         app.run()
         for _ in range(3):
@@ -54,13 +54,13 @@ class TestFilters:
         assert run.nominal_at.hour == 1
         assert run.last_nominal_at.hour == 3
 
-    def test_a_dispatched_run_that_skip_holds_back_is_skipped(self, app, passes):
+    def test_a_dispatched_run_for_which_skip_is_true_is_skipped(self, app, passes):
         run = app.schedule("it", lambda: None).skip(lambda: True).dispatch()
 
         assert passes(app) == 0
         assert run.status is RunStatus.SKIPPED
 
-    def test_a_dispatched_run_that_when_holds_back_is_put_off(self, app, clock):
+    def test_a_dispatched_run_for_which_when_is_false_is_postponed(self, app, clock):
         is_open = False
         run = app.schedule("it", lambda: "done").when(lambda: is_open).dispatch()
         delays = []

@@ -26,7 +26,7 @@ def calls() -> list[tuple[str, object]]:
 
 
 class TestKindsOfHandlers:
-    """One resolver for all of them."""
+    """All kinds of handlers can be jobs."""
 
     def test_a_function(self, app, passes):
         run = app.schedule("add", lambda left, right: left + right).dispatch(1, right=2)
@@ -136,7 +136,7 @@ class TestHandlersOfJobTypes:
 
         assert run.result() == ["export.pdf", "report-7", {"pages": 3}]
 
-    def test_two_that_support_a_type_are_an_error(self, app):
+    def test_two_handlers_for_a_type_are_an_error(self, app):
         class Anything:
             def supports(self, job_type: str) -> bool:
                 return True
@@ -164,13 +164,13 @@ class TestHandlersOfJobTypes:
 
         assert (mine.result(), other.result()) == ("explicit", "by type")
 
-    def test_something_without_supports_is_refused(self, app):
+    def test_a_handler_without_supports_is_refused(self, app):
         with pytest.raises(DefinitionError, match="no supports"):
             app.handler(elsewhere.OnInstance())
 
 
 class TestHandlersThatRowsName:
-    """Only names below ``handler_paths`` are ever imported because a row says so."""
+    """A row can only cause imports below ``handler_paths``."""
 
     def test_a_path_below_an_allowed_prefix_is_dispatched_and_run(self, make_app, passes):
         app = make_app(handler_paths=["application"])
@@ -188,7 +188,7 @@ class TestHandlersThatRowsName:
         assert passes(other) == 1
 
     @pytest.mark.parametrize("path", ["os:system", "applications.tasks:run"])
-    def test_anything_else_is_refused_with_nothing_stored(self, make_app, path):
+    def test_other_paths_are_refused_and_nothing_is_stored(self, make_app, path):
         app = make_app(handler_paths=["application"])
 
         with pytest.raises(HandlerNotAllowed, match="application"):
@@ -202,7 +202,7 @@ class TestHandlersThatRowsName:
         with pytest.raises(TypeError, match="'number' is missing"):
             app.dispatch(f"{HERE}:Static")
 
-    def test_a_name_that_nobody_knows_suggests_the_close_one(self, app):
+    def test_an_unknown_name_suggests_a_close_one(self, app):
         app.schedule("send_email", lambda: None)
 
         with pytest.raises(JobNotFound, match="Did you mean 'send_email'"):
@@ -210,9 +210,9 @@ class TestHandlersThatRowsName:
 
 
 class TestContext:
-    """A handler whose signature asks for it gets its RunContext."""
+    """A handler with a RunContext parameter gets the context."""
 
-    def test_it_says_what_the_run_is(self, app, clock, passes):
+    def test_it_has_the_fields_of_the_run(self, app, clock, passes):
         seen: list[Any] = []
 
         @app.job(timeout=30, retries=3)
@@ -275,7 +275,7 @@ class TestContext:
         assert seen == [None, {"page": 1}]
         assert '"half way"' in (run.read().progress or "")
 
-    def test_current_run_finds_it_from_anywhere_below(self, app, passes):
+    def test_current_run_returns_it_in_called_functions(self, app, passes):
         def deep() -> str:
             ctx = current_run()
             assert ctx is not None
@@ -287,7 +287,7 @@ class TestContext:
         assert run.result() == "shallow"
         assert current_run() is None
 
-    def test_what_it_logs_is_kept_with_the_run(self, app, passes):
+    def test_log_records_are_stored_with_the_run(self, app, passes):
         @app.job
         def talk() -> None:
             logging.getLogger("shop").warning("low on %s", "paper")
@@ -300,7 +300,7 @@ class TestContext:
             ("WARNING", "shop", "low on paper")
         ]
 
-    def test_a_handler_that_saw_the_request_and_stopped_is_canceled(self, app, passes):
+    def test_a_handler_that_returns_after_a_cancel_is_canceled(self, app, passes):
         @app.job
         def work(ctx: RunContext) -> str:
             app.get_run(ctx.run_id).cancel()
@@ -313,9 +313,9 @@ class TestContext:
 
 
 class TestSecrets:
-    """Arguments marked Secret, or named in ``redact``, are masked wherever people look."""
+    """Arguments marked Secret, or named in ``redact``, are masked wherever they are shown."""
 
-    def test_they_are_passed_as_they_are_and_hidden_from_errors(self, make_app, passes):
+    def test_handlers_get_them_and_errors_mask_them(self, make_app, passes):
         app = make_app(redact=["password"])
         seen = []
 

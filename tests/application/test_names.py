@@ -1,4 +1,4 @@
-"""Settled, Names and Refining: what a name stands for, and what a chain of words means."""
+"""Names of jobs and schedules, and refinements of rules."""
 
 from datetime import UTC, datetime
 
@@ -23,7 +23,7 @@ def something(kind: str = "") -> str:
 
 
 class TestNames:
-    """A name stands for one thing; given a job, for one more schedule of it."""
+    """A name belongs to one job or schedule; with a job, it is a further schedule of it."""
 
     def test_a_callable_gives_a_job_and_a_schedule_of_that_name(self, app, clock, passes):
         app.schedule("report", nothing).hourly()
@@ -34,7 +34,7 @@ class TestNames:
         [run] = app.runs.recent()
         assert (run.job, run.schedule) == ("report", "report")
 
-    def test_a_job_gives_one_more_schedule_of_it(self, app, clock, passes):
+    def test_a_job_gives_a_further_schedule_of_it(self, app, clock, passes):
         job = app.job(name="report", queue="slow")(something)
         app.schedule("daily report", job).hourly().args(kind="daily").queue("fast").priority(7)
         app.schedule("weekly report", job).hourly().args(kind="weekly")
@@ -48,7 +48,7 @@ class TestNames:
         assert (found["daily report"].queue, found["daily report"].priority) == ("fast", 7)
         assert (found["weekly report"].queue, found["weekly report"].priority) == ("slow", 100)
 
-    def test_one_more_schedule_has_no_words_about_the_job_itself(self, app):
+    def test_a_further_schedule_has_no_options_of_the_job(self, app):
         builder = app.schedule("another", app.job(nothing))
 
         for word in ("retries", "timeout", "concurrency", "on_before", "when", "lease", "unique"):
@@ -74,14 +74,14 @@ class TestNames:
         assert caught.value.second.startswith(__file__)
         assert caught.value.first != caught.value.second
 
-    def test_the_same_function_said_differently_is_an_error_too(self, app):
+    def test_the_same_function_with_other_options_is_an_error_too(self, app):
         app.schedule("report", nothing).hourly()
         app.schedule("report", nothing).daily()
 
         with pytest.raises(DuplicateDefinition, match="report"):
             app.run()
 
-    def test_the_same_said_twice_is_no_error(self, app):
+    def test_an_equal_definition_is_no_error(self, app):
         app.schedule("report", nothing).hourly()
         app.schedule("report", nothing).hourly()
 
@@ -102,7 +102,7 @@ class TestNames:
         with pytest.raises(DuplicateDefinition, match="send"):
             app.run()
 
-    def test_a_schedule_whose_handler_would_miss_an_argument_is_refused(self, app):
+    def test_a_schedule_without_a_required_argument_is_refused(self, app):
         app.schedule("report", lambda kind: kind).hourly()
 
         with pytest.raises(ArgumentError, match="'kind' is missing"):
@@ -118,7 +118,7 @@ class TestNames:
         assert passes(mine) == 1
         assert run.read().queue == "uploads"
 
-    def test_a_remote_job_is_run_by_whoever_defines_it(self, make_app, passes):
+    def test_a_remote_job_is_run_by_the_program_that_defines_it(self, make_app, passes):
         web, worker = make_app(), make_app()
         worker.job(name="report", retries={"max": 2, "delay": 0})(something)
         run = web.remote("report").queue("slow").dispatch(kind="daily")
@@ -130,14 +130,14 @@ class TestNames:
 
 
 class TestRefining:
-    """``seconds … months`` replace their own field; different fields always AND."""
+    """``seconds`` … ``months`` replace their own field; all fields must match."""
 
-    def firings(self, said, count=3, after=datetime(2026, 1, 1, tzinfo=UTC)):
-        builder = said(Tickwork("memory://").schedule("it", nothing))
+    def firings(self, refined, count=3, after=datetime(2026, 1, 1, tzinfo=UTC)):
+        builder = refined(Tickwork("memory://").schedule("it", nothing))
         return [f"{moment:%a %d %b %H:%M:%S}" for moment in builder.preview(count, after=after)]
 
     @pytest.mark.parametrize(
-        ("said", "firings"),
+        ("refined", "firings"),
         [
             (
                 lambda it: it.daily().hours([9, 12]),
@@ -177,14 +177,14 @@ class TestRefining:
             ),
         ],
     )
-    def test_it_narrows_and_does_not_overwrite(self, said, firings):
-        assert self.firings(said) == firings
+    def test_it_refines_and_does_not_overwrite(self, refined, firings):
+        assert self.firings(refined) == firings
 
     def test_two_frequency_helpers_in_one_chain_are_an_error(self):
         with pytest.raises(InvalidSchedule, match=r"daily\(\) comes after hourly\(\)"):
             Tickwork("memory://").schedule("it", nothing).hourly().daily()
 
-    def test_the_users_own_symbols_stand_beside_the_others(self):
+    def test_symbols_of_the_application_are_added_to_the_built_in_ones(self):
         app = Tickwork("memory://")
         app.symbols["NIGHTLY"] = {"hours": 3, "minutes": 30}
 
@@ -209,7 +209,7 @@ class TestRefining:
 
         assert app.status()["schedules"] == []
 
-    def test_a_name_that_cannot_be_is_refused(self):
+    def test_an_invalid_name_is_refused(self):
         app = Tickwork("memory://")
 
         for name in ("", " padded", "a=b", "x" * 300):

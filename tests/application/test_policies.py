@@ -1,4 +1,4 @@
-"""Retries and intent, queues, priorities, limits, leases, timeouts, expiry: what a job can say."""
+"""Options of a job: retries, queues, priorities, limits, leases, timeouts, expiry."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tickwork.errors import DuplicateDefinition, InvalidOption
 
 
 def failing(*outcomes):
-    """A handler that fails as told, then succeeds."""
+    """A handler that fails with these outcomes, then succeeds."""
     left = list(outcomes)
 
     def handler():
@@ -48,7 +48,7 @@ class TestRetries:
         assert run.status is RunStatus.FAILED_PERMANENT
         assert len(run.attempts()) == 5
 
-    def test_full_jitter_stays_between_nothing_and_that(self, app, clock):
+    def test_full_jitter_stays_between_zero_and_that(self, app, clock):
         run = app.schedule("it", failing(ValueError())).retries(2, base=8).dispatch()
         app.run()
 
@@ -86,14 +86,14 @@ class TestRetries:
 
         assert (run.read().due_at - clock.now()).total_seconds() == 17
 
-    def test_max_wins_over_the_handlers_wish(self, app, passes):
+    def test_max_overrides_the_handler(self, app, passes):
         handler = failing(*[RetryLater(0)] * 5)
         run = app.schedule("it", handler).retries(2, delay=0).dispatch()
 
         assert passes(app) == 2
         assert run.status is RunStatus.FAILED_PERMANENT
 
-    def test_should_retry_left_out_means_the_policy_decides(self, app, passes):
+    def test_without_should_retry_the_policy_decides(self, app, passes):
         report = JobResult.failure("no")
         final = app.schedule("final", failing(report)).dispatch()
         again = app.schedule("again", failing(report)).retries(2, delay=0).dispatch()
@@ -121,7 +121,7 @@ class TestRetries:
         assert run.result() == "done"
         assert run.read().attempt == 1
 
-    def test_recurrence_goes_on_after_a_permanent_failure(self, app, clock, passes):
+    def test_the_schedule_continues_after_a_permanent_failure(self, app, clock, passes):
         app.schedule("it", failing(ValueError())).hourly()
         app.run()
         for _ in range(2):
@@ -146,8 +146,8 @@ class TestOrder:
     def test_priority_then_due_time_then_age(self, app, clock, passes):
         seen = []
 
-        def note(word):
-            seen.append(word)
+        def note(name):
+            seen.append(name)
 
         job = app.schedule("it", note)
         urgent = app.schedule("urgent", note).priority(10)
@@ -160,7 +160,7 @@ class TestOrder:
 
         assert seen == ["urgent", "sooner", "as soon, but younger", "later"]
 
-    def test_a_draft_may_say_another_queue_and_priority(self, app):
+    def test_a_dispatch_may_set_another_queue_and_priority(self, app):
         job = app.schedule("it", lambda: None).queue("slow").priority(5).job
         run = job.queue("fast").priority(1).dispatch().read()
 
@@ -194,7 +194,7 @@ class TestLimits:
     def test_per_queue(self, app):
         assert self.crowd(app, lambda job: job.queue("q").concurrency(3, per="queue"), 6) == 3
 
-    def test_no_limit_lets_all_of_them_in(self, app):
+    def test_without_a_limit_all_of_them_run(self, app):
         assert self.crowd(app, lambda job: job.concurrency(2).concurrency(0), 4) == 4
 
     def test_per_value_of_an_argument(self, app):
@@ -325,7 +325,7 @@ OPTIONS: JobKeywords = {
 class TestEqualSpecs:
     """The builder and the decorator make equal specs."""
 
-    def test_for_everything_that_can_be_said(self):
+    def test_for_all_options(self):
         decorated, built = Tickwork("memory://"), Tickwork("memory://")
 
         @decorated.job(name="send", **OPTIONS)
@@ -340,7 +340,7 @@ class TestEqualSpecs:
 
         assert send.definition.spec == builder.job.definition.spec
 
-    def test_the_defaults_are_as_promised(self):
+    def test_defaults(self):
         spec = Tickwork("memory://").schedule("it", lambda: None).job.definition.spec
 
         assert (spec.queue, spec.priority, spec.limits, spec.attempts_max) == (
@@ -378,7 +378,7 @@ class TestEqualSpecs:
             ("colour", "red"),
         ],
     )
-    def test_a_value_outside_its_limits_is_refused_where_it_is_said(self, option, value):
+    def test_an_invalid_value_is_refused_where_it_is_given(self, option, value):
         app = Tickwork("memory://")
 
         with pytest.raises((InvalidOption, ValueError), match=r"."):

@@ -1,4 +1,4 @@
-"""``update``, ``pause`` and ``resume``: what a person or a program says about a schedule later."""
+"""``update``, ``pause`` and ``resume``: changes to a schedule that exists."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,7 +38,7 @@ def sync(app, seen):
 
 @pytest.fixture
 def files(app, sync):
-    """A schedule of every hour."""
+    """An hourly schedule."""
     return app.schedules.create(
         ScheduleDefinition(job="sync", name="files", tenant="acme", rule=schedules.hourly())
     )
@@ -46,14 +46,14 @@ def files(app, sync):
 
 @pytest.fixture
 def update(app, files):
-    def say(**changes):
+    def change(**changes):
         return app.schedules.update("files", tenant="acme", **changes)
 
-    return say
+    return change
 
 
 class TestUpdating:
-    """Some things are said anew; what is not named stays."""
+    """Some options are changed; the others stay."""
 
     def test_another_rule(self, update, clock):
         clock.advance(minutes=90)
@@ -63,14 +63,14 @@ class TestUpdating:
         assert view.rule == "every 20 minutes (UTC)"
         assert view.next_due_at == MIDNIGHT + timedelta(minutes=100)
 
-    def test_other_arguments_do_not_move_it(self, app, update, seen, clock, passes):
+    def test_other_arguments_do_not_move_the_next_firing(self, app, update, seen, clock, passes):
         clock.advance(minutes=90)
         update(args={"folder": "/tmp"})
         passes(app)
 
         assert seen == [(MIDNIGHT + HOUR, "/tmp")]
 
-    def test_several_things_at_once(self, app, update, clock, passes):
+    def test_several_options_at_once(self, app, update, clock, passes):
         view = update(queue="slow", priority=3, overlap="allow", target="disk-1", tags=["a"])
         clock.advance(hours=1)
         passes(app)
@@ -79,7 +79,7 @@ class TestUpdating:
         assert (run.queue, run.priority, run.target, run.tags) == ("slow", 3, "disk-1", ("a",))
         assert view.overlap == "allow"
 
-    def test_none_takes_an_option_back(self, update):
+    def test_none_resets_an_option(self, update):
         update(queue="slow", until=MIDNIGHT + DAY, overlap="allow", target="disk-1")
 
         view = update(queue=None, until=None, overlap=None, target=None)
@@ -94,7 +94,7 @@ class TestUpdating:
 
         assert len(seen) == 2
 
-    def test_so_many_times_from_now_on(self, app, update, seen, clock, passes):
+    def test_max_firings_counts_from_now(self, app, update, seen, clock, passes):
         clock.advance(hours=5, minutes=30)
         passes(app)
         update(max_firings=2)
@@ -104,7 +104,7 @@ class TestUpdating:
 
         assert [at for at, _ in seen[1:]] == [MIDNIGHT + 6 * HOUR, MIDNIGHT + 7 * HOUR]
 
-    def test_a_new_rule_so_many_times_from_now_on(self, app, update, seen, clock, passes):
+    def test_a_new_rule_with_max_firings_counts_from_now(self, app, update, seen, clock, passes):
         clock.advance(hours=5, minutes=10)
         passes(app)
         seen.clear()
@@ -115,7 +115,7 @@ class TestUpdating:
 
         assert [at for at, _ in seen] == [MIDNIGHT + 5.5 * HOUR, MIDNIGHT + 6 * HOUR]
 
-    def test_a_new_length_counts_from_where_it_did(self, app, update, clock):
+    def test_a_new_interval_keeps_its_start(self, app, update, clock):
         clock.advance(minutes=10)
 
         assert update(rule=schedules.every(minutes=45)).next_due_at == MIDNIGHT + 0.75 * HOUR
@@ -137,7 +137,7 @@ class TestUpdating:
 
         assert seen == [(MIDNIGHT + 3 * HOUR, "/")]
 
-    def test_once_that_was_done_can_be_asked_for_again(self, app, sync, seen, clock, passes):
+    def test_a_finished_single_firing_can_be_scheduled_again(self, app, sync, seen, clock, passes):
         app.schedules.register("acme", "once", MIDNIGHT, None, sync)
         passes(app)
         view = app.schedules.update("once", tenant="acme", at=MIDNIGHT + HOUR)
@@ -147,7 +147,7 @@ class TestUpdating:
 
         assert [at for at, _ in seen] == [MIDNIGHT, MIDNIGHT + HOUR]
 
-    def test_nothing_new_changes_nothing(self, files, update, clock):
+    def test_equal_options_change_nothing(self, files, update, clock):
         clock.advance(minutes=90)
 
         assert update() == files
@@ -167,13 +167,13 @@ class TestUpdating:
 
         assert (view.is_paused, view.paused_note) == (True, "full disk")
 
-    def test_a_pause_that_ends_by_itself_is_kept_to_its_end(self, app, update, clock):
+    def test_a_pause_with_an_end_is_kept(self, app, update, clock):
         app.schedules.pause("files", tenant="acme", until=MIDNIGHT + 5 * HOUR)
 
         assert update(rule="*/20 * * * *").next_due_at == MIDNIGHT + timedelta(hours=5, minutes=20)
 
     @pytest.mark.parametrize(
-        ("changes", "error", "words"),
+        ("changes", "error", "message"),
         [
             ({"rule": "0 0 30 2 *"}, InvalidSchedule, "never fire"),
             ({"rule": None}, InvalidOption, "rule must be"),
@@ -188,8 +188,8 @@ class TestUpdating:
             ({"colour": "red"}, InvalidOption, "has no option"),
         ],
     )
-    def test_what_cannot_be_changes_nothing(self, files, update, changes, error, words):
-        with pytest.raises(error, match=words):
+    def test_invalid_options_change_nothing(self, files, update, changes, error, message):
+        with pytest.raises(error, match=message):
             update(**changes)
 
         assert update() == files
@@ -202,18 +202,18 @@ class TestUpdating:
 
         assert update(job="needs", args={"to": "ann"}).job == "needs"
 
-    def test_one_of_code_is_changed_in_code(self, app, sync):
+    def test_a_schedule_from_code_cannot_be_changed(self, app, sync):
         app.schedule("nightly", sync).daily()
         app.run()
 
         with pytest.raises(DefinitionError, match="Change it in code"):
             app.schedules.update("nightly", queue="slow")
 
-    def test_an_unknown_one_is_an_error_with_the_close_name(self, app, files):
+    def test_an_unknown_schedule_is_an_error_with_a_close_name(self, app, files):
         with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
             app.schedules.update("flies", tenant="acme", queue="slow")
 
-    def test_one_that_no_worker_has_written_down_yet_says_so(self, app, sync):
+    def test_the_error_for_a_schedule_that_no_worker_has_stored_yet(self, app, sync):
         app.schedule("nightly", sync).daily()
 
         with pytest.raises(ScheduleNotFound, match="first worker that starts"):
@@ -221,7 +221,7 @@ class TestUpdating:
 
 
 class TestPausing:
-    """A paused schedule does not fire, until it is resumed, or until an instant."""
+    """A paused schedule does not fire until it is resumed, or until an instant."""
 
     def test_it_does_not_fire(self, app, files, clock):
         view = app.schedules.pause("files", tenant="acme", note="full disk")
@@ -231,13 +231,13 @@ class TestPausing:
         assert (view.is_paused, view.paused_at, view.paused_note) == (True, MIDNIGHT, "full disk")
         assert not view.is_finished
 
-    def test_others_go_on(self, app, files, sync, clock):
+    def test_other_schedules_fire(self, app, files, sync, clock):
         app.schedules.register("bell", "files", clock.now(), "1h", sync)
         app.schedules.pause("files", tenant="acme")
 
         assert app.run() == 1
 
-    def test_resumed_it_starts_at_the_next_instant_after_now(self, app, files, seen, clock, passes):
+    def test_a_resumed_one_continues_at_the_next_instant(self, app, files, seen, clock, passes):
         app.schedules.pause("files", tenant="acme")
         clock.advance(hours=5, minutes=30)
         view = app.schedules.resume("files", tenant="acme")
@@ -258,25 +258,25 @@ class TestPausing:
         assert [at for at, _ in seen] == [MIDNIGHT + 3 * HOUR, MIDNIGHT + 4 * HOUR]
         assert not app.schedules.get("files", tenant="acme").is_paused
 
-    def test_when_its_end_has_come_it_is_paused_no_longer(self, app, files, clock):
+    def test_it_is_not_paused_after_that_instant(self, app, files, clock):
         app.schedules.pause("files", tenant="acme", until=MIDNIGHT + HOUR, note="later")
         clock.advance(hours=1)
 
         view = app.schedules.get("files", tenant="acme")
         assert (view.is_paused, view.paused_note, view.paused_until) == (False, "", None)
 
-    def test_one_that_goes_on_by_itself_can_be_resumed_sooner(self, app, files, clock):
+    def test_a_pause_with_an_end_can_be_resumed_sooner(self, app, files, clock):
         app.schedules.pause("files", tenant="acme", until=MIDNIGHT + DAY)
         clock.advance(minutes=90)
 
         assert app.schedules.resume("files", tenant="acme").next_due_at == MIDNIGHT + 2 * HOUR
 
-    def test_one_that_is_not_paused_stands_where_it_stood(self, app, files, clock):
+    def test_resume_without_a_pause_changes_nothing(self, app, files, clock):
         clock.advance(minutes=90)
 
         assert app.schedules.resume("files", tenant="acme") == files
 
-    def test_a_pause_that_is_over_makes_nobody_miss_what_is_due(self, app, files, seen, clock):
+    def test_resume_after_the_end_of_a_pause_loses_no_firing(self, app, files, seen, clock):
         app.schedules.pause("files", tenant="acme", until=MIDNIGHT + timedelta(minutes=30))
         clock.advance(hours=1, seconds=10)
         app.schedules.resume("files", tenant="acme")
@@ -284,59 +284,59 @@ class TestPausing:
 
         assert [at for at, _ in seen] == [MIDNIGHT + HOUR]
 
-    def test_a_second_pause_says_why_anew(self, app, files):
+    def test_a_second_pause_replaces_the_note(self, app, files):
         app.schedules.pause("files", tenant="acme", note="one", until=MIDNIGHT + HOUR)
 
         view = app.schedules.pause("files", tenant="acme", note="two")
 
         assert (view.paused_note, view.paused_until) == ("two", None)
 
-    def test_an_instant_may_be_text_with_an_offset(self, app, files):
+    def test_an_instant_may_be_a_string_with_an_offset(self, app, files):
         view = app.schedules.pause("files", tenant="acme", until="2026-01-01T03:00:00+01:00")
 
         assert view.paused_until == MIDNIGHT + 2 * HOUR
 
     @pytest.mark.parametrize(
-        ("said", "error"),
+        ("options", "error"),
         [
             ({"until": MIDNIGHT}, InvalidOption),
             ({"until": datetime(2027, 1, 1)}, NaiveDatetime),
             ({"note": "x" * 2_000}, InvalidOption),
         ],
     )
-    def test_nonsense_is_refused(self, app, files, said, error):
+    def test_invalid_values_are_refused(self, app, files, options, error):
         with pytest.raises(error):
-            app.schedules.pause("files", tenant="acme", **said)
+            app.schedules.pause("files", tenant="acme", **options)
 
         assert app.schedules.get("files", tenant="acme") == files
 
     @pytest.mark.parametrize("verb", ["pause", "resume", "get", "preview", "run_now"])
-    def test_an_unknown_one_is_an_error_with_the_close_name(self, app, files, verb):
+    def test_an_unknown_schedule_is_an_error_with_a_close_name(self, app, files, verb):
         with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
             getattr(app.schedules, verb)("file", tenant="acme")
 
 
-class TestWaking:
-    """Whoever sleeps until the next firing is told when that may be sooner."""
+class TestNotification:
+    """A scheduler that sleeps is notified if a schedule may fall due sooner."""
 
     @pytest.fixture
-    def told(self, app):
-        told: list[Any] = []
-        app._services.schedule_rows.on_scheduled = told.extend
-        return told
+    def notified(self, app):
+        notified: list[Any] = []
+        app._services.schedule_rows.on_scheduled = notified.extend
+        return notified
 
-    def test_of_what_is_made_changed_or_resumed(self, app, sync, told, clock):
+    def test_of_schedules_that_are_created_changed_or_resumed(self, app, sync, notified, clock):
         app.schedules.register("acme", "files", clock.now(), "1h", sync)
         app.schedules.register("acme", "files", clock.now(), "2h", sync)
         app.schedules.update("files", tenant="acme", rule=schedules.hourly())
         app.schedules.pause("files", tenant="acme")
-        assert len(told) == 3
+        assert len(notified) == 3
         app.schedules.resume("files", tenant="acme")
 
-        assert [row.spec.name for row in told] == ["files"] * 4
+        assert [row.spec.name for row in notified] == ["files"] * 4
 
     @pytest.mark.parametrize("change", ["add", "register", "update", "resume", "resume a queue"])
-    def test_other_processes_hear_of_it_too(self, app, make_app, sync, change):
+    def test_other_processes_are_notified_too(self, app, make_app, sync, change):
         def register(name="files", every="1h"):
             app.schedules.register("acme", name, MIDNIGHT, every, sync)
 
@@ -356,17 +356,17 @@ class TestWaking:
         assert listener.wait(10)
         listener.close()
 
-    def test_not_of_what_stays_as_it_was(self, app, sync, told, clock):
+    def test_not_of_schedules_that_stay_the_same(self, app, sync, notified, clock):
         app.schedules.register("acme", "files", MIDNIGHT, "1h", sync)
-        told.clear()
+        notified.clear()
 
         app.schedules.register("acme", "files", MIDNIGHT, "1h", sync)
         app.schedules.update("files", tenant="acme")
         app.schedules.resume("files", tenant="acme")
 
-        assert told == []
+        assert notified == []
 
-    def test_a_run_that_somebody_asks_for_wakes_as_a_dispatch_does(self, app, sync, clock):
+    def test_run_now_notifies_workers_as_a_dispatch_does(self, app, sync, clock):
         app.schedules.register("acme", "files", clock.now() + HOUR, "1h", sync)
         woken: list[Any] = []
         app._services.inserter.on_added = woken.extend

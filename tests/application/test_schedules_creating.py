@@ -34,7 +34,7 @@ class PlainType(Enum):
 
 @pytest.fixture
 def seen():
-    """What the handler was told: target, nominal time, payload."""
+    """What the handler received: target, nominal time, payload."""
     return []
 
 
@@ -64,7 +64,7 @@ def days_of(app, clock, passes, days=3):
 
 
 class TestCreating:
-    """A definition makes a schedule; what it says reaches the handler."""
+    """A definition makes a schedule, and its options reach the handler."""
 
     def test_once_with_a_target_and_a_payload(self, app, seen, clock, passes):
         app.schedules.create(
@@ -83,7 +83,7 @@ class TestCreating:
         assert passes(app) == 1
         assert app.schedules.list()[0].job == "export_report"
 
-    def test_an_instant_that_has_passed_is_due_at_once(self, app, seen, clock):
+    def test_an_instant_in_the_past_is_due_at_once(self, app, seen, clock):
         app.schedules.create(ScheduleDefinition(job="export_report", at=MIDNIGHT - 30 * DAY))
 
         assert app.run() == 1
@@ -102,7 +102,7 @@ class TestCreating:
 
         assert instants(seen) == [NINE + n * DAY for n in (0, 1, 4)]
 
-    def test_a_cron_expression_begins_no_sooner_than_said(self, app, seen, clock, passes):
+    def test_a_cron_expression_does_not_fire_before_its_start(self, app, seen, clock, passes):
         app.schedules.create(
             ScheduleDefinition(job="export_report", rule="0 9 * * *", at=MIDNIGHT + DAY)
         )
@@ -119,7 +119,7 @@ class TestCreating:
         assert instants(seen) == [NINE, NINE + DAY]
         assert app.schedules.list()[0].is_finished
 
-    def test_so_many_times(self, app, seen, clock, passes):
+    def test_max_firings(self, app, seen, clock, passes):
         app.schedules.create(
             ScheduleDefinition(job="export_report", rule=schedules.hourly(), max_firings=2, at=NINE)
         )
@@ -147,7 +147,7 @@ class TestCreating:
         assert (run.priority, run.tags) == (7, ("reports",))
         assert run.expires_at == MIDNIGHT + HOUR
 
-    def test_a_job_of_the_program_says_what_the_definition_does_not(self, app, clock):
+    def test_other_options_come_from_the_job(self, app, clock):
         job = (
             app.schedule("sweep", lambda: None)
             .overlap("queue_all")
@@ -164,7 +164,7 @@ class TestCreating:
 
 
 class TestRules:
-    """A rule is a value of ``tickwork.schedules``, or text."""
+    """A rule is a value of ``tickwork.schedules``, or a string."""
 
     @pytest.mark.parametrize(
         ("rule", "first"),
@@ -181,25 +181,25 @@ class TestRules:
             (schedules.hourly().to_text(), MIDNIGHT + HOUR),
         ],
     )
-    def test_it_falls_due_when_that_says(self, app, rule, first):
+    def test_it_falls_due_by_its_rule(self, app, rule, first):
         view = app.schedules.create(ScheduleDefinition(job="export_report", rule=rule))
 
         assert view.next_due_at == first
 
-    def test_the_applications_own_symbols_are_known(self, app):
+    def test_symbols_of_the_application_are_known(self, app):
         app.symbols["NIGHTLY"] = {"hours": 3, "minutes": 30}
 
         view = app.schedules.create(ScheduleDefinition(job="export_report", rule="NIGHTLY"))
 
         assert view.next_due_at == MIDNIGHT + timedelta(hours=3, minutes=30)
 
-    def test_the_zone_is_the_applications(self, make_app, clock):
+    def test_the_default_zone_is_that_of_the_application(self, make_app, clock):
         app = make_app(timezone="Europe/Berlin")
         view = app.schedules.create(ScheduleDefinition(job="any", rule="0 9 * * *"))
 
         assert (view.zone, view.next_due_at) == ("Europe/Berlin", NINE - HOUR)
 
-    def test_unless_another_one_is_said(self, app):
+    def test_another_zone_can_be_given(self, app):
         view = app.schedules.create(
             ScheduleDefinition(job="export_report", rule="0 9 * * *", timezone="Asia/Tokyo")
         )
@@ -219,12 +219,12 @@ class TestRules:
             (schedules.daily().hours(12), [NINE + 3 * HOUR, NINE + DAY + 3 * HOUR]),
         ],
     )
-    def test_a_recurrence_begins_at_the_instant_and_keeps_its_time(self, app, rule, expected):
+    def test_a_recurrence_starts_at_the_instant_and_keeps_its_time(self, app, rule, expected):
         view = app.schedules.create(ScheduleDefinition(job="export_report", rule=rule, at=NINE))
 
         assert app.schedules.preview(view.name, 2) == expected
 
-    def test_h_is_spread_by_the_schedules_name(self, app):
+    def test_h_is_hashed_from_the_name_of_the_schedule(self, app):
         minutes = set()
         for number in range(20):
             view = app.schedules.create(
@@ -239,7 +239,7 @@ class TestRules:
 class TestNames:
     """Without a name, one is derived: the same definition is the same schedule."""
 
-    def test_said_twice_it_is_there_once(self, app, clock):
+    def test_creating_it_twice_makes_one_schedule(self, app, clock):
         def definition():
             return ScheduleDefinition(
                 job="export_report", target="r-1", rule=schedules.every(minutes=5), args={"a": 1}
@@ -251,13 +251,13 @@ class TestNames:
         assert app.schedules.create(definition()) == first
         assert len(app.schedules.list()) == 1
 
-    def test_its_name_begins_with_the_jobs(self, app):
+    def test_its_name_begins_with_that_of_the_job(self, app):
         view = app.schedules.create(ScheduleDefinition(job="export_report", at=NINE))
 
         assert view.name.startswith("export_report-")
 
     @pytest.mark.parametrize(
-        "said",
+        "options",
         [
             {"target": "r-2"},
             {"args": {"a": 2}},
@@ -269,14 +269,14 @@ class TestNames:
             {"tags": ["x"]},
         ],
     )
-    def test_whatever_is_said_otherwise_makes_another_one(self, app, said):
+    def test_any_other_option_makes_another_schedule(self, app, options):
         given: dict[str, Any] = {"job": "export_report", "target": "r-1", "at": NINE}
         given["args"] = {"a": 1}
         first = app.schedules.create(ScheduleDefinition(**given))
 
-        assert app.schedules.create(ScheduleDefinition(**{**given, **said})).name != first.name
+        assert app.schedules.create(ScheduleDefinition(**{**given, **options})).name != first.name
 
-    def test_what_was_done_once_is_not_done_again(self, app, seen, clock, passes):
+    def test_a_finished_single_firing_does_not_fire_again(self, app, seen, clock, passes):
         for _ in range(3):
             app.schedules.create(ScheduleDefinition(job="export_report", at=MIDNIGHT))
             passes(app)
@@ -284,7 +284,7 @@ class TestNames:
 
         assert len(seen) == 1
 
-    def test_a_name_that_says_the_same_is_the_answer(self, app, clock):
+    def test_an_equal_schedule_with_the_name_is_returned(self, app, clock):
         def definition():
             return ScheduleDefinition(job="export_report", name="own", rule="0 9 * * *")
 
@@ -293,7 +293,7 @@ class TestNames:
 
         assert app.schedules.create(definition()) == first
 
-    def test_where_an_interval_counts_from_is_not_said_anew(self, app, clock):
+    def test_creating_it_again_keeps_the_start_of_an_interval(self, app, clock):
         def definition():
             return ScheduleDefinition(
                 job="export_report", name="own", rule=schedules.every(minutes=5)
@@ -304,7 +304,7 @@ class TestNames:
 
         assert app.schedules.create(definition()) == first
 
-    def test_also_when_it_has_come_to_its_end(self, app, clock, passes):
+    def test_a_finished_schedule_is_returned_too(self, app, clock, passes):
         def definition():
             return ScheduleDefinition(job="export_report", name="own", rule="0 9 * * *", until=NINE)
 
@@ -314,7 +314,7 @@ class TestNames:
 
         assert app.schedules.create(definition()).is_finished
 
-    def test_a_name_that_says_something_else_is_an_error(self, app):
+    def test_a_different_schedule_with_the_name_is_an_error(self, app):
         app.schedules.create(ScheduleDefinition(job="export_report", name="own", rule="0 9 * * *"))
 
         with pytest.raises(DuplicateDefinition, match="in the database, created at 2026-01-01"):
@@ -324,7 +324,7 @@ class TestNames:
 
         assert app.schedules.get("own").rule == "at 09:00 (UTC)"
 
-    def test_a_name_of_code_is_an_error(self, app):
+    def test_a_schedule_from_code_with_the_name_is_an_error(self, app):
         app.schedule("own", lambda: None).hourly()
         app.run()
 
@@ -332,8 +332,8 @@ class TestNames:
             app.schedules.create(ScheduleDefinition(job="own", name="own", rule="0 9 * * *"))
 
 
-class TestTheValue:
-    """A definition is a frozen value that refuses what cannot be, before anybody is asked."""
+class TestDefinitions:
+    """A definition is a frozen value that checks its options."""
 
     def test_equal_ones_are_equal(self):
         def definition(at):
@@ -348,7 +348,7 @@ class TestTheValue:
             definition.job = "y"  # type: ignore[misc]  # that is the point
 
     @pytest.mark.parametrize(
-        ("said", "error", "words"),
+        ("options", "error", "message"),
         [
             ({}, InvalidSchedule, "needs a rule or an instant"),
             ({"at": datetime(2026, 1, 1)}, NaiveDatetime, "no time zone"),
@@ -359,16 +359,16 @@ class TestTheValue:
             ({"rule": "0 9 * * *", "name": " own"}, InvalidOption, "name"),
         ],
     )
-    def test_nonsense_is_refused(self, said, error, words):
-        with pytest.raises(error, match=words):
-            ScheduleDefinition(job="export_report", **said)
+    def test_invalid_options_are_refused(self, options, error, message):
+        with pytest.raises(error, match=message):
+            ScheduleDefinition(job="export_report", **options)
 
 
-class TestRefusing:
-    """What only the application can tell is refused when it is made, and nothing is stored."""
+class TestErrors:
+    """Options that only the application can check are refused by create(); nothing is stored."""
 
     @pytest.mark.parametrize(
-        ("said", "error", "words"),
+        ("options", "error", "message"),
         [
             ({"job": "exprot_report"}, JobNotFound, "exprot_report"),
             ({"job": "sweep", "args": {"x": 1}}, ArgumentError, "'x'"),
@@ -396,13 +396,13 @@ class TestRefusing:
             ),
         ],
     )
-    def test_with_a_clear_error(self, app, said, error, words):
+    def test_invalid_definitions(self, app, options, error, message):
         app.schedule("sweep", lambda: None)
         app.job(name="needs")(lambda to: None)
 
-        with pytest.raises(error, match=words):
+        with pytest.raises(error, match=message):
             app.schedules.create(
-                ScheduleDefinition(**{"job": "export_report", "rule": "0 9 * * *", **said})
+                ScheduleDefinition(**{"job": "export_report", "rule": "0 9 * * *", **options})
             )
 
         assert app.schedules.list() == []

@@ -1,7 +1,7 @@
-"""What a schedule gives when its time comes, or has passed: through ``app.schedule`` and ``run``.
+"""Firings of schedules, on time and late, with ``app.schedule`` and ``run``.
 
-A run that is under way is had by letting its handler do what happens meanwhile: move the
-clock, and let another worker, which knows the same jobs, make a pass.
+To test what happens while a run is running, its handler moves the clock and lets another
+worker, which knows the same jobs, make a pass.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def seen():
-    """The instants of the runs, in the order in which they were made."""
+    """The instants of the runs, in order."""
     return []
 
 
@@ -38,7 +38,7 @@ def quarters(*numbers):
 
 
 def skipped(app):
-    """Rows that say why not: the first instant, the last, how many, the reason."""
+    """Skipped runs: the first instant, the last, how many, the reason."""
     return [
         (run.nominal_at, run.last_nominal_at, run.instants, run.reason)
         for run in reversed(app.runs.recent(limit=5_000))
@@ -46,8 +46,8 @@ def skipped(app):
     ]
 
 
-def went(app, clock, passes, length, *, step):
-    """Let time pass in steps, and do whatever falls due."""
+def advance(app, clock, passes, length, *, step):
+    """Let time pass in steps, and run what is due."""
     passes(app)
     for _ in range(length // step):
         clock.advance(step)
@@ -55,11 +55,11 @@ def went(app, clock, passes, length, *, step):
 
 
 class TestTheGrid:
-    """Always on the grid ``starting + k * every``, whatever happened in between."""
+    """Firings stay on the grid ``starting + k * every``."""
 
     def test_each_instant_fires_once(self, app, note, seen, clock, passes):
         app.schedule("it", note).every(minutes=15, starting=MIDNIGHT + QUARTER)
-        went(app, clock, passes, HOUR, step=MINUTE)
+        advance(app, clock, passes, HOUR, step=MINUTE)
 
         assert seen == quarters(1, 2, 3, 4)
 
@@ -111,25 +111,25 @@ class TestTheGrid:
 
     def test_a_clock_that_jumps_back_fires_nothing_twice(self, app, note, seen, clock, passes):
         app.schedule("it", note).every(minutes=15, starting=MIDNIGHT + QUARTER)
-        went(app, clock, passes, HOUR, step=QUARTER)
+        advance(app, clock, passes, HOUR, step=QUARTER)
         clock.set(MIDNIGHT + QUARTER)
-        went(app, clock, passes, HOUR, step=QUARTER)
+        advance(app, clock, passes, HOUR, step=QUARTER)
 
         assert seen == quarters(1, 2, 3, 4, 5)
 
 
 class TestMisfires:
-    """Instants that passed while nobody was there follow the misfire policy."""
+    """Instants that passed without a worker follow the misfire policy."""
 
     @pytest.fixture
     def missed(self, app, note, clock, passes):
         """An hour and eight minutes without a worker: four instants are missed."""
 
-        def miss(*said, **named):
+        def miss(*args, **named):
             builder = app.schedule("it", note).every(minutes=15, starting=MIDNIGHT + QUARTER)
             builder.overlap("queue_all")
-            if said:
-                builder.misfire(*said, **named)
+            if args:
+                builder.misfire(*args, **named)
             passes(app)
             clock.advance(minutes=68)
             passes(app)
@@ -160,7 +160,7 @@ class TestMisfires:
         assert seen == quarters(1, 2, 3, 4)
         assert skipped(app) == []
 
-    def test_what_is_late_by_less_than_the_grace_is_not_missed(self, app, missed, seen):
+    def test_an_instant_within_the_grace_is_not_missed(self, app, missed, seen):
         missed("skip", grace="40m")
 
         assert seen == quarters(2, 3, 4)
@@ -178,7 +178,7 @@ class TestMisfires:
         assert skipped(app) == [(MIDNIGHT + 2 * HOUR, MIDNIGHT + 2 * HOUR, 1, MISSED)]
 
     @pytest.mark.parametrize("policy", ["one", "skip", "all"])
-    def test_it_goes_on_at_the_next_instant_of_its_grid(self, app, missed, clock, policy):
+    def test_it_continues_at_the_next_instant_of_its_grid(self, app, missed, clock, policy):
         missed(policy)
         clock.set(MIDNIGHT + 5 * QUARTER)
 
@@ -196,9 +196,7 @@ class TestMisfires:
         assert min(seen) == MIDNIGHT + 210 * MINUTE
         assert skipped(app)[0][:3] == (MIDNIGHT + MINUTE, MIDNIGHT + 209 * MINUTE, 209)
 
-    def test_under_overlap_skip_all_of_them_still_give_way_to_the_first(
-        self, app, note, seen, clock, passes
-    ):
+    def test_under_overlap_skip_only_the_first_of_them_runs(self, app, note, seen, clock, passes):
         app.schedule("it", note).every(minutes=15, starting=MIDNIGHT + QUARTER).misfire("all")
         passes(app)
         clock.advance(minutes=68)
@@ -286,7 +284,7 @@ class TestOverlaps:
     @pytest.mark.parametrize(
         ("policy", "made"), [("skip", 1), ("queue_one", 2), ("queue_all", 4), ("allow", 4)]
     )
-    def test_a_run_that_waits_for_its_retry_is_unfinished(self, app, clock, policy, made):
+    def test_a_run_that_waits_for_a_retry_is_unfinished(self, app, clock, policy, made):
         def fail() -> None:
             raise ValueError
 
@@ -300,7 +298,7 @@ class TestOverlaps:
         assert len(runs) == made
         assert sum(run.attempt for run in runs) == (4 if policy == "allow" else 1)
 
-    def test_one_more_schedule_of_a_job_is_as_the_job_says_unless_it_says_otherwise(self, app):
+    def test_a_further_schedule_of_a_job_may_have_its_own_policy(self, app):
         job = app.job(name="it", overlap="allow", misfire="all", jitter=5)(lambda: None)
         app.schedule("same", job).hourly()
         app.schedule("own", job).hourly().overlap("queue_one").misfire("skip")
@@ -309,7 +307,7 @@ class TestOverlaps:
         policies = {view.name: (view.overlap, view.misfire) for view in app.schedules.list()}
         assert policies == {"same": ("allow", "all"), "own": ("queue_one", "skip")}
 
-    def test_a_dispatch_is_not_held_back(self, app, clock):
+    def test_a_dispatch_is_not_affected(self, app, clock):
         job = app.schedule("it", lambda: None).hourly()
         app.run()
         app.pause(queue="default")
@@ -324,9 +322,9 @@ class TestOverlaps:
 
 
 class TestJitter:
-    """Jitter moves runs, not instants, and every worker finds the same place."""
+    """Jitter delays runs, not instants, and every worker computes the same delay."""
 
-    def test_runs_are_spread_over_the_time_that_was_said(self, app, clock):
+    def test_runs_are_spread_over_the_given_time(self, app, clock):
         job = app.job(name="it")(lambda: None)
         for number in range(30):
             app.schedule(f"it-{number}", job).hourly().jitter(600)
@@ -341,7 +339,7 @@ class TestJitter:
         assert len(set(delays)) == 30
         assert max(delays) - min(delays) > 300
 
-    def test_a_run_starts_when_its_place_has_come(self, app, note, seen, clock, passes):
+    def test_a_run_starts_after_its_delay(self, app, note, seen, clock, passes):
         app.schedule("it", note).hourly().jitter("10m")
         passes(app)
         clock.advance(hours=1)
@@ -352,16 +350,16 @@ class TestJitter:
         assert passes(app) == 1
         assert seen == [MIDNIGHT + HOUR]
 
-    def test_the_schedule_itself_stays_on_its_instants(self, app, note, seen, clock, passes):
+    def test_the_schedule_keeps_its_instants(self, app, note, seen, clock, passes):
         app.schedule("it", note).hourly().jitter("10m")
-        went(app, clock, passes, 4 * HOUR, step=timedelta(minutes=5))
+        advance(app, clock, passes, 4 * HOUR, step=timedelta(minutes=5))
 
         assert seen == [MIDNIGHT + n * HOUR for n in (1, 2, 3)]
         assert app.schedules.get("it").next_due_at == MIDNIGHT + 5 * HOUR
 
 
-# What is said, and the hours of the first two days at which it fires.
-SAID = {
+# A rule, and the hours of the first two days at which it fires.
+RULES = {
     "between": (lambda it: it.hourly().between("09:00", "12:00"), [9, 10, 11, 12, 33, 34, 35, 36]),
     "past midnight": (
         lambda it: it.hourly().between("22:00", "01:00"),
@@ -387,9 +385,9 @@ SAID = {
 
 
 class TestWindowsAndEnds:
-    """Windows, exclusions and ends hold when it fires, not only in a preview."""
+    """Windows, exclusions and ends apply to firings, not only to previews."""
 
-    def test_two_days_of_all_of_them(self, app, clock, passes):
+    def test_firings_of_two_days(self, app, clock, passes):
         seen: dict[str | None, list[int]] = {}
 
         def note(ctx: RunContext) -> None:
@@ -397,36 +395,36 @@ class TestWindowsAndEnds:
             seen.setdefault(ctx.schedule, []).append((ctx.nominal_at - MIDNIGHT) // HOUR)
 
         job = app.job(name="note")(note)
-        for name, (say, _) in SAID.items():
-            say(app.schedule(name, job))
-        went(app, clock, passes, 2 * DAY, step=HOUR)
+        for name, (build, _) in RULES.items():
+            build(app.schedule(name, job))
+        advance(app, clock, passes, 2 * DAY, step=HOUR)
 
-        assert seen == {name: hours for name, (_, hours) in SAID.items() if hours}
+        assert seen == {name: hours for name, (_, hours) in RULES.items() if hours}
 
     def test_a_fixed_time_in_a_gap_fires_once_after_it(self, app, note, seen, clock, passes):
         clock.set(datetime(2026, 3, 28, 12, tzinfo=UTC))
         app.schedule("it", note).daily_at("02:30").timezone("Europe/Berlin")
-        went(app, clock, passes, 2 * DAY, step=timedelta(minutes=30))
+        advance(app, clock, passes, 2 * DAY, step=timedelta(minutes=30))
 
         assert [f"{at:%d %H:%M}" for at in seen] == ["29 01:00", "30 00:30"]
 
     def test_a_fixed_time_in_a_fold_fires_once(self, app, note, seen, clock, passes):
         clock.set(datetime(2026, 10, 24, 12, tzinfo=UTC))
         app.schedule("it", note).daily_at("02:30").timezone("Europe/Berlin")
-        went(app, clock, passes, DAY, step=timedelta(minutes=30))
+        advance(app, clock, passes, DAY, step=timedelta(minutes=30))
 
         assert [f"{at:%d %H:%M}" for at in seen] == ["25 00:30"]
 
     def test_every_half_hour_runs_in_both_passes_of_a_fold(self, app, note, seen, clock, passes):
         clock.set(datetime(2026, 10, 24, 23, tzinfo=UTC))
         app.schedule("it", note).cron("*/30 2 * * *").timezone("Europe/Berlin")
-        went(app, clock, passes, 4 * HOUR, step=timedelta(minutes=30))
+        advance(app, clock, passes, 4 * HOUR, step=timedelta(minutes=30))
 
         assert [f"{at:%H:%M}" for at in seen] == ["00:00", "00:30", "01:00", "01:30"]
 
 
 class TestExpiry:
-    """A run that could not start in time is skipped, and says so."""
+    """A run that could not start in time is skipped, with a reason."""
 
     def test_it_is_skipped_with_the_reason(self, app, note, seen, clock, passes):
         app.schedule("it", note).hourly().expires("5m")
@@ -441,7 +439,7 @@ class TestExpiry:
         [run] = app.runs.recent()
         assert (run.status, run.reason, seen) == (RunStatus.SKIPPED, EXPIRED, [])
 
-    def test_in_time_it_runs(self, app, note, seen, clock, passes):
+    def test_a_run_that_starts_in_time_runs(self, app, note, seen, clock, passes):
         app.schedule("it", note).hourly().expires("5m")
         app.pause(queue="default")
         app.run()
@@ -453,7 +451,7 @@ class TestExpiry:
 
         assert seen == [MIDNIGHT + HOUR]
 
-    def test_one_more_schedule_of_a_job_may_say_otherwise(self, app, clock):
+    def test_a_further_schedule_of_a_job_may_have_its_own_expiry(self, app, clock):
         job = app.job(name="it", expires="5m")(lambda: None)
         app.schedule("own", job).hourly().expires("1h")
         app.schedule("same", job).hourly()

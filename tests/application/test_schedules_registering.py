@@ -1,4 +1,4 @@
-"""``app.schedules.register``: per tenant, at run time, as often as a program likes to say it."""
+"""``app.schedules.register``: schedules of tenants, at run time, idempotent."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -39,7 +39,7 @@ def sync(app, seen):
 
 
 class TestRegistering:
-    """A job runs for a tenant from an instant on, on a grid that never moves."""
+    """A job runs for a tenant from an instant on, on a fixed grid."""
 
     def test_it_fires_on_the_grid_for_its_tenant(self, app, sync, seen, clock, passes):
         app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
@@ -49,7 +49,7 @@ class TestRegistering:
 
         assert seen == [("acme", "files", MIDNIGHT + n * QUARTER, "/") for n in (1, 2, 3)]
 
-    def test_what_comes_back_says_what_it_is(self, app, sync):
+    def test_it_returns_the_schedule(self, app, sync):
         view = app.schedules.register("acme", "files", MIDNIGHT + QUARTER, "15m", sync)
 
         assert (view.tenant, view.name, view.job, view.origin) == ("acme", "files", "sync", "api")
@@ -57,7 +57,7 @@ class TestRegistering:
         assert (view.next_due_at, view.last_fired_at) == (MIDNIGHT + QUARTER, None)
         assert (view.is_paused, view.is_retired, view.is_finished) == (False, False, False)
 
-    def test_a_start_in_the_past_goes_on_at_the_next_instant_of_its_grid(self, app, sync):
+    def test_with_a_start_in_the_past_it_fires_at_the_next_instant_of_its_grid(self, app, sync):
         start = MIDNIGHT - timedelta(days=3, minutes=7)
 
         view = app.schedules.register("acme", "files", start, QUARTER, sync)
@@ -65,7 +65,7 @@ class TestRegistering:
         assert view.next_due_at == MIDNIGHT + timedelta(minutes=8)
 
     @pytest.mark.parametrize("late", [timedelta(0), timedelta(seconds=59)])
-    def test_a_start_that_has_just_passed_still_counts(self, app, sync, seen, clock, late):
+    def test_a_start_that_has_just_passed_still_fires(self, app, sync, seen, clock, late):
         start = clock.now()
         clock.advance(late)
         app.schedules.register("acme", "files", start, QUARTER, sync)
@@ -88,13 +88,13 @@ class TestRegistering:
         assert app.run() == 1
         assert seen[0][2] == MIDNIGHT - timedelta(days=9)
 
-    def test_an_instant_may_be_text_with_an_offset(self, app, sync):
+    def test_an_instant_may_be_a_string_with_an_offset(self, app, sync):
         view = app.schedules.register("acme", "files", "2026-01-01T09:00:00+01:00", "1h", sync)
 
         assert view.next_due_at == MIDNIGHT + timedelta(hours=8)
 
     @pytest.mark.parametrize("every", [900, 900.0, "15m", QUARTER])
-    def test_a_length_is_said_as_everywhere(self, app, sync, every):
+    def test_the_interval_may_be_any_length_of_time(self, app, sync, every):
         view = app.schedules.register("acme", "files", MIDNIGHT + QUARTER, every, sync)
 
         assert view.rule.startswith("every 15m,")
@@ -124,10 +124,10 @@ class TestRegistering:
         assert seen[0][3] == "/tmp"
 
 
-class TestSayingItAgain:
-    """Equal parameters change nothing, changed ones lay out another grid."""
+class TestRegisteringAgain:
+    """Equal options change nothing, changed ones make another grid."""
 
-    def test_equal_parameters_change_nothing(self, app, sync, clock):
+    def test_equal_options_change_nothing(self, app, sync, clock):
         def register():
             return app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
 
@@ -136,7 +136,7 @@ class TestSayingItAgain:
 
         assert register() == before
 
-    def test_a_program_says_it_at_every_start(self, make_app, seen, clock, passes):
+    def test_a_program_registers_it_at_every_start(self, make_app, seen, clock, passes):
         for _ in range(4):
             app = make_app()
 
@@ -150,7 +150,7 @@ class TestSayingItAgain:
 
         assert seen == [MIDNIGHT + n * QUARTER for n in (1, 2, 3)]
 
-    def test_once_that_was_done_is_not_done_again(self, app, sync, seen, clock, passes):
+    def test_a_finished_single_firing_does_not_fire_again(self, app, sync, seen, clock, passes):
         for _ in range(3):
             app.schedules.register("acme", "files", MIDNIGHT, None, sync)
             passes(app)
@@ -176,7 +176,7 @@ class TestSayingItAgain:
 
         assert view.next_due_at == MIDNIGHT + timedelta(minutes=10)
 
-    def test_what_has_fired_does_not_fire_again(self, app, sync, seen, clock, passes):
+    def test_an_instant_that_has_fired_does_not_fire_again(self, app, sync, seen, clock, passes):
         app.schedules.register("acme", "files", MIDNIGHT, QUARTER, sync)
         passes(app)
         clock.advance(seconds=30)
@@ -185,7 +185,7 @@ class TestSayingItAgain:
 
         assert [at for _, _, at, _ in seen] == [MIDNIGHT]
 
-    def test_other_arguments_do_not_move_it(self, app, sync, seen, clock, passes):
+    def test_other_arguments_do_not_move_the_next_firing(self, app, sync, seen, clock, passes):
         app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
         clock.advance(minutes=20)
         app.schedules.register(
@@ -195,7 +195,7 @@ class TestSayingItAgain:
 
         assert seen == [("acme", "files", MIDNIGHT + QUARTER, "/tmp")]
 
-    def test_a_pause_is_not_lifted(self, app, sync, clock):
+    def test_a_pause_stays(self, app, sync, clock):
         app.schedules.register("acme", "files", MIDNIGHT, QUARTER, sync)
         app.schedules.pause("files", tenant="acme", note="full disk")
 
@@ -203,7 +203,7 @@ class TestSayingItAgain:
 
         assert (view.is_paused, view.paused_note) == (True, "full disk")
 
-    def test_one_of_code_is_left_to_code(self, app, sync):
+    def test_a_schedule_from_code_cannot_be_registered(self, app, sync):
         app.schedule("files", sync).hourly()
         app.run()
 
@@ -214,9 +214,9 @@ class TestSayingItAgain:
 
 
 class TestTenants:
-    """Every tenant in the database is seen, and none by another's name."""
+    """Programs serve every tenant in the database, and tenants do not see each other."""
 
-    def test_the_same_id_of_two_tenants_is_two_schedules(self, app, sync, seen, clock, passes):
+    def test_two_tenants_may_use_the_same_id(self, app, sync, seen, clock, passes):
         app.schedules.register("acme", "files", clock.now(), "1h", sync, args={"folder": "/a"})
         app.schedules.register("bell", "files", clock.now(), "1h", sync, args={"folder": "/b"})
         passes(app)
@@ -226,13 +226,13 @@ class TestTenants:
             ("bell", "/b"),
         ]
 
-    def test_a_program_fires_tenants_that_it_never_heard_of(self, make_app, app, sync, clock):
+    def test_a_program_fires_for_tenants_it_does_not_know(self, make_app, app, sync, clock):
         other = make_app()
         other.schedules.register("acme", "files", clock.now(), "1h", "sync")
 
         assert app.run() == 1
 
-    def test_all_of_them_are_listed_wherever_one_looks(self, make_app, app, sync, clock):
+    def test_all_tenants_are_listed(self, make_app, app, sync, clock):
         for tenant in ("acme", "bell", ""):
             app.schedules.register(tenant, "files", clock.now(), "1h", sync)
         other = make_app()
@@ -241,7 +241,7 @@ class TestTenants:
         assert [view.tenant for view in other.schedules.list(tenant="acme")] == ["acme"]
         assert [view.tenant for view in other.schedules.list(tenant="")] == [""]
 
-    def test_another_tenants_schedule_cannot_be_removed_by_its_name(self, app, sync, clock):
+    def test_a_schedule_of_another_tenant_cannot_be_removed_by_its_id(self, app, sync, clock):
         app.schedules.register("acme", "files", clock.now(), "1h", sync)
 
         with pytest.raises(ScheduleNotFound, match="for the tenant 'bell'"):
@@ -249,17 +249,17 @@ class TestTenants:
 
 
 class TestTheJob:
-    """A handler is a job, its name, or the path of one; an unknown one is refused."""
+    """The handler is a job, its name, or a path; an unknown one is refused."""
 
     def test_by_name(self, app, sync, clock):
         assert app.schedules.register("a", "files", clock.now(), "1h", "sync").job == "sync"
 
-    def test_by_an_old_name(self, app, clock):
+    def test_by_an_alias(self, app, clock):
         app.job(name="sync", aliases=["copy"])(lambda: None)
 
         assert app.schedules.register("a", "files", clock.now(), "1h", "copy").job == "sync"
 
-    def test_by_what_builds_it(self, app, clock):
+    def test_by_its_builder(self, app, clock):
         builder = app.schedule("sync", lambda: None)
 
         assert app.schedules.register("a", "files", clock.now(), "1h", builder).job == "sync"
@@ -279,13 +279,13 @@ class TestTheJob:
 
         assert app.schedules.list() == []
 
-    def test_an_unknown_name_is_refused_with_the_close_one(self, app, sync, clock):
+    def test_an_unknown_name_is_refused_with_a_close_one(self, app, sync, clock):
         with pytest.raises(JobNotFound, match="Did you mean 'sync'"):
             app.schedules.register("a", "files", clock.now(), "1h", "snyc")
 
         assert app.schedules.list() == []
 
-    def test_another_programs_job_is_said_to_be_one(self, app, make_app, sync, clock):
+    def test_a_job_of_another_program_is_given_with_remote(self, app, make_app, sync, clock):
         web = make_app()
         web.job(name="unrelated")(lambda: None)
         with pytest.raises(JobNotFound, match="unrelated"):
@@ -296,7 +296,7 @@ class TestTheJob:
         assert view.job == "sync"
         assert (web.run(), app.run()) == (0, 1)
 
-    def test_what_is_said_about_a_remote_job_goes_with_it(self, app, make_app, sync, seen, clock):
+    def test_options_of_a_remote_job_are_used(self, app, make_app, sync, seen, clock):
         web = make_app()
         remote = web.remote("sync").queue("slow").args(folder="/tmp")
         web.schedules.register("a", "files", clock.now(), "1h", remote)
@@ -305,14 +305,14 @@ class TestTheJob:
         assert seen[0][3] == "/tmp"
         assert app.runs.recent()[0].queue == "slow"
 
-    def test_a_program_that_defines_no_job_may_just_name_it(self, app, make_app, sync, clock):
+    def test_a_program_without_jobs_may_use_any_name(self, app, make_app, sync, clock):
         web = make_app()
 
         web.schedules.register("a", "files", clock.now(), "1h", "sync")
 
         assert (web.run(), app.run()) == (0, 1)
 
-    def test_a_job_that_nobody_here_knows_stays_and_shows(self, make_app, clock):
+    def test_a_schedule_of_an_unknown_job_stays_and_is_shown(self, make_app, clock):
         web = make_app()
         web.schedules.register("a", "files", clock.now(), "1h", "sync")
         clock.advance(hours=3)
@@ -322,22 +322,22 @@ class TestTheJob:
         assert (view.job, view.next_due_at) == ("sync", MIDNIGHT)
         assert web.runs.recent() == []
 
-    def test_an_ad_hoc_job_has_no_schedule(self, app, clock):
+    def test_an_ad_hoc_job_cannot_have_a_schedule(self, app, clock):
         job = app.adhoc("process-42", lambda: None)
 
         with pytest.raises(DefinitionError, match="outlives"):
             app.schedules.register("a", "files", clock.now(), "1h", job)
 
-    def test_a_plain_function_is_no_job(self, app, clock):
+    def test_a_plain_function_is_refused(self, app, clock):
         with pytest.raises(InvalidOption, match="Define it"):
             app.schedules.register("a", "files", clock.now(), "1h", print)
 
 
-class TestRefusing:
-    """Whatever is wrong is said where it happens, and nothing is stored."""
+class TestErrors:
+    """Invalid options are errors, and nothing is stored."""
 
     @pytest.mark.parametrize(
-        ("said", "error", "words"),
+        ("options", "error", "message"),
         [
             ({"start_at": datetime(2026, 1, 1)}, NaiveDatetime, "no time zone"),
             ({"start_at": "2026-01-01T09:00"}, NaiveDatetime, "no time zone"),
@@ -369,19 +369,19 @@ class TestRefusing:
             ({"rule": "0 9 * * *"}, InvalidOption, "has no option"),
         ],
     )
-    def test_with_a_clear_error(self, app, sync, said, error, words):
+    def test_invalid_options(self, app, sync, options, error, message):
         given = {"tenant": "acme", "id": "files", "start_at": MIDNIGHT, "every": "1h"}
 
-        with pytest.raises(error, match=words):
-            app.schedules.register(**{**given, "handler": sync, **said})
+        with pytest.raises(error, match=message):
+            app.schedules.register(**{**given, "handler": sync, **options})
 
         assert app.schedules.list() == []
 
 
 class TestUnregistering:
-    """A schedule that was removed fires no more, and takes its pending runs with it."""
+    """A removed schedule does not fire, and its pending runs are canceled."""
 
-    def test_it_fires_no_more(self, app, sync, seen, clock, passes):
+    def test_it_does_not_fire_any_more(self, app, sync, seen, clock, passes):
         app.schedules.register("acme", "files", clock.now(), QUARTER, sync)
         passes(app)
         app.schedules.unregister("acme", "files")
@@ -402,7 +402,7 @@ class TestUnregistering:
         assert {run.status for run in app.runs.recent()} == {RunStatus.CANCELED}
         assert app.runs.recent()[0].reason == "The schedule was removed."
 
-    def test_runs_of_others_stay(self, app, sync, clock):
+    def test_runs_of_other_schedules_stay(self, app, sync, clock):
         app.pause(queue="default")
         for tenant, name in (("acme", "files"), ("acme", "other"), ("bell", "files")):
             app.schedules.register(tenant, name, clock.now(), QUARTER, sync)
@@ -411,13 +411,13 @@ class TestUnregistering:
         assert app.schedules.unregister("acme", "files") == 1
         assert [run.status for run in app.runs.recent()].count(RunStatus.PENDING) == 2
 
-    def test_an_unknown_id_is_an_error_with_the_close_name(self, app, sync, clock):
+    def test_an_unknown_id_is_an_error_with_a_close_one(self, app, sync, clock):
         app.schedules.register("acme", "files", clock.now(), QUARTER, sync)
 
         with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
             app.schedules.unregister("acme", "flies")
 
-    def test_its_id_is_free(self, app, sync, clock):
+    def test_its_id_can_be_used_again(self, app, sync, clock):
         app.schedules.register("acme", "files", clock.now(), QUARTER, sync)
         app.schedules.unregister("acme", "files")
 
@@ -425,7 +425,7 @@ class TestUnregistering:
 
         assert view.rule.startswith("every 1h")
 
-    def test_one_of_code_is_removed_in_code(self, app, sync):
+    def test_a_schedule_from_code_cannot_be_removed(self, app, sync):
         app.schedule("files", sync).hourly()
         app.run()
 
@@ -434,7 +434,7 @@ class TestUnregistering:
 
         assert not app.schedules.get("files").is_paused
 
-    def test_one_that_code_no_longer_defines_can_be_removed(self, app, make_app, sync):
+    def test_a_schedule_that_code_no_longer_defines_can_be_removed(self, app, make_app, sync):
         app.schedule("files", sync).hourly()
         app.run()
         other = make_app()

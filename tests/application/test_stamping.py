@@ -1,4 +1,4 @@
-"""A program that stays says every hour that it is there, and nothing else."""
+"""A running program marks its definitions as seen every hour, and writes nothing else."""
 
 
 def rule_of(app, name):
@@ -6,7 +6,7 @@ def rule_of(app, name):
 
 
 class TestStamping:
-    """Newest start wins: a program that is still there does not take its word back."""
+    """The newest start wins: a program that runs longer does not write its definitions again."""
 
     def test_a_schedule_is_stamped_every_hour(self, app, clock):
         app.schedule("report", lambda: None).daily()
@@ -21,7 +21,7 @@ class TestStamping:
         app.run()
         assert rule_of(app, "report").seen_at == clock.now()
 
-    def test_what_a_later_start_said_is_not_taken_back(self, make_app, clock):
+    def test_the_definition_of_a_later_start_stays(self, make_app, clock):
         old, new = make_app(), make_app()
         old.schedule("report", lambda: None).daily()
         old.run()

@@ -268,11 +268,14 @@ class JobOptionMethods(ScheduleOptionMethods):
         return self._set("aliases", aliases=(*self._options.aliases, *names))
 
     def when(self, check: Hook) -> Self:
-        """Skip a run unless this returns True. Of several, all must."""
+        """Start a run only if this returns True. Of several checks, all must.
+
+        A firing is skipped otherwise. A dispatched run is postponed and checked again.
+        """
         return self._add_hook("when", check)
 
     def skip(self, check: Hook) -> Self:
-        """Skip a run if this returns True. Of several, one is enough."""
+        """Skip a run if this returns True. Of several checks, one is enough."""
         return self._add_hook("skip", check)
 
     def on_before(self, hook: Hook) -> Self:

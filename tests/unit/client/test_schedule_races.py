@@ -1,4 +1,4 @@
-"""What others do to a schedule between a look and a write must not be undone, nor done twice."""
+"""Changes that another process makes between a read and a write are neither undone nor repeated."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +18,8 @@ HOUR = timedelta(hours=1)
 NOON = MIDNIGHT + 12 * HOUR
 
 
-class Meddled:
-    """A store in which something else happens around one verb."""
+class RacingStore:
+    """A store that runs other code before or after a method."""
 
     def __init__(self) -> None:
         self.store: Any = open_store("memory://")
@@ -27,12 +27,12 @@ class Meddled:
         self._lost: set[str] = set()
 
     def before(self, verb: str, meddle: Callable[[], Any], *, times: int = 1) -> None:
-        """Let this happen before the verb, so many times."""
+        """Run this before the method, so many times."""
         left = [meddle] * times
         self._before[verb] = lambda: left.pop()() if left else None
 
     def lose_answer(self, verb: str) -> None:
-        """Let the next call of the verb be carried out, and nobody learn of it."""
+        """Execute the next call of the method, and lose its answer."""
         self._lost.add(verb)
 
     def __getattr__(self, verb: str) -> Any:
@@ -56,13 +56,13 @@ def clock():
 
 @pytest.fixture
 def store():
-    return Meddled()
+    return RacingStore()
 
 
 @pytest.fixture
 def make_app(store, clock):
-    def make(**said):
-        app = Tickwork("memory://", clock=clock, **{"store": store, **said})
+    def make(**options):
+        app = Tickwork("memory://", clock=clock, **{"store": store, **options})
         app.job(name="sync")(lambda folder="/": None)
         return app
 
@@ -76,7 +76,7 @@ def app(make_app):
 
 @pytest.fixture
 def other(make_app, store):
-    """Another program on the same database, which nobody meddles with."""
+    """Another program on the same database, without races."""
     return make_app(store=store.store)
 
 
@@ -88,9 +88,9 @@ def files(app):
 
 
 class TestChanges:
-    """A change is made to what is there, not to what was there when somebody looked."""
+    """A change applies to the row as it is, not as it was read."""
 
-    def test_of_two_updates_at_once_both_hold(self, app, other, store, files):
+    def test_two_updates_at_once_both_apply(self, app, other, store, files):
         store.before("change_schedule", lambda: other.schedules.update("files", queue="slow"))
 
         app.schedules.update("files", priority=3)
@@ -98,7 +98,7 @@ class TestChanges:
         view = app.schedules.get("files")
         assert (view.queue, view.priority) == ("slow", 3)
 
-    def test_a_pause_in_between_is_kept_to_its_end(self, app, other, store, files):
+    def test_a_pause_in_between_is_kept(self, app, other, store, files):
         store.before(
             "change_schedule", lambda: other.schedules.pause("files", until=NOON, note="later")
         )
@@ -107,7 +107,7 @@ class TestChanges:
 
         assert (view.is_paused, view.next_due_at) == (True, NOON + HOUR)
 
-    def test_a_resume_in_between_makes_nobody_catch_up(self, app, other, store, files, clock):
+    def test_a_resume_in_between_catches_up_nothing(self, app, other, store, files, clock):
         app.schedules.pause("files")
         clock.set(NOON + HOUR / 2)
         store.before("change_schedule", lambda: other.schedules.resume("files"))
@@ -116,7 +116,7 @@ class TestChanges:
 
         assert (view.is_paused, view.next_due_at) == (False, NOON + HOUR)
 
-    def test_a_new_rule_in_between_is_the_one_to_go_on_by(self, app, other, store, files, clock):
+    def test_a_resume_uses_a_new_rule_from_in_between(self, app, other, store, files, clock):
         app.schedules.pause("files")
         store.before("resume_schedule", lambda: other.schedules.update("files", rule="30 18 * * *"))
 
@@ -124,7 +124,7 @@ class TestChanges:
 
         assert view.next_due_at == MIDNIGHT + timedelta(hours=18, minutes=30)
 
-    def test_a_new_rule_in_between_is_the_one_to_end_a_pause_by(self, app, other, store, files):
+    def test_a_pause_uses_a_new_rule_from_in_between(self, app, other, store, files):
         store.before("pause_schedule", lambda: other.schedules.update("files", rule="30 18 * * *"))
 
         view = app.schedules.pause("files", until=NOON)
@@ -139,7 +139,7 @@ class TestChanges:
 
         assert [run.nominal_at for run in app.runs.recent()] == [MIDNIGHT + HOUR]
 
-    def test_whoever_is_always_overtaken_gives_up(self, app, other, store, files):
+    def test_too_many_conflicts_are_an_error(self, app, other, store, files):
         numbers = iter(range(100))
         store.before(
             "change_schedule",
@@ -150,7 +150,7 @@ class TestChanges:
         with pytest.raises(TickworkError, match=f"changed it {TRIES_MAX} times"):
             app.schedules.update("files", queue="slow")
 
-    def test_a_schedule_that_is_gone_by_now_is_not_brought_back(self, app, other, store, files):
+    def test_a_schedule_that_was_removed_in_between_stays_removed(self, app, other, store, files):
         store.before("change_schedule", lambda: other.schedules.unregister("", "files"))
 
         with pytest.raises(LookupError):
@@ -160,7 +160,7 @@ class TestChanges:
 
 
 class TestLostAnswers:
-    """An answer that was lost is asked for again: what has landed is not done twice."""
+    """After a lost answer the row is read again: nothing is stored twice."""
 
     def test_a_schedule_that_was_added(self, app, store):
         store.lose_answer("add_schedule")
@@ -174,7 +174,7 @@ class TestLostAnswers:
 
         assert app.schedules.update("files", queue="slow").queue == "slow"
 
-    def test_two_that_register_the_same_at_once(self, app, other, store):
+    def test_two_programs_register_the_same_at_once(self, app, other, store):
         def register(app):
             return app.schedules.register("acme", "files", MIDNIGHT, "1h", "sync")
 
@@ -182,7 +182,7 @@ class TestLostAnswers:
 
         assert register(app) == register(other)
 
-    def test_runs_that_were_asked_for(self, app, store, files):
+    def test_runs_of_a_backfill(self, app, store, files):
         store.lose_answer("enqueue")
 
         app.schedules.run_now("files")
@@ -190,7 +190,7 @@ class TestLostAnswers:
 
         assert len(app.runs.recent()) == 1
 
-    def test_runs_that_two_ask_for_at_once(self, app, other, store, files):
+    def test_two_backfills_at_once(self, app, other, store, files):
         span = {"since": MIDNIGHT - 3 * HOUR, "until": MIDNIGHT}
         store.before("enqueue", lambda: other.schedules.backfill("files", **span))
 
@@ -199,10 +199,10 @@ class TestLostAnswers:
 
 
 class TestUnregistering:
-    """What dies on the way can be done again."""
+    """It can be repeated after a crash."""
 
     @pytest.mark.parametrize("verb", ["cancel_schedule", "remove_schedule"])
-    def test_after_a_crash_it_is_still_there_and_fires_no_more(self, app, store, clock, verb):
+    def test_after_a_crash_it_still_exists_and_does_not_fire(self, app, store, clock, verb):
         app.schedules.register("acme", "files", MIDNIGHT, "1h", "sync")
 
         def die():
@@ -220,17 +220,17 @@ class TestUnregistering:
 
 
 class TestPrograms:
-    """Two programs that start at once write down one schedule, and the later word counts."""
+    """Two programs that start at once store one schedule, and the later start wins."""
 
     @staticmethod
-    def say(app, rule=None):
+    def define(app, rule=None):
         builder = app.schedule("digest", lambda: None)
         return builder.every(minutes=15) if rule is None else builder.cron(rule)
 
-    def test_the_quicker_one_lays_out_the_grid(self, app, other, store, clock):
+    def test_the_first_one_sets_the_grid(self, app, other, store, clock):
         clock.advance(minutes=7)
-        self.say(app)
-        self.say(other)
+        self.define(app)
+        self.define(other)
 
         def quicker():
             clock.advance(seconds=20)
@@ -245,22 +245,22 @@ class TestPrograms:
         assert app.schedules.get("digest").rule == first.rule
         assert "00:07:20" in first.rule
 
-    def test_what_another_one_has_said_meanwhile_counts(self, make_app, store, clock):
-        self.say(make_app(store=store.store), "0 1 * * *")
+    def test_a_definition_that_another_one_wrote_meanwhile_wins(self, make_app, store, clock):
+        self.define(make_app(store=store.store), "0 1 * * *")
         first, second, third = (make_app(), make_app(store=store.store), make_app())
-        self.say(first, "0 1 * * *")
-        self.say(second, "0 2 * * *")
-        self.say(third, "0 3 * * *")
+        self.define(first, "0 1 * * *")
+        self.define(second, "0 2 * * *")
+        self.define(third, "0 3 * * *")
         first.run()
         store.before("change_schedule", second.run)
         third.run()
 
         assert third.schedules.get("digest").rule == "at 02:00 (UTC)"
 
-    def test_a_pause_meanwhile_does_not_cost_it_its_word(self, make_app, store, clock):
+    def test_a_pause_meanwhile_does_not_prevent_the_change(self, make_app, store, clock):
         first, third = make_app(), make_app()
-        self.say(first, "0 1 * * *")
-        self.say(third, "0 3 * * *")
+        self.define(first, "0 1 * * *")
+        self.define(third, "0 3 * * *")
         first.run()
         store.before("change_schedule", lambda: first.schedules.pause("digest", until=NOON))
         third.run()
@@ -270,7 +270,7 @@ class TestPrograms:
         assert view.next_due_at == MIDNIGHT + timedelta(days=1, hours=3)
 
 
-def test_a_definition_is_not_shared_with_whoever_made_it():
+def test_a_definition_does_not_share_its_arguments_with_the_caller():
     given = {"folder": "/"}
     definition = ScheduleDefinition(job="sync", at=NOON, args=given)
     given["folder"] = "/tmp"

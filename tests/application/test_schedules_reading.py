@@ -1,4 +1,4 @@
-"""``get``, ``list`` and ``preview``: schedules as people and programs see them."""
+"""``get``, ``list`` and ``preview``: reading schedules."""
 
 import asyncio
 from dataclasses import FrozenInstanceError
@@ -23,17 +23,17 @@ def sync(app):
 
 @pytest.fixture
 def make(app):
-    def make(**said):
-        given = {"job": "sync", "name": "files", "rule": schedules.hourly(), **said}
+    def make(**options):
+        given = {"job": "sync", "name": "files", "rule": schedules.hourly(), **options}
         return app.schedules.create(ScheduleDefinition(**given))
 
     return make
 
 
-class TestGetting:
-    """One schedule as it is now: a frozen value, not a row."""
+class TestGet:
+    """It returns one schedule as a frozen value."""
 
-    def test_everything_that_matters_is_said(self, app, make, clock, passes):
+    def test_all_fields(self, app, make, clock, passes):
         make(
             tenant="acme",
             rule=schedules.daily_at("09:30").weekdays().timezone("Europe/Berlin"),
@@ -73,15 +73,15 @@ class TestGetting:
         with pytest.raises(FrozenInstanceError):
             view.name = "other"
 
-    def test_one_of_code_says_so(self, app, sync):
+    def test_the_origin_of_a_schedule_from_code(self, app, sync):
         app.schedule("nightly", sync).daily()
         app.run()
 
         assert app.schedules.get("nightly").origin == "code"
 
 
-class TestListing:
-    """All pages, of every tenant or of one."""
+class TestList:
+    """It returns all schedules, of every tenant or of one."""
 
     def test_by_tenant_and_name(self, app, make):
         for tenant, name in (("bell", "a"), ("", "z"), ("acme", "b"), ("acme", "a")):
@@ -106,8 +106,8 @@ class TestListing:
         assert [view.name for view in app.schedules.list(tenant="t1")] == ["s1", "s3", "s5"]
 
 
-class TestPreviewing:
-    """The next instants at which it fires, in its own zone."""
+class TestPreview:
+    """It returns the next firings, in the zone of the schedule."""
 
     def test_from_now_on(self, app, make, clock):
         make()
@@ -120,46 +120,46 @@ class TestPreviewing:
 
         assert str(app.schedules.preview("files", 1)[0]) == "2026-01-01 09:00:00+01:00"
 
-    def test_ten_of_them_unless_said_otherwise(self, app, make):
+    def test_ten_by_default(self, app, make):
         make(tenant="acme")
 
         assert len(app.schedules.preview("files", tenant="acme")) == 10
 
-    def test_no_more_than_there_are(self, app, make):
+    def test_fewer_if_the_rule_ends(self, app, make):
         make(until=MIDNIGHT + 3 * HOUR)
 
         assert len(app.schedules.preview("files")) == 3
 
-    def test_what_is_over_has_none(self, app, make, clock, passes):
+    def test_a_finished_schedule_has_none(self, app, make, clock, passes):
         make(until=MIDNIGHT + HOUR)
         clock.advance(hours=2)
         passes(app)
 
         assert app.schedules.preview("files") == []
 
-    def test_paused_what_follows_when_it_is_resumed(self, app, make, clock):
+    def test_of_a_paused_schedule_those_after_a_resume(self, app, make, clock):
         make()
         app.schedules.pause("files")
         clock.advance(hours=5)
 
         assert app.schedules.preview("files", 1) == [MIDNIGHT + 6 * HOUR]
 
-    def test_paused_until_an_instant_what_follows_that(self, app, make):
+    def test_of_a_schedule_paused_until_an_instant_those_after_it(self, app, make):
         make()
         app.schedules.pause("files", until=MIDNIGHT + timedelta(minutes=150))
 
         assert app.schedules.preview("files", 1) == [MIDNIGHT + 3 * HOUR]
 
     @pytest.mark.parametrize("count", [0, -1, 10**9])
-    def test_too_many_or_none_are_refused(self, app, make, count):
+    def test_an_invalid_count_is_refused(self, app, make, count):
         make()
 
         with pytest.raises(InvalidOption, match="count"):
             app.schedules.preview("files", count)
 
 
-class TestTheAsyncDoor:
-    """The same verbs for coroutines."""
+class TestAsync:
+    """The same methods for coroutines."""
 
     def test_schedules_and_limits(self, app, clock):
         async def story():

@@ -1,6 +1,6 @@
-"""Definitions meet rows: programs come and go, and what they say about schedules stays right.
+"""The catalog: programs start, stop and differ, and the stored schedules stay right.
 
-Each application here stands for a program that was started: ``deploy`` starts one.
+Each application here is a program that was started: ``deploy`` starts one.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ def send(to: str = "all") -> str:
 
 @pytest.fixture
 def deploy(make_app):
-    """Start a program: the one job, and whatever schedules of it are said."""
+    """Start a program with one job and these schedules of it."""
 
-    def start(*said, **settings):
+    def start(*schedules, **settings):
         app = make_app(**settings)
         job = app.job(name="send")(send)
-        for say in said:
-            say(app, job)
+        for build in schedules:
+            build(app, job)
         app.run()
         return app
 
@@ -56,7 +56,7 @@ def statuses(app):
 
 
 class TestAbsence:
-    """Absence retires nothing: another program may define what this one does not."""
+    """A missing definition retires nothing: another program may have it."""
 
     def test_a_program_without_a_schedule_leaves_it_alone(self, deploy, clock):
         first = deploy(hourly)
@@ -69,14 +69,14 @@ class TestAbsence:
         assert other.schedules.get("digest") == before
         assert not before.is_retired
 
-    def test_whoever_knows_its_job_fires_it(self, deploy, clock):
+    def test_a_program_that_knows_its_job_fires_it(self, deploy, clock):
         deploy(hourly)
         other = deploy()
         clock.advance(hours=1)
 
         assert other.run() == 1
 
-    def test_whoever_does_not_know_its_job_leaves_it_to_others(self, deploy, make_app, clock):
+    def test_a_program_that_does_not_know_its_job_skips_it(self, deploy, make_app, clock):
         first = deploy(hourly)
         stranger = make_app()
         clock.advance(hours=1)
@@ -87,9 +87,9 @@ class TestAbsence:
 
 
 class TestRetiring:
-    """What no program has defined for a week stops firing, and shows as retired."""
+    """A schedule that no program has defined for a week does not fire, and is retired."""
 
-    def test_it_fires_for_a_week_and_then_no_more(self, deploy, clock):
+    def test_it_fires_for_a_week_and_then_stops(self, deploy, clock):
         deploy(hourly)
         other = deploy()
         clock.advance(days=6, hours=23)
@@ -101,7 +101,7 @@ class TestRetiring:
         assert other.run() == 0
         assert other.schedules.get("digest").is_retired
 
-    def test_a_start_is_noted(self, deploy, clock):
+    def test_a_start_marks_it_as_seen(self, deploy, clock):
         deploy(hourly)
         clock.advance(days=6)
         again = deploy(hourly)
@@ -109,7 +109,7 @@ class TestRetiring:
 
         assert not again.schedules.get("digest").is_retired
 
-    def test_a_program_that_is_still_there_says_so_every_hour(self, deploy, clock):
+    def test_a_running_program_marks_it_as_seen_every_hour(self, deploy, clock):
         worker = deploy(hourly)
         clock.advance(hours=1)
         worker.run()
@@ -127,13 +127,13 @@ class TestRetiring:
 
         assert worker.schedules.get("digest").is_retired
 
-    def test_how_long_that_takes_is_a_setting(self, deploy, clock):
+    def test_the_time_is_a_setting(self, deploy, clock):
         app = deploy(hourly, retire_after="1d")
         clock.advance(days=1, seconds=1)
 
         assert app.schedules.get("digest").is_retired
 
-    def test_less_than_an_hour_retires_nothing_that_is_alive(self, deploy, clock):
+    def test_with_less_than_an_hour_nothing_retires_that_a_program_defines(self, deploy, clock):
         worker = deploy(hourly, retire_after="10m")
         for _ in range(30):
             clock.advance(minutes=5)
@@ -142,7 +142,7 @@ class TestRetiring:
         assert not worker.schedules.get("digest").is_retired
         assert len(worker.runs.recent()) == 2
 
-    def test_what_the_api_made_never_retires(self, deploy, clock):
+    def test_schedules_created_at_run_time_never_retire(self, deploy, clock):
         app = deploy()
         app.schedules.register("", "digest", clock.now(), "1h", "send")
         clock.advance(days=400)
@@ -150,7 +150,7 @@ class TestRetiring:
         assert not app.schedules.get("digest").is_retired
         assert app.run() == 1
 
-    def test_defined_again_it_fires_from_the_next_instant(self, deploy, clock):
+    def test_if_it_is_defined_again_it_fires_at_the_next_instant(self, deploy, clock):
         deploy(hourly)
         clock.set(MIDNIGHT + timedelta(days=10, minutes=30))
 
@@ -166,7 +166,7 @@ class TestRetiring:
         assert again.run() == 1
         assert statuses(again) == [RunStatus.COMPLETED]
 
-    def test_a_program_that_slept_for_so_long_makes_nobody_catch_up(self, deploy, clock):
+    def test_a_program_that_was_suspended_for_that_long_catches_up_nothing(self, deploy, clock):
         worker = deploy(hourly)
         clock.advance(days=8, minutes=30)
         worker.run()
@@ -174,7 +174,7 @@ class TestRetiring:
         assert worker.runs.recent() == []
         assert worker.schedules.get("digest").next_due_at == clock.now() + HOUR / 2
 
-    def test_its_name_is_free_for_the_api(self, deploy, clock):
+    def test_its_name_can_be_used_at_run_time(self, deploy, clock):
         deploy(hourly)
         clock.advance(days=8)
         app = deploy()
@@ -203,7 +203,7 @@ class TestTwoDeploys:
 
         assert old.schedules.get("digest").rule == "at 12:00 (UTC)"
 
-    def test_the_older_one_still_says_that_it_is_there(self, deploy, clock):
+    def test_the_older_one_still_marks_it_as_seen(self, deploy, clock):
         old = deploy(hourly)
         deploy(daily)
         clock.advance(days=6)
@@ -212,14 +212,14 @@ class TestTwoDeploys:
 
         assert not old.schedules.get("digest").is_retired
 
-    def test_started_again_the_older_one_is_the_newest(self, deploy):
+    def test_after_a_restart_the_older_one_is_the_newest(self, deploy):
         deploy(hourly)
         deploy(daily)
         again = deploy(hourly)
 
         assert again.schedules.get("digest").rule == "every hour (UTC)"
 
-    def test_what_the_older_one_says_anew_is_all_that_it_writes(self, deploy):
+    def test_the_older_one_only_writes_what_it_changes(self, deploy):
         old = deploy(hourly)
         deploy(daily)
         old.schedule("more", send).every_minute()
@@ -244,7 +244,7 @@ class TestTwoDeploys:
 
 
 class TestRulesOfAnotherVersion:
-    """A rule that this version cannot read is skipped by it, and not marked as broken."""
+    """A rule that this version cannot read is left to others, and not marked as broken."""
 
     @pytest.fixture
     def app(self, deploy, url):
@@ -267,7 +267,7 @@ class TestRulesOfAnotherVersion:
         assert app.run() == 1
         assert [run.schedule for run in app.runs.recent()] == ["other"]
 
-    def test_it_stands_where_it_stood(self, app, clock):
+    def test_its_next_firing_stays(self, app, clock):
         clock.advance(hours=3)
         app.run()
 
@@ -275,14 +275,14 @@ class TestRulesOfAnotherVersion:
         assert (view.next_due_at, view.last_fired_at) == (MIDNIGHT + HOUR, None)
         assert "lunar" in view.rule
 
-    def test_whoever_can_read_it_fires_it(self, app, url, clock):
+    def test_a_program_that_can_read_it_fires_it(self, app, url, clock):
         clock.advance(hours=1)
         app.run()
         self.write_rule(url, Interval(length=HOUR, anchor=MIDNIGHT).to_text())
 
         assert app.run() == 1
 
-    def test_whoever_waits_for_the_next_firing_rests_all_the_same(self, app, clock):
+    def test_a_scheduler_still_sleeps_until_the_next_firing(self, app, clock):
         clock.advance(hours=1)
         timer = app._services.worker.parts.timer
         rests = []
@@ -292,16 +292,16 @@ class TestRulesOfAnotherVersion:
 
         assert rests[-1] >= 0.5
 
-    def test_what_needs_the_rule_says_so(self, app):
+    def test_methods_that_need_the_rule_raise(self, app):
         with pytest.raises(InvalidSchedule, match="newer version"):
             app.schedules.preview("digest")
 
-    def test_it_can_be_paused_all_the_same(self, app):
+    def test_it_can_be_paused(self, app):
         assert app.schedules.pause("digest", note="what is this?").is_paused
 
 
 class TestPauses:
-    """Code may change a paused schedule's rule, never its pause."""
+    """Code may change the rule of a paused schedule, never its pause."""
 
     def test_a_new_rule_leaves_the_pause(self, deploy, clock):
         old = deploy(hourly)
@@ -314,7 +314,7 @@ class TestPauses:
         assert view.rule == "at 12:00 (UTC)"
         assert new.run() == 0
 
-    def test_it_goes_on_by_the_new_rule(self, deploy, clock):
+    def test_it_continues_with_the_new_rule(self, deploy, clock):
         old = deploy(hourly)
         old.schedules.pause("digest")
         new = deploy(daily)
@@ -322,7 +322,7 @@ class TestPauses:
 
         assert new.schedules.resume("digest").next_due_at == clock.now() + 12 * HOUR
 
-    def test_a_pause_that_ends_by_itself_is_kept_to_the_end(self, deploy, clock):
+    def test_a_pause_with_an_end_is_kept(self, deploy, clock):
         old = deploy(hourly)
         old.schedules.pause("digest", until=MIDNIGHT + timedelta(days=2, minutes=1))
         new = deploy(daily)
@@ -340,13 +340,13 @@ class TestPauses:
 
 
 class TestAnchors:
-    """Where an interval counts from is stored when it is first written down, and kept."""
+    """The start of an interval is set when it is first stored, and kept."""
 
     @staticmethod
     def quarterly(app, job):
         app.schedule("digest", job).every(minutes=15)
 
-    def test_it_counts_from_when_it_was_first_written_down(self, deploy, clock):
+    def test_it_counts_from_when_it_was_first_stored(self, deploy, clock):
         clock.advance(minutes=7)
 
         app = deploy(self.quarterly)
@@ -395,7 +395,7 @@ class TestAnchors:
         view = deploy(second_day).schedules.get("digest")
         assert view.next_due_at == MIDNIGHT + timedelta(days=2)
 
-    def test_so_many_firings_are_counted_from_there(self, deploy, clock):
+    def test_max_firings_counts_from_there(self, deploy, clock):
         def thrice(app, job):
             app.schedule("digest", job).hourly().max_firings(3)
 
@@ -408,10 +408,10 @@ class TestAnchors:
         assert view.last_fired_at == MIDNIGHT + 2 * HOUR  # the first was at midnight itself
 
 
-class TestStanding:
-    """A schedule stands where it stood, unless its rule is another one."""
+class TestNextFiring:
+    """The next firing stays, unless the rule changes."""
 
-    def test_one_that_is_not_changed_fires_what_is_due(self, deploy, clock):
+    def test_an_unchanged_schedule_fires_what_is_due(self, deploy, clock):
         deploy(hourly)
         clock.advance(minutes=90)
 
@@ -420,7 +420,7 @@ class TestStanding:
         assert [run.nominal_at for run in again.runs.recent()] == [MIDNIGHT + HOUR]
 
     @pytest.mark.parametrize(
-        "say",
+        "build",
         [
             lambda builder: builder.args(to="ann"),
             lambda builder: builder.queue("slow"),
@@ -429,15 +429,15 @@ class TestStanding:
             lambda builder: builder.tags("news"),
         ],
     )
-    def test_whatever_else_is_changed_its_next_firing_stays(self, deploy, clock, say):
+    def test_any_other_change_keeps_the_next_firing(self, deploy, clock, build):
         deploy(hourly)
         clock.advance(minutes=90)
 
-        again = deploy(lambda app, job: say(app.schedule("digest", job).hourly()))
+        again = deploy(lambda app, job: build(app.schedule("digest", job).hourly()))
 
         assert [run.nominal_at for run in again.runs.recent()] == [MIDNIGHT + HOUR]
 
-    def test_the_run_is_as_it_is_said_now(self, deploy, clock):
+    def test_the_run_has_the_new_options(self, deploy, clock):
         deploy(hourly)
         clock.advance(minutes=90)
 
@@ -448,7 +448,7 @@ class TestStanding:
         [run] = again.runs.recent()
         assert (run.queue, again.get_run(run.id).result()) == ("slow", "ann")
 
-    def test_another_rule_begins_after_now(self, deploy, clock):
+    def test_another_rule_fires_after_now(self, deploy, clock):
         deploy(hourly)
         clock.advance(minutes=90)
 
@@ -464,7 +464,7 @@ class TestStanding:
 
         assert [view.name for view in again.schedules.list()] == ["digest", "summary"]
 
-    def test_one_that_the_api_made_is_left_to_it(self, deploy, clock, caplog):
+    def test_a_schedule_created_at_run_time_is_left_alone(self, deploy, clock, caplog):
         app = deploy()
         made = app.schedules.register("", "digest", clock.now() + HOUR, "2h", "send")
 
@@ -475,7 +475,7 @@ class TestStanding:
 
 
 class Own:
-    """A rule that no row can hold: nobody else would know the class."""
+    """A rule that cannot be stored: other programs do not know the class."""
 
     tz = "UTC"
 
@@ -502,11 +502,11 @@ def needs(to: str) -> None:
     pass
 
 
-class TestFaults:
-    """A fault in one definition is a clear error, before anything is written."""
+class TestErrors:
+    """An invalid definition is an error before anything is written."""
 
     @pytest.mark.parametrize(
-        ("say", "error", "words"),
+        ("build", "error", "message"),
         [
             (lambda app: app.schedule("bad", send).cron("0 0 30 2 *"), InvalidSchedule, "never"),
             (
@@ -528,19 +528,19 @@ class TestFaults:
             ),
         ],
     )
-    def test_it_names_what_is_wrong_and_nothing_is_written(self, app, say, error, words):
+    def test_the_error_has_the_reason_and_nothing_is_written(self, app, build, error, message):
         app.schedule("good", send).hourly().concurrency(3)
-        say(app)
+        build(app)
 
-        with pytest.raises(error, match=words) as caught:
+        with pytest.raises(error, match=message) as caught:
             app.run()
 
         assert "bad" in str(caught.value)
         assert app.schedules.list() == []
         assert app.limits.list() == []
 
-    def test_it_says_where(self, app):
+    def test_the_error_has_the_place(self, app):
         app.schedule("bad", send).cron("0 0 30 2 *")
 
-        with pytest.raises(InvalidSchedule, match=r"test_definitions_meet_rows\.py"):
+        with pytest.raises(InvalidSchedule, match=r"test_catalog\.py"):
             app.run()

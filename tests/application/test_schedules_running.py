@@ -1,4 +1,4 @@
-"""``run_now`` and ``backfill``: runs of a schedule because somebody asks for them."""
+"""``run_now`` and ``backfill``: runs of a schedule that a caller requests."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -30,10 +30,10 @@ def sync(app, seen):
 
 @pytest.fixture
 def make(app):
-    """A schedule of every hour."""
+    """An hourly schedule."""
 
-    def make(**said):
-        given = {"job": "sync", "name": "files", "rule": schedules.hourly(), **said}
+    def make(**options):
+        given = {"job": "sync", "name": "files", "rule": schedules.hourly(), **options}
         return app.schedules.create(ScheduleDefinition(**given))
 
     return make
@@ -44,7 +44,7 @@ def hours(*numbers):
 
 
 class TestRunningNow:
-    """A run like a firing of this moment; the schedule does not move."""
+    """It adds a run as a firing at this moment would; the next firing stays the same."""
 
     def test_it_is_a_run_of_the_schedule_at_this_moment(self, app, make, seen, clock):
         make(tenant="acme", queue="slow", target="disk-1", args={"folder": "/tmp"}, tags=["x"])
@@ -58,7 +58,7 @@ class TestRunningNow:
         assert (done.target, done.args, done.tags) == ("disk-1", '{"folder":"/tmp"}', ("x",))
         assert seen == [clock.now()]
 
-    def test_the_schedule_does_not_move(self, app, make, clock, passes):
+    def test_the_next_firing_stays_the_same(self, app, make, clock, passes):
         before = make()
         clock.advance(minutes=17)
         app.schedules.run_now("files")
@@ -66,7 +66,7 @@ class TestRunningNow:
 
         assert app.schedules.get("files") == before
 
-    def test_it_fires_all_the_same_when_its_time_comes(self, app, make, seen, clock, passes):
+    def test_the_schedule_still_fires_at_its_next_instant(self, app, make, seen, clock, passes):
         make()
         clock.advance(minutes=59, seconds=59)
         app.schedules.run_now("files")
@@ -82,14 +82,14 @@ class TestRunningNow:
         assert app.schedules.run_now("files") != app.schedules.run_now("files")
         assert passes(app) == 2
 
-    def test_jitter_does_not_put_it_off(self, app, make):
+    def test_jitter_does_not_delay_it(self, app, make):
         make(jitter="1h")
 
         run = app.schedules.run_now("files")
 
         assert run.read().due_at == MIDNIGHT
 
-    def test_under_skip_the_run_that_is_in_its_way_is_the_answer(self, app, make):
+    def test_under_skip_an_unfinished_run_is_returned(self, app, make):
         make()
         first = app.schedules.run_now("files")
 
@@ -97,7 +97,7 @@ class TestRunningNow:
 
         assert (second, second.is_new) == (first, False)
 
-    def test_under_skip_the_next_firing_gives_way_to_it(self, app, make, clock):
+    def test_under_skip_the_next_firing_is_skipped_because_of_it(self, app, make, clock):
         make()
         app.pause(queue="default")
         app.schedules.run_now("files")
@@ -106,7 +106,7 @@ class TestRunningNow:
 
         assert [run.status for run in app.runs.recent()] == [RunStatus.SKIPPED, RunStatus.PENDING]
 
-    def test_under_cancel_running_the_other_one_is_asked_to_stop(self, app, make_app, clock):
+    def test_under_cancel_running_the_other_run_is_canceled(self, app, make_app, clock):
         asked: list[RunHandle] = []
 
         @app.job
@@ -126,7 +126,7 @@ class TestRunningNow:
         assert app.run() == 1
         assert asked[0].wait() is RunStatus.COMPLETED
 
-    def test_a_paused_one_runs_because_somebody_asks(self, app, make, passes):
+    def test_it_works_on_a_paused_schedule(self, app, make, passes):
         make()
         app.schedules.pause("files")
 
@@ -136,7 +136,7 @@ class TestRunningNow:
         assert run.status is RunStatus.COMPLETED
         assert app.schedules.get("files").is_paused
 
-    def test_one_of_code_too(self, app, sync, passes):
+    def test_it_works_on_a_schedule_from_code(self, app, sync, passes):
         app.schedule("nightly", sync).daily()
         app.run()
 
@@ -144,7 +144,7 @@ class TestRunningNow:
 
         assert passes(app) == 1
 
-    def test_limits_and_retries_of_the_job_hold(self, app, clock):
+    def test_limits_and_retries_of_the_job_apply(self, app, clock):
         app.schedule("limited", lambda: None).concurrency(1).retries(4).hourly()
         app.run()
 
@@ -152,7 +152,7 @@ class TestRunningNow:
 
         assert (run.limit_keys, run.attempts_max) == (("job:limited",), 4)
 
-    def test_where_its_job_is_not_defined_it_is_refused(self, make_app, make):
+    def test_it_is_refused_where_the_job_is_not_defined(self, make_app, make):
         make()
         web = make_app()
 
@@ -163,9 +163,9 @@ class TestRunningNow:
 
 
 class TestBackfilling:
-    """A run for each instant of a span that has none yet."""
+    """It adds a run for each instant of a span that has none yet."""
 
-    def test_instants_from_before_it_was_made(self, app, make, seen, clock, passes):
+    def test_instants_before_the_schedule_was_created(self, app, make, seen, clock, passes):
         make()
         clock.set(MIDNIGHT + timedelta(minutes=30))
 
@@ -175,7 +175,7 @@ class TestBackfilling:
         assert len(handles) == 4  # both ends included
         assert seen == hours(-3, -2, -1, 0)
 
-    def test_what_has_run_is_left_out(self, app, make, seen, clock, passes):
+    def test_instants_that_have_a_run_are_left_out(self, app, make, seen, clock, passes):
         make()
         for _ in range(3):
             clock.advance(hours=1)
@@ -187,7 +187,7 @@ class TestBackfilling:
 
         assert seen == hours(-1, 0)
 
-    def test_to_ask_again_adds_nothing(self, app, make, clock, passes):
+    def test_a_second_backfill_adds_nothing(self, app, make, clock, passes):
         make()
         span = {"since": MIDNIGHT - 3 * HOUR, "until": MIDNIGHT}
         assert len(app.schedules.backfill("files", **span)) == 4
@@ -196,7 +196,7 @@ class TestBackfilling:
 
         assert app.schedules.backfill("files", **span) == []  # they are done
 
-    def test_what_was_missed_is_made_up_for_the_first_of_it_too(
+    def test_missed_instants_are_backfilled_including_the_first(
         self, app, make, seen, clock, passes
     ):
         make(misfire="skip")
@@ -210,7 +210,7 @@ class TestBackfilling:
         assert seen == hours(1, 2, 3, 4, 5)
         assert app.schedules.backfill("files", since=MIDNIGHT + HOUR, until=clock.now()) == []
 
-    def test_what_was_skipped_by_overlap_is_made_up_for(self, app, make, seen, clock, passes):
+    def test_instants_skipped_by_overlap_are_backfilled(self, app, make, seen, clock, passes):
         make()
         app.pause(queue="default")
         for _ in range(3):
@@ -224,7 +224,7 @@ class TestBackfilling:
 
         assert seen == hours(1, 2, 3)
 
-    def test_what_failed_has_had_its_run(self, app, clock, passes):
+    def test_failed_instants_are_left_out(self, app, clock, passes):
         def fail() -> None:
             raise ValueError
 
@@ -235,7 +235,7 @@ class TestBackfilling:
 
         assert app.schedules.backfill("fail", since=MIDNIGHT + HOUR, until=clock.now()) == []
 
-    def test_what_will_still_fire_by_itself_is_left_to_that(self, app, make, seen, clock, passes):
+    def test_instants_that_will_still_fire_are_left_out(self, app, make, seen, clock, passes):
         make(misfire="all", overlap="queue_all")
         clock.advance(hours=3)
 
@@ -245,7 +245,7 @@ class TestBackfilling:
         assert len(handles) == 1  # midnight
         assert sorted(seen) == hours(0, 1, 2, 3)
 
-    def test_what_passes_in_a_pause_can_be_asked_for(self, app, make, seen, clock, passes):
+    def test_instants_within_a_pause_can_be_backfilled(self, app, make, seen, clock, passes):
         make()
         app.schedules.pause("files")
         clock.advance(hours=3)
@@ -256,7 +256,7 @@ class TestBackfilling:
 
         assert seen == hours(1, 2, 3)
 
-    def test_its_end_is_kept_to(self, app, make, seen, clock, passes):
+    def test_instants_after_its_end_are_left_out(self, app, make, seen, clock, passes):
         make(until=MIDNIGHT + 2 * HOUR)
         clock.advance(hours=6)
         passes(app)
@@ -267,14 +267,14 @@ class TestBackfilling:
 
         assert seen == hours(-1, 0, 1)
 
-    def test_the_runs_wait_for_each_other(self, app, make, seen, passes):
+    def test_the_runs_run_one_after_another(self, app, make, seen, passes):
         make()
         app.schedules.backfill("files", since=MIDNIGHT - 3 * HOUR, until=MIDNIGHT)
 
         assert app.run() == 1
         assert passes(app) == 3
 
-    def test_unless_they_may_overlap(self, app, make):
+    def test_they_run_together_if_overlap_is_allowed(self, app, make):
         make(overlap="allow")
         app.schedules.backfill("files", since=MIDNIGHT - 3 * HOUR, until=MIDNIGHT)
 
@@ -289,7 +289,7 @@ class TestBackfilling:
         assert (run.due_at, run.nominal_at) == (MIDNIGHT, MIDNIGHT - DAY)
         assert run.expires_at == MIDNIGHT + timedelta(minutes=10)
 
-    def test_the_schedule_does_not_move(self, app, make, clock, passes):
+    def test_the_next_firing_stays_the_same(self, app, make, clock, passes):
         before = make()
         clock.advance(minutes=30)
         app.schedules.backfill("files", since=MIDNIGHT - DAY, until=clock.now())
@@ -297,7 +297,7 @@ class TestBackfilling:
 
         assert app.schedules.get("files") == before
 
-    def test_for_a_tenant_with_text_for_instants(self, app, make, clock):
+    def test_for_a_tenant_with_strings_for_instants(self, app, make, clock):
         make(tenant="acme")
 
         handles = app.schedules.backfill(
@@ -306,7 +306,7 @@ class TestBackfilling:
 
         assert [handle.read().tenant for handle in handles] == ["acme", "acme"]
 
-    def test_both_passes_of_an_hour_that_clocks_repeat(self, app, make, seen, clock, passes):
+    def test_both_passes_of_a_repeated_hour(self, app, make, seen, clock, passes):
         clock.set(datetime(2026, 10, 26, tzinfo=UTC))
         make(rule="*/30 2 * * *", timezone="Europe/Berlin")
         since = datetime(2026, 10, 25, tzinfo=UTC)
@@ -322,7 +322,7 @@ class TestBackfilling:
         assert len(app.schedules.backfill("grid", since=MIDNIGHT - DAY, until=MIDNIGHT)) == 3
 
     @pytest.mark.parametrize(
-        ("said", "error", "words"),
+        ("options", "error", "message"),
         [
             ({"until": MIDNIGHT + HOUR}, InvalidOption, "must not be in the future"),
             ({"since": MIDNIGHT + HOUR}, InvalidOption, "later than until"),
@@ -332,21 +332,23 @@ class TestBackfilling:
             ({"limit": 10**9}, InvalidOption, "limit"),
         ],
     )
-    def test_what_cannot_be_adds_nothing(self, app, make, said, error, words):
+    def test_invalid_spans_add_nothing(self, app, make, options, error, message):
         make()
 
-        with pytest.raises(error, match=words):
-            app.schedules.backfill("files", **{"since": MIDNIGHT - DAY, "until": MIDNIGHT, **said})
+        with pytest.raises(error, match=message):
+            app.schedules.backfill(
+                "files", **{"since": MIDNIGHT - DAY, "until": MIDNIGHT, **options}
+            )
 
         assert app.runs.recent() == []
 
-    def test_an_unknown_one_is_an_error_with_the_close_name(self, app, make):
+    def test_an_unknown_schedule_is_an_error_with_a_close_name(self, app, make):
         make()
 
         with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
             app.schedules.backfill("file", since=MIDNIGHT - DAY, until=MIDNIGHT)
 
-    def test_where_its_job_is_not_defined_it_is_refused(self, make_app, make):
+    def test_it_is_refused_where_the_job_is_not_defined(self, make_app, make):
         make()
         web = make_app()
 
