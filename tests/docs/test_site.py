@@ -12,6 +12,7 @@ import click
 import pytest
 
 from tickwork import events
+from tickwork._define.options import JOB_OPTIONS
 from tickwork.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +115,12 @@ class TestCoverage:
         ]
         assert [name for name in kinds if f"\n## {name}\n" not in page] == []
         assert [name for name in kinds if f"`{name}`" not in guide] == []
+
+    def test_every_job_option_is_in_the_guide(self):
+        guide = (ROOT / "docs" / "guide" / "jobs.md").read_text(encoding="utf-8")
+        table = guide.partition("## Job options")[2].partition("\n## ")[0]
+
+        assert [name for name in JOB_OPTIONS if f"`{name}`" not in table] == []
 
     def test_every_public_name_has_a_section(self, api):
         for path, module in api.MODULES.items():
