@@ -705,7 +705,7 @@ class TestTimes:
 
         assert {run.status, on_time.status} == {RunStatus.COMPLETED, RunStatus.SKIPPED}
         [late] = [each for each in (run, on_time) if each.status is RunStatus.SKIPPED]
-        assert "could not start in time" in late.read().reason
+        assert "did not start in time" in late.read().reason
 
     def test_it_counts_from_when_the_run_is_due(self, app, clock, send):
         run = send.delay("1h").expires("1m").dispatch(to="ann")

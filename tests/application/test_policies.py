@@ -273,7 +273,7 @@ class TestExpiry:
 
         assert app.run() == 0
         assert run.status is RunStatus.SKIPPED
-        assert "could not start in time" in run.read().reason
+        assert "did not start in time" in run.read().reason
 
 
 class TestLeases:

@@ -166,7 +166,7 @@ class TestCleanRun:
         book.begin()
         book.now += 2 * LEASE
         book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
-        book.give_back(crashes=1, attempt=0, reason="The lease ended without an outcome.")
+        book.give_back(crashes=1, attempt=0, reason="The lease expired without an outcome.")
         book.attempts.append(Attempt("r1", 2, 1, "succeeded", ""))
         book.run_to_end("r1", BOB)
         # The first worker wakes up and finishes its handler: no violation unless it writes.
@@ -179,7 +179,7 @@ class TestCleanRun:
         book.add()
         book.claim()
         book.now += 2 * LEASE
-        book.give_back(attempt=0, reason="The lease ended without an outcome.")
+        book.give_back(attempt=0, reason="The lease expired without an outcome.")
         book.claim("r1", BOB)
         nonce = book.begin("r1", BOB)
         book.log("begin", ANN, run="r1", token=1, nonce="<11.999>", job="plain")

@@ -14,7 +14,7 @@ from tickwork._domain.run import NewRun
 from tickwork._domain.schedules.contract import Schedule, walk
 from tickwork._domain.schedules.interval import whole_second
 from tickwork._domain.status import RunStatus
-from tickwork._domain.tick import asked_run
+from tickwork._domain.tick import new_manual_run
 from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption
 from tickwork.stores.contract import RunFilter, Store
@@ -42,7 +42,7 @@ class ManualRuns:
 
     def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle:
         """Add the run that a firing at this moment would add."""
-        run = asked_run(row, self._job(row), RunId(new_id(now)), nominal_at=now, now=now)
+        run = new_manual_run(row, self._job(row), RunId(new_id(now)), nominal_at=now, now=now)
         [handle] = self._add([run])
         if row.spec.overlap is Overlap.CANCEL_RUNNING and handle.is_new:
             self._stop_others(row, handle.id, now=now)
@@ -71,7 +71,7 @@ class ManualRuns:
                 fix="Raise limit, or choose a shorter span.",
             )
         runs = [
-            asked_run(row, job, run_id, nominal_at=instant, now=now, is_queued=True)
+            new_manual_run(row, job, run_id, nominal_at=instant, now=now, is_queued=True)
             for instant, run_id in sorted(self._find_missing(row.id, _instants(rule, since, until)))
         ]
         # Another process may have added the same runs meanwhile.

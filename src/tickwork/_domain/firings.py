@@ -1,4 +1,4 @@
-"""Which instants of one schedule fire now, which were missed, and where it stands then."""
+"""Decides which firings of one schedule are due now and which were missed."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,16 +10,16 @@ from tickwork._domain.schedules.contract import Schedule
 from tickwork.errors import InvalidSchedule
 
 CATCH_UP_MAX: Final = 1_000
-"""Runs for missed instants under misfire ``all``: the newest ones. The rest is a gap.
+"""The most missed firings that misfire ``all`` makes up for: the newest ones.
 
-Also the most instants on time that one tick fires for one schedule; the rest stays due.
+Also the most firings on time of one schedule in one tick; the rest stays due.
 """
 
 _INSTANT: Final = timedelta(microseconds=1)
 
 
 class Gap(NamedTuple):
-    """Instants in a row that were missed: the first, the last, and how many."""
+    """Consecutive missed firings: the first, the last, and their number."""
 
     first_at: datetime
     last_at: datetime
@@ -27,7 +27,7 @@ class Gap(NamedTuple):
 
 
 class Firings(NamedTuple):
-    """What a schedule gives at one tick. ``last_at`` is the last instant decided on."""
+    """The firings of a schedule in one tick. ``last_at`` is the last decided one."""
 
     instants: list[datetime]
     gap: Gap | None
@@ -36,47 +36,46 @@ class Firings(NamedTuple):
 
 
 def first_due(rule: Schedule, *, after: datetime, until: datetime | None = None) -> datetime | None:
-    """The instant at which a schedule that is new, changed or resumed falls due first.
+    """The first firing of a schedule that is new, changed or resumed.
 
-    It is strictly later: what passed while a schedule was paused is not made up for.
+    It is strictly later than ``after``: firings during a pause are not made up for.
 
     Raises:
-        InvalidSchedule: The rule does not keep its promise to move on.
+        InvalidSchedule: The rule returned a time that is not later.
     """
     found = rule.next_after(after)
     if found is None:
         return None
-    # In UTC from here on: Python compares datetimes of one zone by their wall clocks,
-    # which is wrong for an hour each year.
+    # Compare in UTC: Python compares datetimes of one zone by wall clock, which is wrong for
+    # one hour each year.
     instant = found.astimezone(UTC)
     if instant <= after:
-        raise InvalidSchedule(f"The rule {rule.to_text()} does not move on from {after}.")
+        raise InvalidSchedule(f"The rule {rule.to_text()} does not advance from {after}.")
     return None if until is not None and instant > until else instant
 
 
 def due_again(
     row: ScheduleRow, rule: Schedule, *, now: datetime, until: datetime | None
 ) -> datetime | None:
-    """The instant at which a schedule that is there goes on, under this rule.
+    """The next firing of an existing schedule, under this rule.
 
-    What lies within a pause that ends by itself is not made up for either, and what was
-    decided on once is never decided again.
+    Firings during a pause are not made up for. A firing is never decided twice.
     """
     after = max(filter(None, (now, row.paused_until, row.last_fired_at)))
     return first_due(rule, after=after, until=until)
 
 
 def plan_firings(row: ScheduleRow, rule: Schedule, *, now: datetime) -> Firings:
-    """Sort a schedule's instants up to ``now`` into those that fire and those it missed.
+    """Divide the firings of a schedule up to ``now`` into due and missed ones.
 
-    An instant is missed when it is more than the schedule's grace late; before that,
-    each one fires. The misfire policy decides which of the missed ones fire all the same.
+    A firing is missed when it is later than the grace period of the schedule. The misfire policy
+    decides which missed firings still create runs.
     """
     due_at, until, last = row.next_due_at, row.spec.until, row.last_fired_at
     assert due_at is not None, row
     upcoming = due_at if until is None or due_at <= until else None
     if last is not None and due_at <= last:
-        # Somebody moved the row back. What was decided once is not decided again.
+        # The row was moved back. Firings that were decided are not decided again.
         upcoming = first_due(rule, after=last, until=until)
 
     instants: list[datetime] = []
@@ -115,14 +114,14 @@ def _missed(
     gap_until = next(_backwards(rule, fire[0], first), None) if fire else last
     if gap_until is None:
         return fire, None
-    # The rule counts, and nobody walks: after a year without a worker, a schedule of
-    # every second has missed thirty million instants.
+    # The rule counts without iterating: after a year without a worker, a schedule of every
+    # second has missed thirty million firings.
     return fire, Gap(first, gap_until, max(rule.count_between(first, gap_until), 1))
 
 
 def _backwards(rule: Schedule, before: datetime, first: datetime) -> Iterator[datetime]:
-    """The instants before this one, newest first, down to ``first``."""
-    while True:  # ends at `first` at the latest, because every step goes back
+    """The firings before this one, newest first, down to ``first``."""
+    while True:  # ends at `first`: every step goes back
         found = rule.prev_before(before)
         if found is None:
             return
@@ -130,6 +129,6 @@ def _backwards(rule: Schedule, before: datetime, first: datetime) -> Iterator[da
         if instant < first:
             return
         if instant >= before:
-            raise InvalidSchedule(f"The rule {rule.to_text()} does not move back from {before}.")
+            raise InvalidSchedule(f"The rule {rule.to_text()} does not go back from {before}.")
         yield instant
         before = instant

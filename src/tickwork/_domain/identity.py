@@ -1,4 +1,4 @@
-"""Who is who. Ids are distinct types, so that one cannot be passed for another."""
+"""Ids. Each kind is its own type, so that the type checker finds mix-ups."""
 
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -12,11 +12,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def firing_id(schedule: ScheduleId, nominal_at: datetime) -> RunId:
-    """The id of the run that this instant of this schedule gives: always the same one.
+    """The id of the run for this firing. It is always the same.
 
-    A ticker that does not know whether its insert arrived can repeat it without a
-    duplicate. It is a UUID of version 8 that starts with the instant, as those of
-    version 7 do, so that fired runs and dispatched ones sort together:
+    So a ticker can repeat an insert of unknown outcome without a duplicate. The id is a UUID of
+    version 8. It starts with the time, as version 7 does, so that runs of schedules and
+    dispatched runs sort together:
 
     >>> from datetime import UTC, datetime
     >>> hourly = ScheduleId("019b76da-a800-7000-8000-000000000001")
@@ -25,18 +25,15 @@ def firing_id(schedule: ScheduleId, nominal_at: datetime) -> RunId:
     """
     instant = _micros(nominal_at - _EPOCH)
     digest = _digest(schedule, instant).hex()
-    # Masked, for the few who schedule something before 1970.
+    # Masked, for times before 1970.
     head = f"{instant // 1000 & 0xFFFF_FFFF_FFFF:012x}"
     return RunId(f"{head[:8]}-{head[8:]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}")
 
 
 def spread(schedule: ScheduleId, nominal_at: datetime, *, within: timedelta) -> timedelta:
-    """A delay in [0, ``within``) that is stable for this instant of this schedule.
-
-    Every worker computes the same one, and over many schedules they lie evenly.
-    """
+    """The jitter of this firing: a delay in [0, ``within``), the same on every worker."""
     digest = _digest(schedule, _micros(nominal_at - _EPOCH))
-    share = int.from_bytes(digest[9:16])  # what the id does not use
+    share = int.from_bytes(digest[9:16])  # bits that the id does not use
     return timedelta(microseconds=_micros(within) * share >> 56)
 
 
@@ -45,5 +42,5 @@ def _digest(schedule: ScheduleId, instant: int) -> bytes:
 
 
 def _micros(length: timedelta) -> int:
-    # By its parts, which takes half as long as a division.
+    # This takes half the time of a division.
     return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds

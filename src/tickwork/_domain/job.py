@@ -1,7 +1,7 @@
-"""Definitions as values: what a job is, and what a schedule of it is.
+"""The definition of a job and of a schedule, as plain data.
 
-Only data lives here. A job's handler, filters and hooks are code; they stand beside the
-spec in the registry, so that a spec can be compared, printed, pickled and stored.
+The handler, filters and hooks of a job are code. The registry keeps them beside the spec, so that
+a spec can be compared, printed, pickled and stored.
 """
 
 from dataclasses import dataclass
@@ -33,39 +33,39 @@ GRACE_MAX: Final = timedelta(days=366)
 JITTER_MAX: Final = timedelta(days=1)
 TAGS_MAX: Final = 20
 
-_NOTHING: Final = timedelta(0)
+_ZERO: Final = timedelta(0)
 
 
 class Overlap(StrEnum):
     """What happens when a schedule is due again before its last run has finished."""
 
-    SKIP = "skip"  # the new one is skipped
-    QUEUE_ONE = "queue_one"  # one waits, further ones are skipped
-    QUEUE_ALL = "queue_all"  # all wait, one runs at a time
-    CANCEL_RUNNING = "cancel_running"  # the old one is told to stop, the new one waits for that
+    SKIP = "skip"  # the new run is skipped
+    QUEUE_ONE = "queue_one"  # one run waits, further runs are skipped
+    QUEUE_ALL = "queue_all"  # all runs wait, one runs at a time
+    CANCEL_RUNNING = "cancel_running"  # the old run is canceled, the new run waits for its end
     ALLOW = "allow"  # both run
 
 
 class Misfire(StrEnum):
-    """What happens to instants that passed while nobody was there to fire them."""
+    """What happens to firings that were missed because no worker was running."""
 
-    ONE = "one"  # one run for all of them
+    ONE = "one"  # one run for all missed firings
     SKIP = "skip"
-    ALL = "all"  # a run for each, the newest thousand
+    ALL = "all"  # a run for each, up to the newest thousand
 
 
 class ScheduleOrigin(StrEnum):
-    """Who said that there is such a schedule: code may retire only its own."""
+    """Who created a schedule. Code only retires schedules that code has created."""
 
     CODE = "code"
     API = "api"
 
 
 class EngineKind(StrEnum):
-    """Where attempts happen."""
+    """Where attempts are executed."""
 
-    AUTO = "auto"  # functions in threads, coroutines on a loop
-    PROCESS = "process"  # in a process of their own, which can be killed
+    AUTO = "auto"  # functions in threads, coroutines in an event loop
+    PROCESS = "process"  # in a child process, which can be killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class JobPolicies:
     overlap: Overlap = Overlap.SKIP
     misfire: Misfire = Misfire.ONE
     grace: timedelta = GRACE_DEFAULT
-    jitter: timedelta = _NOTHING
+    jitter: timedelta = _ZERO
     tags: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
@@ -100,21 +100,21 @@ class JobSpec(JobPolicies):
     1
 
     Raises:
-        InvalidOption: A value is outside its limits; the error names it.
+        InvalidOption: An option has an invalid value.
     """
 
     name: str
     args: str = NO_ARGS
 
     def __post_init__(self) -> None:
-        # "=" ends a name inside a limit's key.
+        # "=" ends the name in the key of a limit.
         for name in (self.name, *self.aliases):
             check_name("name" if name == self.name else "aliases", name, forbidden="=")
         check_name("queue", self.queue, forbidden="=")
         check_priority(self.priority)
         check_tags(self.tags)
         _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
-        if self.timeout is not None and self.timeout <= _NOTHING:
+        if self.timeout is not None and self.timeout <= _ZERO:
             raise InvalidOption("timeout", self.timeout, "must be longer than 0s")
         if self.crashes_max < 1:
             raise InvalidOption("crashes_max", self.crashes_max, "must be at least 1")
@@ -126,11 +126,11 @@ class JobSpec(JobPolicies):
 
     @property
     def attempts_max(self) -> int:
-        """How many attempts a run has, the first one included."""
+        """The number of attempts of a run, the first one included."""
         return self.retry.attempts_max
 
     def slots_by_limit(self, *, queue: str | None = None) -> dict[str, int]:
-        """The limits of this job by name, for the table that holds them."""
+        """The slots of each limit, by its name."""
         return {
             limit.name(job=self.name, queue=queue or self.queue): limit.slots
             for limit in self.limits
@@ -138,7 +138,7 @@ class JobSpec(JobPolicies):
 
     @property
     def has_keys(self) -> bool:
-        """Whether arguments say more of a run than what it is called with."""
+        """Whether limit keys or a unique key are computed from the arguments."""
         return bool(self.limits or self.unique)
 
     def new_run(
@@ -159,7 +159,7 @@ class JobSpec(JobPolicies):
         nominal_at: datetime | None = None,
         target: str | None = None,
     ) -> NewRun:
-        """A run of this job. What is left out is as the job says; ``args`` are all of them."""
+        """Build a run of this job. Missing options come from the job; ``args`` must be complete."""
         queue = queue or self.queue
         expires = expires or self.expires
         limit_keys: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class JobSpec(JobPolicies):
             limit_keys = (*limit_keys, one_at_a_time)
         if tags:
             tags = tuple(tag for tag in tags if tag not in self.tags)
-        # By place: with names it takes twice as long, and it is made for every run.
+        # Positional arguments take half the time of keywords, and this runs for every run.
         made = NewRun(
             run_id,
             self.name,
@@ -201,10 +201,10 @@ class JobSpec(JobPolicies):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSpec:
-    """Everything that was said about a schedule, checked: when a job falls due, and how.
+    """The definition of a schedule, checked.
 
-    ``rule`` is the text of a rule (``to_text``), ``zone`` the one it thinks in. ``queue``,
-    ``priority`` and ``expires`` left out are as the job says at the time of firing.
+    ``rule`` is the text of the rule (``to_text``), ``zone`` its time zone. If ``queue``,
+    ``priority`` or ``expires`` is None, the job's value at the time of firing applies.
     """
 
     name: str
@@ -219,7 +219,7 @@ class ScheduleSpec:
     overlap: Overlap = Overlap.SKIP
     misfire: Misfire = Misfire.ONE
     grace: timedelta = GRACE_DEFAULT
-    jitter: timedelta = _NOTHING
+    jitter: timedelta = _ZERO
     until: datetime | None = None
     target: str | None = None
     tags: tuple[str, ...] = ()
@@ -242,11 +242,11 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRow:
-    """A schedule as it is stored: what was said, and how far it has come.
+    """A stored schedule: its definition and its position.
 
-    ``next_due_at`` is the next instant to be looked at, None when there is none left.
-    ``last_fired_at`` is the last one that was decided on, whether it gave a run or a row
-    that says why not. Both are instants of the rule: jitter moves runs, not instants.
+    ``next_due_at`` is the next firing, None if there is none. ``last_fired_at`` is the last
+    decided firing, whether it created a run or was skipped. Both are times of the rule, without
+    jitter.
     """
 
     id: ScheduleId
@@ -262,22 +262,20 @@ class ScheduleRow:
 
     @property
     def is_paused(self) -> bool:
-        """Whether a person has stopped it for now."""
         return self.paused_at is not None
 
     def is_paused_at(self, now: datetime) -> bool:
-        """Whether it is paused still: one that was to end by now is over."""
+        """Whether it is paused, and the pause has not ended by now."""
         return self.is_paused and (self.paused_until is None or self.paused_until > now)
 
     def is_retired(self, *, seen_after: datetime) -> bool:
-        """Whether code defined it once, and no live program has since this instant."""
+        """Whether code created it, and no running program has defined it since then."""
         if self.spec.origin is not ScheduleOrigin.CODE:
             return False
         return self.seen_at is None or self.seen_at < seen_after
 
 
 def check_priority(priority: object) -> int:
-    """Return the priority, or say what is wrong with it."""
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise InvalidOption("priority", priority, "must be an integer")
     if not -PRIORITY_LIMIT <= priority <= PRIORITY_LIMIT:
@@ -291,7 +289,6 @@ def check_priority(priority: object) -> int:
 
 
 def check_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tags, or say what is wrong with them."""
     for tag in tags:
         check_name("tags", tag)
     if len(set(tags)) < len(tags) or len(tags) > TAGS_MAX:
@@ -300,16 +297,15 @@ def check_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_expires(expires: timedelta) -> timedelta:
-    """Return the time within which a run must start, or say what is wrong with it."""
-    if expires <= _NOTHING:
+    if expires <= _ZERO:
         raise InvalidOption("expires", expires, "must be longer than 0s")
     return expires
 
 
 def _check_timing(*, grace: timedelta, jitter: timedelta, expires: timedelta | None) -> None:
-    if not _NOTHING <= grace <= GRACE_MAX:
+    if not _ZERO <= grace <= GRACE_MAX:
         raise InvalidOption("grace", grace, f"must be between 0s and {format_duration(GRACE_MAX)}")
-    if not _NOTHING <= jitter <= JITTER_MAX:
+    if not _ZERO <= jitter <= JITTER_MAX:
         raise InvalidOption(
             "jitter", jitter, f"must be between 0s and {format_duration(JITTER_MAX)}"
         )

@@ -1,4 +1,4 @@
-"""How long a claim holds, when to extend it, and when to let go of it."""
+"""Leases: how long a claim is valid, when to extend it, and when to stop the attempt."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ LEASE_MAX: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A length for which a claim holds unless it is extended.
+    """How long a claim is valid unless it is extended.
 
     >>> lease = Lease(timedelta(seconds=60))
     >>> lease.beat_every, lease.stop_after
@@ -33,27 +33,27 @@ class Lease:
 
     @property
     def beat_every(self) -> timedelta:
-        """The pace of heartbeats: one of them may be lost without losing the lease."""
+        """The interval of heartbeats. The lease survives one lost heartbeat."""
         return self.length / 3
 
     @property
     def stop_after(self) -> timedelta:
-        """How long after the last heartbeat that landed the holder must stop its work.
+        """How long after the last successful heartbeat the worker must stop the attempt.
 
-        Others may take the run at the end of the lease. The last fifth is what this
-        worker has to notice, and to stop.
+        Another worker may claim the run when the lease expires. The last fifth is the time for
+        this worker to stop.
         """
         return self.length * 4 / 5
 
     def until(self, now: datetime) -> datetime:
-        """When a lease that is taken or extended now will end."""
+        """When a lease that is extended now expires."""
         return now + self.length
 
     def must_stop(self, *, extended_at: float, monotonic: float) -> bool:
-        """Whether the holder has to stop, by its own monotonic clock.
+        """Whether the worker must stop the attempt, by its own monotonic clock.
 
-        ``extended_at`` is that clock's time *before* the request which last extended the
-        lease was sent: the database may have acted on it at any moment after that.
+        ``extended_at`` is the time *before* the worker sent the last successful heartbeat: the
+        database may have executed it at any moment after that.
         """
         return monotonic - extended_at >= self.stop_after.total_seconds()
 
@@ -62,5 +62,5 @@ LEASE_DEFAULT: Final = Lease()
 
 
 def has_expired(lease_until: datetime, *, now: datetime) -> bool:
-    """Whether others may take the run. ``now`` is the database's time."""
+    """Whether other workers may claim the run. ``now`` is the time of the database."""
     return now >= lease_until

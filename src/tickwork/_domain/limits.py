@@ -1,10 +1,10 @@
-"""Keys that runs compete for: places in a limit, uniqueness, and overlap.
+"""Keys for concurrency limits, rate limits, unique runs and overlap.
 
 A limit is a row with a name and a number of slots; a run holds one slot per key. Keys are
-text for people too (``account_id:send_email=42``), and no two different things share one:
-the part before the first ``:`` says per what, then comes the job or queue, and after the
-first ``=`` the value. A rate is a limit on starts rather than on runs; its key says in which
-time (``account_id/minute:send_email=42``), and nobody holds a slot of it.
+readable (``account_id:send_email=42``) and unambiguous: before the first ``:`` is what the limit
+counts by, then the job or queue, and after the first ``=`` the value. A rate limit counts starts
+instead of runs. Its key contains the window (``account_id/minute:send_email=42``), and runs hold
+no slots of it.
 """
 
 from collections import Counter
@@ -23,14 +23,14 @@ from tickwork._kernel.durations import later
 from tickwork.errors import InvalidOption
 
 GATES: Final = 1024
-"""Fixed lock rows. Whoever counts the slots of a key holds the gate of that key."""
+"""Fixed lock rows. A transaction locks the gate of a key before it counts its slots."""
 
 SLOTS_MAX: Final = 1_000_000
 KEY_MAX: Final = 300
 """Characters in a key. A value that is too long is replaced by its hash."""
 
 _PER_MAX: Final = 60
-_ONE_AT_A_TIME: Final = "@schedule:"  # no parameter can be called that
+_ONE_AT_A_TIME: Final = "@schedule:"  # not a valid parameter name
 _HELD: Final = "held:"
 _WAITING: Final = "waiting:"
 
@@ -42,8 +42,8 @@ _WAITING: Final = "waiting:"
 class Limit:
     """At most ``slots`` runs at a time, per job, per queue, or per value of an argument.
 
-    With a ``window`` it is a rate: at most ``slots`` starts in any stretch of that length.
-    Limits span tenants, unless ``per`` names the tenant:
+    With a ``window`` it is a rate limit: at most ``slots`` starts in any window of that length.
+    Limits count the runs of all tenants together, unless ``per`` contains the tenant:
 
     >>> Limit(3).key(job="send_email", queue="emails")
     'job:send_email'
@@ -79,34 +79,33 @@ class Limit:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The handler's parameters by which it tells runs apart."""
+        """The parameters of the handler that are part of the key."""
         return tuple(part for part in self.per if part not in {"job", "queue", "tenant"})
 
     def name(self, *, job: str, queue: str) -> str:
-        """The limit's own name: the row that says how many slots there are."""
+        """The name of the limit's row."""
         within = "" if self.window is None else f"/{window_text(self.window)}"
         return f"{'+'.join(self.per)}{within}:{queue if 'queue' in self.per else job}"
 
     def key(
         self, *, job: str, queue: str, tenant: str = "", args: Mapping[str, Any] | None = None
     ) -> str:
-        """The key of which a run with these arguments takes a slot."""
+        """The key of a run with these arguments."""
         name = self.name(job=job, queue=queue)
-        told_apart_by = [
+        values = [
             tenant if part == "tenant" else (args or {}).get(part)
             for part in self.per
             if part not in {"job", "queue"}
         ]
-        if not told_apart_by:
+        if not values:
             return name
-        one, *more = told_apart_by
-        value = encode_canonical([one, *more] if more else one)
+        value = encode_canonical(values if len(values) > 1 else values[0])
         key = f"{name}={value}"
         return key if len(key) <= KEY_MAX else f"{name}=#{_hash(value)}"
 
 
 def limit_of(key: str) -> str:
-    """The name of the limit to which a key belongs."""
+    """The name of the limit of a key."""
     return key.partition("=")[0]
 
 
@@ -120,10 +119,7 @@ def gate_of(key: str) -> int:
 
 
 class Candidate(NamedTuple):
-    """A run that could be claimed now, and the keys of which it needs a slot, or a start, each.
-
-    See :func:`keys_needed`.
-    """
+    """A run that could be claimed now, and the keys it needs (see :func:`keys_needed`)."""
 
     run_id: RunId
     keys: tuple[str, ...] = ()
@@ -136,28 +132,28 @@ def keys_needed(
     expires_at: datetime | None = None,
     now: datetime,
 ) -> tuple[str, ...]:
-    """Those of a run's keys that stand between it and a claim.
+    """The keys that must have room before this run can be claimed.
 
-    A slot that it kept from an earlier attempt is not needed again. One that has expired will
-    not start: it is claimed to be skipped, and uses up nobody's rate.
+    The run keeps some slots from its last attempt. An expired run is claimed only to be
+    skipped, so it does not count against a rate limit.
     """
     is_past = expires_at is not None and now > expires_at
     return tuple([key for key in keys if key not in held and not (is_past and is_rate(key))])
 
 
 def slots_in(keys: Iterable[str]) -> tuple[str, ...]:
-    """Those of the keys of which a run holds a slot, rather than making a start."""
+    """The keys of concurrency limits, without rate limits."""
     return tuple([key for key in keys if not is_rate(key)])
 
 
 class Grants(NamedTuple):
-    """What becomes of the candidates of one claim."""
+    """The decision about the candidates of one claim."""
 
     granted: list[RunId]
     blocked_on: dict[RunId, str]
     left_ready: list[RunId]
-    # Blocked runs were let out for one key and now wait for another. Whoever waits for
-    # the first must be let out in their place, or that wake-up is lost.
+    # A run was unblocked for one key and is now blocked on another. Other runs blocked on
+    # the first key must be unblocked instead, or its room stays unused.
     room_by_key: dict[str, int]
 
 
@@ -170,13 +166,12 @@ def decide_grants(
     gates: Collection[int] | None = None,
     limit: int | None = None,
 ) -> Grants:
-    """Decide, in claim order, who gets a slot; ``limit`` is how many runs at the most.
+    """Decide, in claim order, which runs get their slots: at most ``limit`` runs.
 
-    ``taken`` counts the slots of each key, read under the gates that are held; of keys that
-    are rates, ``starts_by_rate`` says how many may start now. ``gates`` names those that are
-    held; None stands for all of them. A run that needs a gate which somebody else holds stays
-    as it is. One that finds a key full is blocked on that key. A limit without a row, or with
-    0 slots, limits nothing.
+    ``taken`` counts the used slots of each key. ``starts_by_rate`` is how many starts each rate
+    limit allows now. ``gates`` are the gates that this transaction holds; None means all. A run
+    that needs another gate stays ready. A run that finds a key full is blocked on that key. A
+    limit without a row, or with 0 slots, does not limit.
     """
     grants = Grants([], {}, [], {})
     used = Counter(taken)
@@ -200,7 +195,7 @@ def decide_grants(
             grants.granted.append(run_id)
         else:
             grants.blocked_on[run_id] = full
-            others.update(slots_in(keys))  # what is left of a rate is opened at its next turn
+            others.update(slots_in(keys))  # the next turn opens what is left of a rate limit
     for key in sorted(others):
         if left := room(key):
             grants.room_by_key[key] = left
@@ -208,7 +203,7 @@ def decide_grants(
 
 
 def room_of(key: str, *, taken: Mapping[str, int], slots_by_limit: Mapping[str, int]) -> int | None:
-    """How many more runs may take a slot of this key; None when nothing limits it.
+    """The free slots of this key; None if it is not limited.
 
     >>> room_of("job:send_email", taken={"job:send_email": 2}, slots_by_limit={"job:send_email": 3})
     1
@@ -224,8 +219,8 @@ def room_of(key: str, *, taken: Mapping[str, int], slots_by_limit: Mapping[str, 
 class Unique:
     """At most one run of a job with the same key.
 
-    The key is ``key`` itself, or the arguments named in ``by``, or all of them. It is
-    free when its run has finished; with ``within``, not before that time has passed.
+    The key is ``key``, or the arguments named in ``by``, or all arguments. It is free again when
+    the run has finished; with ``within``, not before that time has passed.
     """
 
     key: str | None = None
@@ -240,7 +235,7 @@ class Unique:
 
 
 class UniqueKey(NamedTuple):
-    """A key that one run protects; ``until`` may outlive the run, None ends with it."""
+    """The unique key of a run. With ``until`` it is kept until then, else until the run ends."""
 
     key: str
     until: datetime | None
@@ -249,11 +244,11 @@ class UniqueKey(NamedTuple):
 def unique_key(
     unique: Unique, *, job: str, tenant: str, args: Mapping[str, Any], now: datetime
 ) -> UniqueKey:
-    """The key that a run with these arguments would protect. Tenants never share one."""
-    told_apart_by: object = unique.key
+    """The unique key of a run with these arguments. Tenants never share a key."""
+    parts: object = unique.key
     if unique.key is None:
-        told_apart_by = {name: args.get(name) for name in unique.by or args}
-    value = _hash(encode_canonical([tenant, job, told_apart_by]))
+        parts = {name: args.get(name) for name in unique.by or args}
+    value = _hash(encode_canonical([tenant, job, parts]))
     return UniqueKey(f"{job}:{value}", None if unique.within is None else later(now, unique.within))
 
 
@@ -261,31 +256,31 @@ def unique_key(
 
 
 def one_at_a_time(schedule: ScheduleId) -> str:
-    """The implicit limit of one run at a time for a schedule whose runs queue up."""
+    """The key of the implicit limit that makes the runs of a schedule queue up."""
     return f"{_ONE_AT_A_TIME}{schedule}"
 
 
 def is_kept_between_attempts(key: str) -> bool:
-    """Whether a run keeps its slot of this key while it waits for its retry.
+    """Whether a run keeps its slot of this key while it waits for a retry.
 
-    A schedule's run that waits for its retry is unfinished, so the next one must not
-    start. Every other limit counts running attempts only.
+    The next run of the schedule must not start before this one has finished. All other limits
+    count running attempts only.
     """
     return key.startswith(_ONE_AT_A_TIME)
 
 
 def held_key(schedule: ScheduleId) -> str:
-    """The overlap key that a run holds until it is finished: overlap ``skip``."""
+    """The key that a run holds until it has finished: overlap ``skip``."""
     return f"{_HELD}{schedule}"
 
 
 def waiting_key(schedule: ScheduleId) -> str:
-    """The overlap key that a run holds until it is claimed: overlap ``queue_one``."""
+    """The key that a run holds until it is claimed: overlap ``queue_one``."""
     return f"{_WAITING}{schedule}"
 
 
 def is_released_by_claim(overlap_key: str) -> bool:
-    """Whether a claim frees this overlap key, rather than the end of the run."""
+    """Whether a claim frees this overlap key, instead of the end of the run."""
     return overlap_key.startswith(_WAITING)
 
 

@@ -1,22 +1,22 @@
-"""What may be the name of a job, a queue, a schedule, a tenant or a tag."""
+"""Checks the names of jobs, queues, schedules, tenants and tags."""
 
 from typing import Final
 
 from tickwork.errors import InvalidOption
 
 NAME_MAX: Final = 200
-"""Characters in a name: two of them must fit one index of every database."""
+"""The longest name, in characters. Two names must fit into one index of every database."""
 
 
 def check_name(option: str, name: object, *, forbidden: str = "") -> str:
-    """Return the name, or say what is wrong with it.
+    """Return the name if it is valid.
 
     >>> check_name("queue", "emails")
     'emails'
 
     Raises:
-        InvalidOption: It is no string, empty, too long, or has characters that a table
-            or a terminal would not show as they are.
+        InvalidOption: It is not a string, is empty or too long, or has characters that are
+            not printable or that are forbidden here.
     """
     if not isinstance(name, str):
         raise InvalidOption(option, name, "must be a string")

@@ -1,4 +1,4 @@
-"""What came of an attempt: a closed set of values, and the ways into it."""
+"""The outcome of an attempt: a closed set of values."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,14 +10,14 @@ from tickwork._kernel.durations import as_duration
 from tickwork.errors import Discard, InvalidDuration, PayloadError, RetryLater, Snooze
 
 ERROR_MAX: Final = 2_000
-"""Characters of an error's text that are kept."""
+"""The longest error text that is stored, in characters."""
 
 TRACEBACK_MAX: Final = 16_000
-"""Characters of a traceback that are kept: at four bytes each they fit MySQL's TEXT."""
+"""The longest traceback that is stored: at four bytes each it fits MySQL's TEXT."""
 
 
 class OutcomeKind(StrEnum):
-    """The word under which an outcome is stored with its attempt."""
+    """The stored name of an outcome."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -30,17 +30,17 @@ class OutcomeKind(StrEnum):
 
 
 class Succeeded(NamedTuple):
-    """The handler did its work. ``result`` is JSON text; None when it returned nothing."""
+    """The handler succeeded. ``result`` is JSON text, or None."""
 
     result: str | None = None
     note: str = ""
 
 
 class Failed(NamedTuple):
-    """The handler, a filter or ``on_before`` raised, timed out, or reported a failure.
+    """The handler, a filter or ``on_before`` raised an error, timed out or reported a failure.
 
-    ``retry`` is what the handler said about another attempt: True and False are its word,
-    None leaves it to the policy. A ``delay`` that it named is kept exactly.
+    ``retry`` is the handler's decision about another attempt; None leaves it to the policy. A
+    ``delay`` from the handler is used exactly.
     """
 
     error: str
@@ -50,41 +50,39 @@ class Failed(NamedTuple):
 
 
 class Snoozed(NamedTuple):
-    """The handler asked to be called again later. The attempt does not count."""
+    """The handler postponed its own run. The attempt does not count."""
 
     delay: timedelta
     reason: str = ""
 
 
 class Skipped(NamedTuple):
-    """A filter or a policy held the run back for good. No attempt was made."""
+    """A filter or a policy skipped the run. The handler was not called."""
 
     reason: str
 
 
 class Postponed(NamedTuple):
-    """``when`` held a dispatched run back for now. No attempt was made."""
+    """``when`` rejected a dispatched run for now. The handler was not called."""
 
     reason: str
 
 
 class Interrupted(NamedTuple):
-    """The worker is shutting down and gives the run back. The attempt does not count."""
+    """The worker shuts down and returns the run. The attempt does not count."""
 
     reason: str = ""
 
 
 class Canceled(NamedTuple):
-    """Somebody asked that the run be stopped, and it was."""
-
     reason: str = ""
 
 
 class Crashed(NamedTuple):
-    """The process died, or its lease ended without a word.
+    """The process died, or the lease expired.
 
-    It costs a crash and not an attempt; and only if the run ``has_started``. A run that
-    was merely claimed when its worker died cannot have been the reason.
+    It counts as a crash, not as an attempt, and only if the run ``has_started``: a run that was
+    only claimed cannot have caused the crash.
     """
 
     reason: str
@@ -96,14 +94,14 @@ Outcome: TypeAlias = (
 )
 
 SUCCEEDED: Final = Succeeded()
-"""The outcome of most attempts: one value for all of them."""
+"""The outcome of most attempts: one shared value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What a handler may return to say more than yes.
+    """A handler can return this to report a failure or to control the retry.
 
-    Returning anything else, or nothing, is a success with that output.
+    Any other return value is a success with that output.
 
     >>> JobResult.failure("the printer is out of paper", should_retry=True, retry_delay="5m")
     ... # doctest: +ELLIPSIS
@@ -118,7 +116,7 @@ class JobResult:
 
     @classmethod
     def success(cls, output: Any = None) -> Self:
-        """The work is done; ``output`` is what ``run.result()`` will return."""
+        """The run succeeded. ``run.result()`` returns ``output``."""
         return cls(is_success=True, output=output)
 
     @classmethod
@@ -129,27 +127,27 @@ class JobResult:
         should_retry: bool | None = None,
         retry_delay: timedelta | float | str | None = None,
     ) -> Self:
-        """The work is not done.
+        """The attempt failed.
 
-        ``should_retry`` left out leaves it to the job's retry policy. ``retry_delay`` is a
-        timedelta, a number of seconds or a text such as ``"5m"``, and is kept exactly.
+        Without ``should_retry``, the retry policy of the job decides. ``retry_delay`` is a
+        timedelta, a number of seconds or a text such as ``"5m"``.
         """
         delay = None if retry_delay is None else as_duration(retry_delay)
         return cls(is_success=False, error=error, should_retry=should_retry, retry_delay=delay)
 
 
 def outcome_of_result(returned: object, *, size_max: int = SIZE_MAX) -> Succeeded | Failed:
-    """What a handler's return value means. Its result may have ``size_max`` bytes.
+    """The outcome for a handler's return value. The result may have ``size_max`` bytes.
 
-    A result that cannot be stored does not undo the work: doing it again would do it
-    twice. The run is completed without a result, and a note says why.
+    If the result cannot be stored, the run still completes, with a note: a retry would do the
+    work twice.
     """
     if returned is None:
         return SUCCEEDED
     if isinstance(returned, JobResult):
         if not returned.is_success:
             return Failed(
-                bounded(str(returned.error), ERROR_MAX),
+                shorten(str(returned.error), ERROR_MAX),
                 retry=returned.should_retry,
                 delay=returned.retry_delay,
             )
@@ -157,18 +155,15 @@ def outcome_of_result(returned: object, *, size_max: int = SIZE_MAX) -> Succeede
     try:
         return Succeeded(encode(returned, size_max=size_max))
     except PayloadError as error:
-        return Succeeded(note=bounded(f"The result was not kept. {error}", ERROR_MAX))
+        return Succeeded(note=shorten(f"The result was not stored. {error}", ERROR_MAX))
 
 
 def outcome_of_exception(error: BaseException, *, traceback: str = "") -> Failed | Snoozed:
-    """What an exception out of a handler means. Its traceback comes as text.
-
-    A delay that is no length of time is a mistake of the handler's, and fails as such.
-    """
+    """The outcome for an exception of a handler. An invalid delay is a failure, too."""
     try:
         match error:
             case Snooze():
-                return Snoozed(as_duration(error.delay), bounded(error.reason, ERROR_MAX))
+                return Snoozed(as_duration(error.delay), shorten(error.reason, ERROR_MAX))
             case RetryLater():
                 delay = None if error.delay is None else as_duration(error.delay)
                 return _failed(error, traceback)._replace(retry=True, delay=delay)
@@ -180,12 +175,12 @@ def outcome_of_exception(error: BaseException, *, traceback: str = "") -> Failed
         return _failed(fault, traceback)
 
 
-def bounded(text: str, length_max: int) -> str:
-    """Shorten a text in its middle, and make it fit to be stored in every database.
+def shorten(text: str, length_max: int) -> str:
+    """Shorten a text in the middle, and remove what databases cannot store.
 
-    The head says where a traceback began, the tail what went wrong: both are kept.
+    The start and the end of a traceback matter most.
 
-    >>> bounded("a" * 50 + "b" * 50, 40)
+    >>> shorten("a" * 50 + "b" * 50, 40)
     'aaaaaaaaaa … 80 characters … bbbbbbbbbb'
     """
     if not text.isascii():
@@ -193,7 +188,7 @@ def bounded(text: str, length_max: int) -> str:
     text = text.replace("\x00", "\\x00")
     if len(text) <= length_max:
         return text
-    # The mark's own length depends on the number in it; the widest number decides.
+    # The length of the mark depends on the number in it; assume the longest.
     room = length_max - len(f" … {len(text)} characters … ")
     head, tail = room - room // 2, room // 2
     return f"{text[:head]} … {len(text) - head - tail} characters … {text[len(text) - tail :]}"
@@ -203,9 +198,9 @@ def _failed(error: BaseException, traceback: str) -> Failed:
     try:
         message = str(error)
     except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
-        message = "(its message cannot be shown)"
+        message = "(the message cannot be shown)"
     name = type(error).__qualname__
     return Failed(
-        bounded(f"{name}: {message}" if message else name, ERROR_MAX),
-        bounded(traceback, TRACEBACK_MAX),
+        shorten(f"{name}: {message}" if message else name, ERROR_MAX),
+        shorten(traceback, TRACEBACK_MAX),
     )

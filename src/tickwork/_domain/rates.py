@@ -1,16 +1,15 @@
-"""Rates: at most so many starts within any length of time.
+"""Rate limits: at most ``starts_max`` starts in any window of time.
 
-A start is a claim, at the time of the store. The promise: in any stretch of time that is as
-long as the window, wherever it begins, there are at most ``starts_max`` starts. Whoever comes
-while there is room starts at once, be it all of them together.
+A start is a claim, at the time of the store. The limit holds for every window, wherever it
+begins. While there is room, runs start at once, also all of them together.
 
-Whoever finds none waits, and from then on starts come one by one: those who wait are let out at
-turns, a window divided by ``starts_max`` from each other, the best of them first. Otherwise a
-crowd that started together would start together again, once in every window. While somebody
-waits, a newcomer takes only what was opened at a turn, as everybody else does: nobody overtakes.
+A run that finds no room is blocked. From then on, blocked runs are unblocked one by one, at
+turns: a turn comes every ``window / starts_max``, and the run with the best priority is first.
+Otherwise runs that started together would start together again in every window. While runs are
+blocked, a new run can only use a start that a turn has opened, so it overtakes no blocked run.
 
-Starts are numbered. Number n may happen when number n - starts_max has left the window, so a
-decision needs as many of the old ones as there are new ones, and never all of them.
+Starts are numbered. Start n is allowed when start n - starts_max has left the window, so a
+decision reads only as many old starts as there are new ones.
 """
 
 from collections.abc import Mapping
@@ -26,13 +25,13 @@ WINDOW_MIN: Final = timedelta(milliseconds=1)
 WINDOW_MAX: Final = timedelta(days=31)
 
 TURNS_MAX: Final = 1000
-"""Runs let out at one turn of one key; the next turn comes for the rest."""
+"""Runs of one key that one turn unblocks. The next turn unblocks the rest."""
 
 SLACK: Final = 10
-"""Turns that were late are made up for, up to this part of the window; older ones are lost."""
+"""Late turns are made up for within a tenth of the window. Older turns are dropped."""
 
 MISSING: Final = timedelta(seconds=1)
-"""Whoever was let out and has not started after this time will not: another is let out."""
+"""If an unblocked run has not started after this time, another run is unblocked."""
 
 _WINDOWS: Final = {
     "second": timedelta(seconds=1),
@@ -48,44 +47,44 @@ _KINDS: Final = frozenset({"job", "queue", "tenant"})
 # ---------------------------------------------------------------- windows and keys
 
 
-def as_window(said: timedelta | float | str) -> timedelta:
-    """The window that somebody has said: a word, or a length of time.
+def as_window(per: timedelta | float | str) -> timedelta:
+    """Convert ``"minute"`` or a duration to a window.
 
     >>> as_window("minute") == as_window(60) == as_window("1m")
     True
 
     Raises:
-        InvalidOption: It is none, or nothing that can be kept.
+        InvalidOption: It is not a window, or too short or too long.
     """
-    window = _WINDOWS.get(said) if isinstance(said, str) else None
+    window = _WINDOWS.get(per) if isinstance(per, str) else None
     if window is None:
         try:
-            window = as_duration(said)
+            window = as_duration(per)
         except InvalidDuration:
             raise InvalidOption(
                 "per",
-                said,
+                per,
                 f"must be one of {', '.join(_WINDOWS)}, or a length of time",
-                fix=_fix(said),
+                fix=_suggest_window(per),
             ) from None
     if not WINDOW_MIN <= window <= WINDOW_MAX:
         raise InvalidOption(
             "per",
-            said,
+            per,
             f"must be between {format_duration(WINDOW_MIN)} and {format_duration(WINDOW_MAX)}",
         )
     return window
 
 
-def _fix(said: object) -> str:
-    if said in _KINDS:
-        return f"per= is the length of time. To count per {said}, write by={said!r}."
-    close = get_close_matches(str(said), _WINDOWS, n=1)
+def _suggest_window(per: object) -> str:
+    if per in _KINDS:
+        return f"per= is the length of time. To count per {per}, write by={per!r}."
+    close = get_close_matches(str(per), _WINDOWS, n=1)
     return f"Did you mean {close[0]!r}?" if close else 'Write per="minute" or per="90s".'
 
 
 def window_text(window: timedelta) -> str:
-    """A window as keys name it.
+    """Format a window as limit keys contain it.
 
     >>> window_text(timedelta(minutes=1)), window_text(timedelta(seconds=90))
     ('minute', '1m30s')
@@ -95,7 +94,7 @@ def window_text(window: timedelta) -> str:
 
 @lru_cache(maxsize=4096)
 def is_rate(key: str) -> bool:
-    """Whether a key, or the name of a limit, is about starts, rather than places.
+    """Whether a limit key or name belongs to a rate limit.
 
     >>> is_rate("job/minute:send_email"), is_rate("job:send/email")
     (True, False)
@@ -105,13 +104,13 @@ def is_rate(key: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def window_of(name: str) -> timedelta:
-    """The window of a rate, by its name or one of its keys."""
+    """The window of a rate limit, from its name or one of its keys."""
     text = name.partition(":")[0].partition("/")[2]
     return _WINDOWS.get(text) or as_duration(text)
 
 
 def describe_rate(count: int, window: timedelta) -> str:
-    """A rate for people.
+    """Format a rate limit for people.
 
     >>> describe_rate(100, timedelta(minutes=1)), describe_rate(5, timedelta(seconds=90))
     ('100 a minute', '5 in 1m30s')
@@ -126,11 +125,11 @@ def describe_rate(count: int, window: timedelta) -> str:
 
 
 class Rate(NamedTuple):
-    """What is known of one key of a rate, read while nobody else decides about it.
+    """The state of one key of a rate limit, read under the lock of that key.
 
-    ``turn_at`` is when the next of those who wait is let out, None when nobody does; ``opened``
-    counts those who were let out and have not started. ``past`` says when starts were, by their
-    number: of those that leave the window next, as many as the question needs.
+    ``turn_at`` is when the next blocked run is unblocked, None if no run is blocked. ``opened``
+    counts unblocked runs that have not started. ``past`` maps the number of a start to its time:
+    of the starts that leave the window next, as many as a decision needs.
     """
 
     starts_max: int
@@ -143,18 +142,18 @@ class Rate(NamedTuple):
 
     @property
     def forgotten(self) -> int:
-        """Starts up to this number are of no use any more; without a limit, nobody can tell."""
+        """Starts up to this number have left the window. 0 without a limit: unknown."""
         return self.number - self.starts_max if self.starts_max else 0
 
     def room(self, *, now: datetime, most: int) -> int:
-        """How many may start now, counted up to ``most``."""
+        """How many runs may start now, counted up to ``most``."""
         if self.turn_at is not None:
             most = min(most, self.opened)
         return self._room(now, most)
 
-    def started(self, starts: int, *, now: datetime, is_blocked: bool) -> "Rate":
-        """What is known after so many have started now, and perhaps others found no room."""
-        # Whoever asked the clock first need not come first: numbers go with the time all the same.
+    def add_starts(self, starts: int, *, now: datetime, is_blocked: bool) -> "Rate":
+        """The state after ``starts`` runs have started. ``is_blocked``: others found no room."""
+        # The process that read its clock first may come second. Times must ascend with numbers.
         at = now if self.last_at is None else max(now, self.last_at)
         past = {**self.past, **dict.fromkeys(range(self.number + 1, self.number + starts + 1), at)}
         after = self._replace(
@@ -168,13 +167,13 @@ class Rate(NamedTuple):
         return after._replace(turn_at=after.opens_at(0, now), opened=0)
 
     def is_due(self, *, now: datetime) -> bool:
-        """Whether the turn has come of somebody who waits."""
+        """Whether a turn is due and runs are blocked."""
         return self.turn_at is not None and self.turn_at <= now
 
-    def turned(self, *, now: datetime) -> tuple[int, "Rate"]:
-        """How many of those who wait are let out now; and what is known then, if others are left.
+    def open_turn(self, *, now: datetime) -> tuple[int, "Rate"]:
+        """How many blocked runs to unblock now, and the state if others stay blocked.
 
-        With a maximum of 0 nothing is limited any more, and everybody is let out.
+        With ``starts_max`` 0 there is no limit any more, and all runs are unblocked.
         """
         assert self.turn_at is not None, self
         if not self.starts_max:
@@ -186,7 +185,7 @@ class Rate(NamedTuple):
             out, opened = room - self.opened, room
             turn_at = max(begin + self.window * out / self.starts_max, self.opens_at(opened, now))
         elif room:
-            # Nobody has taken what was opened: canceled, paused, or nobody is there to take it.
+            # The unblocked runs did not start: canceled, paused, or no worker is running.
             out, opened = min(room, due), room
             turn_at = later(now, max(self.window / self.starts_max, MISSING))
         else:
@@ -195,21 +194,21 @@ class Rate(NamedTuple):
         return out, self._replace(opened=opened, turn_at=turn_at)
 
     def is_idle(self, *, before: datetime) -> bool:
-        """Whether nobody waits, and the last start had left the window before this instant."""
+        """Whether no run is blocked, and the last start left the window before this time."""
         return (
             self.turn_at is None
             and self.last_at is not None
             and self.last_at + self.window < before
         )
 
-    def rested(self) -> "Rate":
-        """The same when nobody waits any more."""
+    def clear_turn(self) -> "Rate":
+        """The state when no run is blocked any more."""
         return self._replace(turn_at=None, opened=0)
 
     def turn_of(self, place: int) -> datetime | None:
-        """When it is the turn of the one at this place among those who wait, as far as is known.
+        """The earliest turn of the blocked run at this place.
 
-        Not before that: others may come who are better placed.
+        It may come later, if runs with a better priority arrive.
         """
         if self.turn_at is None:
             return None
@@ -217,26 +216,22 @@ class Rate(NamedTuple):
 
     def _room(self, now: datetime, most: int) -> int:
         room = 0
-        # It ends: what starts now is in the window of what starts after it.
         while room < min(most, self.starts_max) and self._leaves_at(room, now) <= now:
             room += 1
         return room
 
     def _leaves_at(self, ahead: int, now: datetime) -> datetime:
-        """When the window has room for one more, once ``ahead`` others have started."""
+        """When the window has room for one more start, after ``ahead`` others."""
         at = self.past.get(self.number + 1 + ahead - self.starts_max)
         return now if at is None else at + self.window
 
     def opens_at(self, ahead: int, now: datetime) -> datetime:
-        """When the window has room again, once ``ahead`` others have started by now."""
+        """When the window has room again, if ``ahead`` others start now."""
         return now + self.window if ahead >= self.starts_max else self._leaves_at(ahead, now)
 
 
 class Turn(NamedTuple):
-    """What a blocked run waits for, when that is a rate: its place, and when its turn comes.
-
-    ``place`` is 1 for the next, and counted up to a cap; ``at`` is not before that.
-    """
+    """The place of a blocked run under a rate limit. 1 is the next; ``at`` is the earliest time."""
 
     key: str
     starts_max: int

@@ -8,15 +8,15 @@ from typing import Final, TypeAlias
 from tickwork.errors import InvalidOption
 
 ATTEMPTS_LIMIT: Final = 32_767
-"""The most attempts a policy may give: what a small integer column holds."""
+"""The most attempts of a run: what a small integer column can hold."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Jitter(StrEnum):
-    """How a delay is spread, so that runs that failed together do not return together."""
+    """How delays are randomized, so that runs that failed together do not retry together."""
 
-    FULL = "full"  # anywhere between nothing and the whole delay
+    FULL = "full"  # a random part of the delay
     NONE = "none"
 
 
@@ -37,7 +37,7 @@ def _check_length(option: str, length: timedelta) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NoRetry:
-    """No policy: an exception is final. A handler that asks for a retry still gets one."""
+    """No retry policy: an exception is final, unless the handler raises RetryLater."""
 
     attempts_max: int = field(default=1, init=False)
 
@@ -54,14 +54,14 @@ class Fixed:
         _check_length("delay", self.delay)
 
     def delay_after(self, attempt: int, random: float) -> timedelta:  # noqa: ARG002  # one shape
-        """How long to wait after this attempt failed."""
+        """The delay after this attempt failed."""
         assert attempt >= 1, attempt
         return self.delay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponential:
-    """Doubles from ``base`` up to ``cap``; with full jitter, a random part of that.
+    """The delay doubles from ``base`` up to ``cap``. Full jitter takes a random part of it.
 
     >>> policy = Exponential(attempts_max=5, jitter=Jitter.NONE)
     >>> [policy.delay_after(attempt, 0.0).seconds for attempt in range(1, 9)]
@@ -79,11 +79,11 @@ class Exponential:
         _check_length("cap", self.cap)
 
     def delay_after(self, attempt: int, random: float) -> timedelta:
-        """How long to wait after this attempt failed. ``random`` is in [0, 1)."""
+        """The delay after this attempt failed. ``random`` is in [0, 1)."""
         assert attempt >= 1, attempt
         assert 0.0 <= random < 1.0, random
-        # In whole microseconds, which cannot overflow. The shift is capped because past
-        # 80 even one microsecond is longer than any cap.
+        # Integers of microseconds cannot overflow. The shift is limited: after 80 doublings
+        # even one microsecond is longer than any cap.
         ceiling = min(self.cap // _MICROSECOND, (self.base // _MICROSECOND) << min(attempt - 1, 80))
         if self.jitter is Jitter.FULL:
             ceiling = int(ceiling * random)
@@ -100,4 +100,4 @@ ON_REQUEST: Final = Exponential(
     cap=timedelta(days=1),
     jitter=Jitter.NONE,
 )
-"""What a handler gets that asks for a retry without a policy: 60 s, 120 s, 240 s, …"""
+"""The policy for RetryLater without a policy and a delay: 60 s, 120 s, 240 s, …"""

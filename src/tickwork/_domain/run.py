@@ -1,4 +1,4 @@
-"""One piece of work, as it goes in, as it is claimed, and as it is read."""
+"""A run: before it is stored, as a claim, and as it is read."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,19 +10,18 @@ from tickwork._domain.status import PHASES, Phase, RunStatus
 
 QUEUE_DEFAULT: Final = "default"
 PRIORITY_DEFAULT: Final = 100  # lower runs first
-PRIORITY_LIMIT: Final = 32_767  # either way: what a small integer column holds
-CRASHES_MAX: Final = 3  # a run that took three workers with it takes no fourth
+PRIORITY_LIMIT: Final = 32_767  # what a small integer column can hold
+CRASHES_MAX: Final = 3  # a run that crashed three workers is not tried again
 NO_ARGS: Final = "{}"
 
 
 class NewRun(NamedTuple):
-    """A run on its way into a store: all that is known before somebody claims it.
+    """A run that is not stored yet.
 
-    ``args`` is JSON text. A run of a schedule has that schedule's name and the instant
-    for which it stands; ``due_at`` may be later than that, by jitter.
+    ``args`` is JSON text. A run of a schedule has the name of the schedule and its nominal time;
+    jitter can make ``due_at`` later.
 
-    Built for every run, so it is a tuple, and checked by :func:`check_run` where it is
-    made.
+    It is a tuple, because one is built for every run. :func:`check_run` checks it.
     """
 
     id: RunId
@@ -47,12 +46,12 @@ class NewRun(NamedTuple):
 
     @property
     def phase(self) -> Phase:
-        """Where it waits first: straight among the ready ones when it is due already."""
+        """The first phase: ready if the run is due already."""
         return Phase.READY if self.due_at <= self.created_at else Phase.WAITING
 
 
 def check_run(run: NewRun) -> NewRun:
-    """Return the run, having checked what only we could get wrong."""
+    """Assert what only a bug in tickwork could violate, and return the run."""
     assert run.created_at.tzinfo is not None, run
     assert run.due_at.tzinfo is not None, run
     assert run.attempts_max >= 1, run
@@ -61,14 +60,12 @@ def check_run(run: NewRun) -> NewRun:
 
 
 class Claim(NamedTuple):
-    """The right to attempt one run, until a lease runs out.
+    """The right to attempt one run, until the lease expires.
 
-    ``token`` grows with every claim of the same run. A worker that lost its lease still
-    holds the old token, so nothing it writes afterwards can land. ``attempt`` is the
-    number of this attempt, from 1.
+    ``token`` grows with every claim of the same run. A worker that lost its lease has an old
+    token, so the store rejects its writes. ``attempt`` is the number of this attempt, from 1.
 
-    Built for every run, so it is a tuple, and checked by :func:`check_claim` where it
-    is made from a row.
+    It is a tuple, because one is built for every run. :func:`check_claim` checks it.
     """
 
     run_id: RunId
@@ -82,7 +79,7 @@ class Claim(NamedTuple):
     token: int
     due_at: datetime
     lease_until: datetime
-    put_offs: int = 0  # how often `when` has held it back so far
+    put_offs: int = 0  # how often `when` has postponed it
     expires_at: datetime | None = None
     schedule: str | None = None
     nominal_at: datetime | None = None
@@ -93,17 +90,17 @@ class Claim(NamedTuple):
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether the retry policy gives no further attempt."""
+        """Whether the retry policy allows no further attempt."""
         return self.attempt >= self.attempts_max
 
     @property
     def is_fired(self) -> bool:
-        """Whether a schedule made it, rather than a dispatch."""
+        """Whether it is a run of a schedule, not of a dispatch."""
         return self.schedule is not None
 
 
 def check_claim(claim: Claim) -> Claim:
-    """Return the claim, having checked what only a broken store could get wrong."""
+    """Assert what only a broken store could violate, and return the claim."""
     assert 1 <= claim.attempt <= claim.attempts_max, claim
     assert claim.token >= 1, claim
     assert claim.crashes >= 0, claim
@@ -113,12 +110,12 @@ def check_claim(claim: Claim) -> Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as it is read back, unfinished or finished.
+    """A run as it is read from the store, unfinished or finished.
 
-    ``attempt`` counts the attempts that were begun and not given back. ``reason`` says why
-    it ended as it did, why it was held back, or what went wrong last. Skips in a row are
-    one run: ``instants`` says of how many, and ``last_nominal_at`` which was the last.
-    ``outcome`` is the word for what came of the last attempt, once there is no other.
+    ``attempt`` counts the attempts that were started and not refunded. ``reason`` is the last
+    error, or why the run was skipped, postponed or canceled. Consecutive skips are one row:
+    ``instants`` counts them, and ``last_nominal_at`` is the last one. ``outcome`` is the outcome
+    of the last attempt of a finished run.
     """
 
     id: RunId
@@ -171,5 +168,4 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing follows any more."""
         return self.status.is_final

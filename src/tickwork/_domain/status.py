@@ -1,4 +1,4 @@
-"""The statuses of a run, for people, and its phases, for indexes. Both are tables."""
+"""The statuses of a run, for people, and its phases, for database indexes."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class RunStatus(StrEnum):
-    """Where a run stands.
+    """The status of a run.
 
     >>> RunStatus.FAILED.can_execute, RunStatus.FAILED_PERMANENT.is_final
     (True, True)
@@ -15,12 +15,12 @@ class RunStatus(StrEnum):
     """
 
     PENDING = "pending"  # waits for its due time, then for a worker
-    RUNNING = "running"  # claimed: a lease says by whom, and until when
-    FAILED = "failed"  # failed, and will be tried again when due
+    RUNNING = "running"  # a worker has claimed it and holds its lease
+    FAILED = "failed"  # an attempt failed; it is retried when due
     COMPLETED = "completed"
-    SKIPPED = "skipped"  # a filter or a policy held it back; the reason is recorded
+    SKIPPED = "skipped"  # a filter or a policy skipped it; the reason is recorded
     CANCELED = "canceled"
-    FAILED_PERMANENT = "failed_permanent"  # for the last time; a person decides what follows
+    FAILED_PERMANENT = "failed_permanent"  # failed for the last time
 
     @property
     def can_execute(self) -> bool:
@@ -29,11 +29,11 @@ class RunStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing follows any more."""
+        """Whether the run has finished."""
         return self in FINAL
 
     def can_transition_to(self, other: "RunStatus") -> bool:
-        """Whether there is a step from this status to that one."""
+        """Whether this change of status is allowed."""
         return other in NEXT[self]
 
 
@@ -51,19 +51,19 @@ NEXT: Final[Mapping[RunStatus, frozenset[RunStatus]]] = {
     RunStatus.COMPLETED: frozenset(),
     RunStatus.SKIPPED: frozenset(),
     RunStatus.CANCELED: frozenset(),
-    RunStatus.FAILED_PERMANENT: frozenset(),  # `tickwork retry` makes a new run
+    RunStatus.FAILED_PERMANENT: frozenset(),  # `tickwork retry` adds a new run
 }
 
-# A status added without deciding its way out must not survive an import.
+# Every status must declare its transitions.
 assert NEXT.keys() == set(RunStatus)
 
 
 class Phase(StrEnum):
-    """Where an unfinished run waits. Statuses are for people; this drives the indexes."""
+    """What an unfinished run waits for. Statuses are for people; indexes use the phase."""
 
-    WAITING = "waiting"  # not due yet; outside the index that claims read
-    READY = "ready"  # due, and nothing is in its way
-    BLOCKED = "blocked"  # due, but a limit that it needs is full
+    WAITING = "waiting"  # not due yet; not in the index of claimable runs
+    READY = "ready"  # due, and a worker can claim it
+    BLOCKED = "blocked"  # due, but a limit is reached
     RUNNING = "running"  # claimed
 
 
@@ -74,7 +74,7 @@ PHASES: Final[Mapping[RunStatus, frozenset[Phase]]] = {
     if status in CLAIMABLE
     else frozenset({Phase.RUNNING})
     if status is RunStatus.RUNNING
-    else frozenset()  # finished runs have left the table of the living
+    else frozenset()  # finished runs are in the history table
     for status in RunStatus
 }
-"""Which phases go with which status; the table's CHECK is tested against it."""
+"""The phases of each status. A test compares them with the CHECK of the table."""

@@ -1,8 +1,8 @@
-"""One pass over the due schedules: from rules and a time to runs, and rows that say why not.
+"""Plans one pass over the due schedules: which firings create runs, and which are skipped.
 
-The identity of a firing is (schedule, instant). A plan moves every schedule strictly
-forward, so a plan that was carried out can never be made again, and one that was not is
-made again with the same ids.
+The identity of a firing is (schedule, time). A plan moves every schedule strictly forward. So a
+plan that was written is never made again, and a plan that was lost is made again with the same
+run ids.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -19,19 +19,16 @@ from tickwork._domain.schedules.contract import Schedule
 from tickwork._kernel.codec import decode, encode
 
 RUNS_MAX: Final = 5_000
-"""Runs after which a plan takes in no further schedule: they stay due, for the next tick."""
+"""After this many runs, the remaining schedules stay due for the next tick."""
 
-MISSED: Final = "missed: nobody was there to fire it in time"
-STILL_RUNNING: Final = "overlap: the run before it had not finished"
+MISSED: Final = "missed: no worker fired it in time"
+STILL_RUNNING: Final = "overlap: the previous run had not finished"
 STILL_WAITING: Final = "overlap: another run was already waiting"
-NOT_UNIQUE: Final = "unique: a run with the same key was there already"
+NOT_UNIQUE: Final = "unique: another run had the same key"
 
 
 class Skip(NamedTuple):
-    """Instants that gave no run, in one row: from, to, how many, and why.
-
-    Reasons are constants, so that equal ones in a row can be folded into one.
-    """
+    """Consecutive firings that were skipped for the same reason, in one row."""
 
     id: RunId
     schedule: ScheduleRow
@@ -42,7 +39,7 @@ class Skip(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A schedule's step forward, valid only while it still stands at ``due_at``."""
+    """Moves a schedule forward. Valid only while its ``next_due_at`` is still ``due_at``."""
 
     schedule_id: ScheduleId
     due_at: datetime
@@ -50,25 +47,25 @@ class Move(NamedTuple):
     last_fired_at: datetime | None
 
 
-class SetAside(NamedTuple):
-    """A schedule that this process cannot fire, and why. Its row stays as it is."""
+class Unfired(NamedTuple):
+    """A due schedule that this process cannot fire. Its row stays unchanged."""
 
     schedule_id: ScheduleId
     reason: str
 
 
 class TickPlan(NamedTuple):
-    """What one tick shall write, in one transaction.
+    """What one tick writes, in one transaction.
 
-    ``cancels`` are schedules whose runs shall be asked to stop, if they were claimed
-    before: the run that this plan adds is not among them.
+    ``cancels`` are schedules whose claimed runs are to be canceled. The runs of this plan are
+    not among them.
     """
 
     runs: list[NewRun]
     skips: list[Skip]
     moves: list[Move]
     cancels: list[ScheduleId]
-    set_aside: list[SetAside]
+    unfired: list[Unfired]
 
 
 RuleOf = Callable[[ScheduleRow], Schedule]
@@ -82,11 +79,10 @@ def plan_tick(
     rule_of: RuleOf,
     taken: Container[str] = frozenset(),
 ) -> TickPlan:
-    """Decide what the due schedules give.
+    """Decide what the due schedules create.
 
-    ``taken`` holds the overlap and unique keys that runs hold at present, of those that
-    :func:`keys_wanted` names. ``rule_of`` reads a schedule's rule, and may raise. Whatever
-    is wrong with one schedule sets that one aside, and no other.
+    ``taken`` contains the keys of :func:`keys_wanted` that other runs hold now. ``rule_of``
+    parses the rule of a schedule and may raise. An error concerns only its own schedule.
     """
     plan = TickPlan([], [], [], [], [])
     for row in due:
@@ -97,13 +93,13 @@ def plan_tick(
         job = jobs.get(row.spec.job)
         if job is None:
             reason = f"The job {row.spec.job!r} is not known to this process."
-            plan.set_aside.append(SetAside(row.id, reason))
+            plan.unfired.append(Unfired(row.id, reason))
             continue
         try:
             firings = plan_firings(row, rule_of(row), now=now)
-            runs, skips = _carried(row, job, firings.instants, now=now, taken=taken)
+            runs, skips = _plan_runs(row, job, firings.instants, now=now, taken=taken)
         except Exception as error:  # noqa: BLE001  # a rule may be the user's own code
-            plan.set_aside.append(SetAside(row.id, f"{type(error).__name__}: {error}"))
+            plan.unfired.append(Unfired(row.id, f"{type(error).__name__}: {error}"))
             continue
         plan.runs.extend(runs)
         plan.skips.extend(skips)
@@ -135,7 +131,7 @@ def keys_wanted(
     return wanted
 
 
-def asked_run(
+def new_manual_run(
     row: ScheduleRow,
     job: JobSpec,
     run_id: RunId,
@@ -144,20 +140,20 @@ def asked_run(
     now: datetime,
     is_queued: bool = False,
 ) -> NewRun:
-    """A run of a schedule because somebody asked for it: due at once, and never spread.
+    """A run of a schedule outside of its times: due at once, without jitter.
 
-    It gives way to others as a firing of this moment would. With ``is_queued`` it waits for
-    its turn instead: there may be a hundred of them.
+    The overlap policy applies as for a firing of this moment. With ``is_queued`` the run waits
+    for the others instead: a backfill creates many runs.
     """
     overlap = row.spec.overlap
     if is_queued and overlap is not Overlap.ALLOW:
         overlap = Overlap.QUEUE_ALL
-    asked = replace(row, spec=replace(row.spec, overlap=overlap, jitter=timedelta(0)))
-    made = _run(asked, job, now, now=now, args=_args(row, job), overlap_key=_overlap_key(asked))
+    manual = replace(row, spec=replace(row.spec, overlap=overlap, jitter=timedelta(0)))
+    made = _run(manual, job, now, now=now, args=_args(row, job), overlap_key=_overlap_key(manual))
     return made._replace(id=run_id, nominal_at=nominal_at)
 
 
-def _carried(
+def _plan_runs(
     row: ScheduleRow,
     job: JobSpec,
     instants: list[datetime],
@@ -165,7 +161,7 @@ def _carried(
     now: datetime,
     taken: Container[str],
 ) -> tuple[list[NewRun], list[Skip]]:
-    """Runs for those instants that nothing stands in the way of; rows for the others."""
+    """Runs for the firings that no other run prevents, and skips for the others."""
     if not instants:
         return [], []
     runs: list[NewRun] = []
@@ -173,7 +169,7 @@ def _carried(
     args = _args(row, job)
     overlap_key = _overlap_key(row)
     overlapping = STILL_RUNNING if row.spec.overlap is Overlap.SKIP else STILL_WAITING
-    held: set[str] = set()  # by runs of this very plan
+    held: set[str] = set()  # by runs of this plan
     for instant in instants:
         if overlap_key is not None and (overlap_key in held or overlap_key in taken):
             _fold(skips, row, instant, overlapping)
@@ -204,7 +200,7 @@ def _run(
     due_at = nominal_at
     if spec.jitter:
         due_at += spread(row.id, nominal_at, within=spec.jitter)
-    # By identity: to be found in a set, a member of an enum is hashed by Python.
+    # By identity: a lookup in a set would hash the enum in Python code.
     has_queue = overlap is not Overlap.SKIP and overlap is not Overlap.ALLOW
     return job.new_run(
         firing_id(row.id, nominal_at),
@@ -242,7 +238,7 @@ def _overlap_key(row: ScheduleRow) -> str | None:
 
 
 def _args(row: ScheduleRow, job: JobSpec) -> str:
-    """The schedule's arguments over the job's, key by key."""
+    """The arguments of the job, overridden by those of the schedule."""
     if job.args == NO_ARGS:
         return row.spec.args
     if row.spec.args == NO_ARGS:

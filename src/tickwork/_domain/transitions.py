@@ -1,4 +1,4 @@
-"""What an outcome means for a run: decided here, written by stores."""
+"""Decides what an outcome means for a run. Stores write the decision."""
 
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, assert_never
@@ -19,23 +19,24 @@ from tickwork._domain.retry import ON_REQUEST, NoRetry, RetryPolicy
 from tickwork._domain.run import CRASHES_MAX, Claim
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._kernel.durations import later
+from tickwork._kernel.plurals import count_of
 
 POSTPONE_FIRST: Final = timedelta(seconds=30)
 POSTPONE_MAX: Final = timedelta(minutes=10)
-EXPIRED: Final = "expired: it could not start in time"
+EXPIRED: Final = "expired: the run did not start in time"
 
 _NOTHING: Final = timedelta(0)
 
 
 class Transition(NamedTuple):
-    """The step that an outcome means for a run: decided, not yet written.
+    """The change of a run that follows from an outcome: decided, not yet written.
 
-    A store writes it only if the claim's token is still the run's. A step to a final
-    status has no ``due_at``; every other one has. Counters are given as what to add, so
-    that a step fits the row whatever else has been written to it.
+    A store writes it only if the token of the claim is still the run's token. A transition to a
+    final status has no ``due_at``; every other one has. Counters are increments, so that they
+    are right whatever another process has written meanwhile.
 
-    With ``undone``, the handler has completed the run in a transaction of its own, and this
-    step is written already; unless that was rolled back: then ``undone`` is the step.
+    With ``undone``, the handler completed the run in its own transaction, so this transition is
+    already written. If that transaction was rolled back, the store writes ``undone`` instead.
     """
 
     claim: Claim
@@ -44,10 +45,10 @@ class Transition(NamedTuple):
     ended_at: datetime
     started_at: datetime | None = None
     due_at: datetime | None = None
-    refund: int = 0  # attempts given back
-    crash: int = 0  # crashes charged
-    put_off: int = 0  # times held back
-    attempts_max: int | None = None  # None: as it was
+    refund: int = 0  # attempts that do not count
+    crash: int = 0  # crashes to add
+    put_off: int = 0  # postponements to add
+    attempts_max: int | None = None  # None: unchanged
     result: str | None = None
     reason: str = ""
     traceback: str = ""
@@ -55,22 +56,21 @@ class Transition(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether the run moves to history."""
+        """Whether the run moves to the history."""
         return self.due_at is None
 
     @property
     def phase(self) -> Phase | None:
-        """Where the run waits next; None when it is finished."""
+        """The next phase; None when the run has finished."""
         if self.due_at is None:
             return None
         return Phase.READY if self.due_at <= self.ended_at else Phase.WAITING
 
     @property
     def leaves_attempt(self) -> bool:
-        """Whether the attempt gets a row of its own.
+        """Whether the attempt gets its own row.
 
-        The success of a first attempt needs none: history says it all. Where none was
-        made, none is recorded.
+        A first attempt that succeeds needs none: the history has all of it.
         """
         match self.outcome:
             case OutcomeKind.SUCCEEDED:
@@ -85,8 +85,8 @@ class Transition(NamedTuple):
                 return True
 
 
-def succeeded(claim: Claim, *, now: datetime, started_at: datetime | None) -> Transition:
-    """What :func:`settle` says of a success that has nothing to tell: most runs."""
+def settle_success(claim: Claim, *, now: datetime, started_at: datetime | None) -> Transition:
+    """A fast :func:`settle` for a success without a result or a note: most runs."""
     return Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, started_at)
 
 
@@ -103,12 +103,11 @@ def settle(
 ) -> Transition:
     """Decide what an outcome means for a run.
 
-    ``random`` is in [0, 1) and decides the jitter of a retry. A run whose cancelling was
-    asked for does not get another attempt.
+    ``random`` is in [0, 1) and sets the jitter of a retry. A run whose cancellation was requested
+    gets no further attempt.
     """
     match outcome:
         case Succeeded():
-            # Most of them: a plain tuple, and nothing else to weigh.
             return Transition(
                 claim,
                 RunStatus.COMPLETED,
@@ -122,19 +121,18 @@ def settle(
             step = _settle_failure(claim, outcome, now=now, retry=retry, random=random)
         case Snoozed():
             due_at = _after(now, outcome.delay)
-            step = _given_back(claim, OutcomeKind.SNOOZED, now, due_at, outcome.reason)
+            step = _return_run(claim, OutcomeKind.SNOOZED, now, due_at, outcome.reason)
         case Postponed():
             due_at = _after(now, postpone_delay(claim.put_offs))
-            step = _given_back(claim, OutcomeKind.POSTPONED, now, due_at, outcome.reason)
+            step = _return_run(claim, OutcomeKind.POSTPONED, now, due_at, outcome.reason)
             step = step._replace(put_off=1)
         case Interrupted():
-            # A deploy must not eat a retry: the attempt is given back, and the run is
-            # due at once for whichever worker is still up.
-            step = _given_back(claim, OutcomeKind.INTERRUPTED, now, now, outcome.reason)
+            # A deploy must not cost an attempt. The run is due at once for another worker.
+            step = _return_run(claim, OutcomeKind.INTERRUPTED, now, now, outcome.reason)
         case Crashed():
             step = _settle_crash(claim, outcome, now=now, crashes_max=crashes_max)
         case Skipped():
-            step = _given_back(claim, OutcomeKind.SKIPPED, now, None, outcome.reason)
+            step = _return_run(claim, OutcomeKind.SKIPPED, now, None, outcome.reason)
             step = step._replace(to_status=RunStatus.SKIPPED)
         case Canceled():
             step = Transition(
@@ -146,7 +144,7 @@ def settle(
     if is_cancel_requested and not step.is_final:
         step = step._replace(to_status=RunStatus.CANCELED, due_at=None, attempts_max=None)
     elif step.due_at is not None and _is_past(claim.expires_at, step.due_at):
-        step = _expired(step)
+        step = _expire(step)
     return step._replace(started_at=started_at)
 
 
@@ -158,16 +156,16 @@ def reap(
     crashes_max: int = CRASHES_MAX,
     is_cancel_requested: bool = False,
 ) -> Transition:
-    """Decide what becomes of a run whose lease ended without an outcome.
+    """Decide what happens to a run whose lease expired.
 
-    Nobody knows how far it came. It costs a crash and not an attempt, and only a run
-    whose start was written down is charged: a worker may die with hundreds of claims in
-    its hands, and at most a few of them killed it.
+    It is unknown how far the attempt got. It counts as a crash and not as an attempt, and only
+    if its start was recorded: a worker can die with hundreds of claims, and only the few started
+    runs can be the cause.
     """
     assert now >= claim.lease_until, claim
     return settle(
         claim,
-        Crashed("The lease ended without an outcome.", has_started=has_started),
+        Crashed("The lease expired without an outcome.", has_started=has_started),
         now=now,
         retry=NoRetry(),
         random=0.0,
@@ -177,23 +175,23 @@ def reap(
 
 
 def settle_poisoned(claim: Claim, *, now: datetime) -> Transition:
-    """The step of a claim of a run that has crashed too often to be tried again."""
-    step = _given_back(claim, OutcomeKind.CRASHED, now, None, _died(claim.crashes))
+    """The transition of a run that has crashed too often."""
+    step = _return_run(claim, OutcomeKind.CRASHED, now, None, _describe_crashes(claim.crashes))
     return step._replace(to_status=RunStatus.FAILED_PERMANENT)
 
 
-def expiry(claim: Claim, *, now: datetime) -> Skipped | None:
-    """The outcome of a claim that came too late to start; None when it may start."""
+def skip_if_expired(claim: Claim, *, now: datetime) -> Skipped | None:
+    """None if the run may still start."""
     return Skipped(EXPIRED) if _is_past(claim.expires_at, now) else None
 
 
 def postpone_delay(put_offs: int) -> timedelta:
-    """How long ``when`` holds a run back that it has held back ``put_offs`` times already.
+    """How long ``when`` postpones a run that it has postponed ``put_offs`` times before.
 
     >>> [postpone_delay(times).seconds for times in range(6)]
     [30, 60, 120, 240, 480, 600]
     """
-    # Past ten doublings the maximum is long reached, and the number would only grow.
+    # After ten doublings the maximum is reached.
     return min(POSTPONE_FIRST * (1 << min(put_offs, 10)), POSTPONE_MAX)
 
 
@@ -210,8 +208,8 @@ def _settle_failure(
     )
     attempts_max = None
     if isinstance(retry, NoRetry):
-        # Without a policy an exception is final, but a handler that asks for another
-        # attempt knows best. The row then shows the number of attempts it really has.
+        # Without a policy an exception is final, unless the handler requested a retry. The
+        # row then gets the number of attempts that it really has.
         if not failed.retry or claim.attempt >= ON_REQUEST.attempts_max:
             return step
         retry = ON_REQUEST
@@ -225,7 +223,7 @@ def _settle_failure(
 
 
 def _settle_crash(claim: Claim, crashed: Crashed, *, now: datetime, crashes_max: int) -> Transition:
-    step = _given_back(claim, OutcomeKind.CRASHED, now, now, crashed.reason)
+    step = _return_run(claim, OutcomeKind.CRASHED, now, now, crashed.reason)
     step = step._replace(crash=int(crashed.has_started))
     crashes = claim.crashes + step.crash
     if not crashed.has_started or crashes < crashes_max:
@@ -233,15 +231,15 @@ def _settle_crash(claim: Claim, crashed: Crashed, *, now: datetime, crashes_max:
     return step._replace(
         to_status=RunStatus.FAILED_PERMANENT,
         due_at=None,
-        reason=f"{_died(crashes)} {crashed.reason}",
+        reason=f"{_describe_crashes(crashes)} {crashed.reason}",
     )
 
 
-def _died(crashes: int) -> str:
-    return f"Its worker died {crashes} times while it ran."
+def _describe_crashes(crashes: int) -> str:
+    return f"The worker died {count_of(crashes, 'time')} during this run."
 
 
-def _given_back(
+def _return_run(
     claim: Claim, outcome: OutcomeKind, now: datetime, due_at: datetime | None, reason: str
 ) -> Transition:
     return Transition(
@@ -249,9 +247,9 @@ def _given_back(
     )
 
 
-def _expired(step: Transition) -> Transition:
-    # The next attempt would come too late. An attempt that failed stays a failure; a run
-    # that was only held back is skipped, as any other that could not start in time.
+def _expire(step: Transition) -> Transition:
+    # The next attempt would come too late. If an attempt failed, the run has failed; if it was
+    # only postponed, it is skipped, as any other run that did not start in time.
     has_failed = step.to_status is RunStatus.FAILED
     return step._replace(
         to_status=RunStatus.FAILED_PERMANENT if has_failed else RunStatus.SKIPPED,
@@ -266,4 +264,4 @@ def _is_past(moment: datetime | None, now: datetime) -> bool:
 
 
 def _after(now: datetime, delay: timedelta) -> datetime:
-    return later(now, max(delay, _NOTHING))  # a time in the past is due at once
+    return later(now, max(delay, _NOTHING))  # a negative delay is due at once

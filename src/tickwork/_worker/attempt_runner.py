@@ -28,7 +28,13 @@ from tickwork._domain.outcome import (
 from tickwork._domain.retry import NO_RETRY, NoRetry
 from tickwork._domain.run import CRASHES_MAX, NO_ARGS, Claim
 from tickwork._domain.status import RunStatus
-from tickwork._domain.transitions import Transition, expiry, settle, settle_poisoned, succeeded
+from tickwork._domain.transitions import (
+    Transition,
+    settle,
+    settle_poisoned,
+    settle_success,
+    skip_if_expired,
+)
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.codec import decode
 from tickwork._worker.held_runs import HeldRun, HeldRuns
@@ -100,7 +106,7 @@ class AttemptRunner:
             self._put(run, settle_poisoned(claim, now=now))
             return None
         if claim.expires_at is not None:
-            expired = expiry(claim, now=now)
+            expired = skip_if_expired(claim, now=now)
             if expired is not None:
                 self._put(run, self._transition(claim, definition, expired))
                 return None
@@ -127,7 +133,9 @@ class AttemptRunner:
         ctx = attempt.ctx
         if outcome is SUCCEEDED and not ctx.has_seen_cancel and not ctx.is_completed:
             # Most attempts.
-            step = succeeded(attempt.claim, now=self._clock.now(), started_at=attempt.started_at)
+            step = settle_success(
+                attempt.claim, now=self._clock.now(), started_at=attempt.started_at
+            )
         else:
             step = self._transition_of(attempt, outcome)
         if attempt.held.try_settle():

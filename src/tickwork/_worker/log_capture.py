@@ -9,7 +9,7 @@ from typing import Final
 
 from tickwork._define.context import CURRENT, RunContext
 from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import bounded
+from tickwork._domain.outcome import shorten
 from tickwork.stores.contract import LogLine
 
 LINES_MAX: Final = 500
@@ -74,7 +74,7 @@ class LogCapture(logging.Handler):
             message = self.format(record)
         except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
             message = str(record.msg)
-        line = LogLine(self._now(), record.levelname, record.name, bounded(message, MESSAGE_MAX))
+        line = LogLine(self._now(), record.levelname, record.name, shorten(message, MESSAGE_MAX))
         self.add(ctx.run_id, line)
 
     def add(self, run_id: RunId, line: LogLine) -> None:

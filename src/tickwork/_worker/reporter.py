@@ -32,7 +32,7 @@ class Reporter:
     def __init__(self, *, bus: EventBus, stats: Stats) -> None:
         self._bus = bus
         self.stats = stats
-        self._set_aside: set[tuple[str, str]] = set()
+        self._unfired: set[tuple[str, str]] = set()
 
     def recorded(self, steps: Sequence[Transition], *, lost: Collection[str], at: datetime) -> None:
         """Report transitions that were written; ``lost`` are runs that another worker has."""
@@ -49,13 +49,13 @@ class Reporter:
 
     def fired(self, plan: TickPlan, *, at: datetime) -> None:
         """Report what a tick fired."""
-        for aside in plan.set_aside:
+        for unfired in plan.unfired:
             # Once for each reason: it is due at every tick.
-            if tuple(aside) not in self._set_aside:
-                self._set_aside.add((aside.schedule_id, aside.reason))
-                _log.warning("A schedule was set aside: %s", aside.reason)
+            if tuple(unfired) not in self._unfired:
+                self._unfired.add((unfired.schedule_id, unfired.reason))
+                _log.warning("A schedule was set unfired: %s", unfired.reason)
                 self._bus.emit(
-                    ScheduleNotFired(at=at, schedule_id=aside.schedule_id, reason=aside.reason)
+                    ScheduleNotFired(at=at, schedule_id=unfired.schedule_id, reason=unfired.reason)
                 )
         if not self._bus.has_subscribers:
             return

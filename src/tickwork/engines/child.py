@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from tickwork._define.context import CURRENT, RunContext
-from tickwork._domain.outcome import Failed, Interrupted, Outcome, bounded
+from tickwork._domain.outcome import Failed, Interrupted, Outcome, shorten
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.codec import decode
@@ -114,7 +114,7 @@ class LogSender(logging.Handler):
             message = self.format(record)
         except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
             message = str(record.msg)
-        message = bounded(message, _MESSAGE_MAX)
+        message = shorten(message, _MESSAGE_MAX)
         with suppress(OSError):
             self._send(LogMessage(self._clock.now(), record.levelname, record.name, message))
 

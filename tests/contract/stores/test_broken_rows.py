@@ -1,4 +1,4 @@
-"""Rows that a hand has edited into nonsense are set aside, and stop nobody."""
+"""Rows that a hand has edited into nonsense are set unfired, and stop nobody."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -129,7 +129,7 @@ class TestRuns:
 
 
 class TestSchedules:
-    """A schedule that cannot be understood is set aside by a tick, and stays as it is."""
+    """A schedule that cannot be understood is set unfired by a tick, and stays as it is."""
 
     def tick(self, store: Store, clock: ManualClock) -> TickPlan:
         """A tick that reads the rules of the rows, as a worker does."""
@@ -167,8 +167,8 @@ class TestSchedules:
         plan = self.tick(store, clock)
 
         assert [run.schedule for run in all_runs(store)] == ["good"]
-        assert len(plan.set_aside) == 1
-        assert plan.set_aside[0].reason
+        assert len(plan.unfired) == 1
+        assert plan.unfired[0].reason
         assert store.get_schedule("", "bad").next_due_at == NOON
 
     def test_it_is_listed_with_the_others(self, store, by_hand):

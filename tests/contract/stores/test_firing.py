@@ -392,7 +392,7 @@ class TestOneTransaction:
 
         carried = fire(store, clock, plan)
 
-        assert [aside.schedule_id for aside in carried.set_aside] == [row.id]
+        assert [unfired.schedule_id for unfired in carried.unfired] == [row.id]
         assert store.get_schedule("", "digest") == row
 
     def test_what_was_fired_last_never_moves_back(self, store, clock):

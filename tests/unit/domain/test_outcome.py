@@ -12,9 +12,9 @@ from tickwork._domain.outcome import (
     JobResult,
     Snoozed,
     Succeeded,
-    bounded,
     outcome_of_exception,
     outcome_of_result,
+    shorten,
 )
 from tickwork.errors import Discard, InvalidDuration, RetryLater, Snooze
 
@@ -48,7 +48,7 @@ class TestReturning:
 
         assert isinstance(outcome, Succeeded)
         assert outcome.result is None
-        assert outcome.note.startswith("The result was not kept. ")
+        assert outcome.note.startswith("The result was not stored. ")
 
     def test_nor_does_one_that_is_too_large(self):
         assert outcome_of_result("x" * 8, size_max=10) == Succeeded('"xxxxxxxx"')
@@ -100,7 +100,7 @@ class TestRaising:
         outcome = outcome_of_exception(MuteError())
 
         assert isinstance(outcome, Failed)
-        assert outcome.error.endswith("MuteError: (its message cannot be shown)")
+        assert outcome.error.endswith("MuteError: (the message cannot be shown)")
 
 
 class TestBounds:
@@ -108,20 +108,20 @@ class TestBounds:
 
     @given(st.text(), st.integers(60, 200))
     def test_it_is_never_longer_than_asked_for(self, text, length_max):
-        assert len(bounded(text * 20, length_max)) <= length_max
+        assert len(shorten(text * 20, length_max)) <= length_max
 
     @given(
         st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=50)
     )
     def test_a_short_text_stays_as_it_is(self, text):
-        assert bounded(text, 50) == text
+        assert shorten(text, 50) == text
 
     def test_what_no_database_takes_is_written_out(self):
-        assert bounded("a\x00b", 50) == "a\\x00b"
-        assert bounded("ä\ud800b", 50) == "ä\\ud800b"
+        assert shorten("a\x00b", 50) == "a\\x00b"
+        assert shorten("ä\ud800b", 50) == "ä\\ud800b"
 
     def test_head_and_tail_survive(self):
-        kept = bounded("head" + "." * 1_000 + "tail", 100)
+        kept = shorten("head" + "." * 1_000 + "tail", 100)
 
         assert kept.startswith("head")
         assert kept.endswith("tail")

@@ -65,17 +65,17 @@ class Store:
         self.blocked = sorted(self.blocked + found_none)
         self.starts += [now] * len(granted)
         self.order += granted
-        self.keep(rate.started(len(granted), now=now, is_blocked=bool(found_none)))
+        self.keep(rate.add_starts(len(granted), now=now, is_blocked=bool(found_none)))
         return len(granted)
 
     def turn(self):
         rate = self.seen(self.starts_max // 10 + 1)
         if not rate.is_due(now=self.now):
             return 0
-        out, rate = rate.turned(now=self.now)
+        out, rate = rate.open_turn(now=self.now)
         self.ready = sorted(self.ready + self.blocked[:out])
         self.blocked = self.blocked[out:]
-        self.keep(rate if self.blocked else rate.rested())
+        self.keep(rate if self.blocked else rate.clear_turn())
         return out
 
     def work_until(self, end, *, late=timedelta(0)):
@@ -251,7 +251,7 @@ class TestTurns:
         rate = self.waiting().seen(0)
 
         assert seconds([rate.turn_of(1), rate.turn_of(4)]) == [60, 63]
-        assert rate.rested().turn_of(1) is None
+        assert rate.clear_turn().turn_of(1) is None
 
     def test_for_people(self):
         turn = Turn(KEY, 100, 1200, NOON)

@@ -17,8 +17,8 @@ from tickwork._domain.tick import (
     STILL_WAITING,
     Move,
     TickPlan,
-    asked_run,
     keys_wanted,
+    new_manual_run,
     plan_tick,
 )
 from tickwork.errors import InvalidSchedule
@@ -271,7 +271,7 @@ class TestSettingAside:
 
         plan = planned(*rows)
 
-        assert [(each.schedule_id, each.reason) for each in plan.set_aside] == [
+        assert [(each.schedule_id, each.reason) for each in plan.unfired] == [
             (rows[0].id, "The job 'unknown' is not known to this process.")
         ]
         assert [move.schedule_id for move in plan.moves] == [rows[1].id]
@@ -287,7 +287,7 @@ class TestSettingAside:
 
         plan = plan_tick([bad, good], now=NOON, jobs=JOBS, rule_of=rule_of)
 
-        assert [each.schedule_id for each in plan.set_aside] == [bad.id]
+        assert [each.schedule_id for each in plan.unfired] == [bad.id]
         assert [move.schedule_id for move in plan.moves] == [good.id]
 
     def test_arguments_that_cannot_be_read(self):
@@ -295,7 +295,7 @@ class TestSettingAside:
 
         plan = planned(row, jobs={"send_email": a_job(args='{"a":1}')})
 
-        assert plan.set_aside[0].reason.startswith("PayloadUnreadable: ")
+        assert plan.unfired[0].reason.startswith("PayloadUnreadable: ")
         assert (plan.runs, plan.moves) == ([], [])
 
 
@@ -329,7 +329,9 @@ class TestAskedFor:
     def asked(self, *, is_queued: bool = False, **said):
         row = a_schedule(**said)
         nominal_at = NOON - timedelta(days=3)
-        run = asked_run(row, a_job(), self.ID, nominal_at=nominal_at, now=NOON, is_queued=is_queued)
+        run = new_manual_run(
+            row, a_job(), self.ID, nominal_at=nominal_at, now=NOON, is_queued=is_queued
+        )
         assert (run.id, run.schedule, run.nominal_at) == (self.ID, row.spec.name, nominal_at)
         return run
 

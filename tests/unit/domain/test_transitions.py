@@ -21,7 +21,7 @@ from tickwork._domain.outcome import (
 from tickwork._domain.retry import NO_RETRY, Exponential, Fixed, Jitter
 from tickwork._domain.run import Claim
 from tickwork._domain.status import PHASES, Phase, RunStatus
-from tickwork._domain.transitions import EXPIRED, Transition, expiry, reap, settle
+from tickwork._domain.transitions import EXPIRED, Transition, reap, settle, skip_if_expired
 from unit.builders import MINUTE, NOON, SECOND, a_claim
 
 TEN_SECONDS = timedelta(seconds=10)
@@ -221,9 +221,9 @@ class TestExpiring:
     def test_it_may_start_up_to_its_last_moment(self):
         claim = a_claim(expires_at=NOON)
 
-        assert expiry(claim, now=NOON) is None
-        assert expiry(claim, now=NOON + SECOND) == Skipped(EXPIRED)
-        assert expiry(a_claim(), now=NOON) is None
+        assert skip_if_expired(claim, now=NOON) is None
+        assert skip_if_expired(claim, now=NOON + SECOND) == Skipped(EXPIRED)
+        assert skip_if_expired(a_claim(), now=NOON) is None
 
     @pytest.mark.parametrize(
         ("outcome", "status"),
@@ -258,7 +258,7 @@ class TestCrashing:
         step = settled(a_claim(crashes=2), Crashed("killed"))
 
         assert (step.to_status, step.due_at) == (RunStatus.FAILED_PERMANENT, None)
-        assert step.reason == "Its worker died 3 times while it ran. killed"
+        assert step.reason == "The worker died 3 times during this run. killed"
 
     def test_a_job_may_allow_another_number(self):
         step = settled(a_claim(crashes=2), Crashed("killed"), crashes_max=4)

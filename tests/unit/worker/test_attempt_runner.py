@@ -72,7 +72,7 @@ class TestPoison:
             assert step.to_status is RunStatus.FAILED_PERMANENT
             assert step.outcome is OutcomeKind.CRASHED
             assert (step.is_final, step.crash, step.leaves_attempt) == (True, 0, False)
-            assert step.reason == "Its worker died 3 times while it ran."
+            assert step.reason == "The worker died 3 times during this run."
 
     def test_the_limit_is_known_before_anything_was_claimed(self, app):
         app.schedule("tough", lambda: None).crashes(1_000)

@@ -136,7 +136,7 @@ def decided(
     for key, rate in rates.items():
         is_blocked = key in grants.blocked_on.values()
         if rate.starts_max and (starts[key] or is_blocked):
-            keep_rate(tables, key, rate.started(starts[key], now=now, is_blocked=is_blocked))
+            keep_rate(tables, key, rate.add_starts(starts[key], now=now, is_blocked=is_blocked))
     return grants
 
 
@@ -164,12 +164,12 @@ def unblock_rated(tables: Tables, *, now: datetime, limit: int) -> int:
     for key, rate in rates_of(tables, [key for _, key in sorted(due)[:limit]]).items():
         blocked = sorted((run for run in _blocked(tables, key)), key=claim_order)
         expired = [run for run in blocked if run.expires_at is not None and now > run.expires_at]
-        room, after = rate.turned(now=now)
+        room, after = rate.open_turn(now=now)
         left = [run for run in blocked if run not in expired]
         chosen = [*expired[:TURNS_MAX], *left[:room]]
         _make_ready(tables, [run.id for run in chosen])
         out += len(chosen)
-        keep_rate(tables, key, after if len(chosen) < len(blocked) else after.rested())
+        keep_rate(tables, key, after if len(chosen) < len(blocked) else after.clear_turn())
     return out
 
 

@@ -55,7 +55,7 @@ def write_starts(
     is_waited_for_soon = False
     for key, rate in sorted(rates.items()):
         made = starts_by_key.get(key, 0)
-        after = rate.started(made, now=now, is_blocked=key in blocked)
+        after = rate.add_starts(made, now=now, is_blocked=key in blocked)
         if made:
             at = micros(after.past[after.number])
             starts += [(key, number, at) for number in range(rate.number + 1, after.number + 1)]
@@ -89,7 +89,7 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
     slots = yield from _limits(query)
     most = {key: min(slots.get(limit_of(key), 0) // SLACK + 1, TURNS_MAX) for key in keys}
     rates = yield from _read(query, most, slots)
-    turned = {key: rate.turned(now=now) for key, rate in rates.items() if rate.is_due(now=now)}
+    turned = {key: rate.open_turn(now=now) for key, rate in rates.items() if rate.is_due(now=now)}
     if not turned:
         return 0
     past = [(key, micros(now), TURNS_MAX) for key in turned]
@@ -99,7 +99,7 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
         count += int((yield query("unblock", many=rooms))[0][0])
     waiting = {row[0] for row in (yield query("keys_waiting", keys=list(turned)))}
     rows = [
-        rate_row(key, after if key in waiting else after.rested())
+        rate_row(key, after if key in waiting else after.clear_turn())
         for key, (_, after) in turned.items()
     ]
     yield query.command("save_rates", many=rows)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
-from tickwork._domain.tick import SetAside, Skip, TickPlan
+from tickwork._domain.tick import Skip, TickPlan, Unfired
 from tickwork.stores._sql.operations.enqueue import insert_runs, protect
 from tickwork.stores._sql.operations.notifications import notify_all
 from tickwork.stores._sql.operations.skips import SkipFolder
@@ -189,7 +189,7 @@ def fire(
             "request_cancel_of_schedules",
             many=[(micros(now), spec.name, spec.tenant) for spec in specs],
         )
-    return made._replace(set_aside=[*made.set_aside, *broken])
+    return made._replace(unfired=[*made.unfired, *broken])
 
 
 def _due(
@@ -221,15 +221,15 @@ def _due(
     return (yield query("due_by_job", jobs=known, **values))
 
 
-def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list[SetAside]]:
-    """Rows that can be understood; the others are set aside, and stop nobody."""
+def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list[Unfired]]:
+    """Rows that can be understood; the others are set unfired, and stop nobody."""
     due: list[ScheduleRow] = []
-    broken: list[SetAside] = []
+    broken: list[Unfired] = []
     for row in rows:
         try:
             due.append(schedule_of(row, now=now))
         except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
-            broken.append(SetAside(row[0], f"{UNREADABLE}: {error!r}"))
+            broken.append(Unfired(row[0], f"{UNREADABLE}: {error!r}"))
     return due, broken
 
 
