@@ -19,7 +19,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check lint format bench chaos docs clean
+.PHONY: help setup demo test test-long check lint format bench shape compare chaos docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,7 +68,12 @@ bench: $(BENCH_READY) ## run the benchmarks, side by side with other projects
 	$(BIN)/python benchmarks/travel.py
 	$(BIN)/python benchmarks/worker.py
 	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/travel.py
+
+shape: $(READY) ## print the size of the source, what a dispatch loads, and the calls of each step
+	$(BIN)/python benchmarks/shape.py $(if $(OLD),$(OLD)/src)
+
+compare: $(READY) ## measure this checkout beside another one: OLD=path
+	$(BIN)/python benchmarks/compare.py --old $(OLD)
 
 chaos: $(READY) ## run the chaos tests: DB=sqlite|postgres|mariadb SECONDS=60 SEED=7
 	@PYTHONPATH=.:tests $(BIN)/python -m chaos --db $(DB) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
