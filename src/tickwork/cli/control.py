@@ -198,18 +198,13 @@ def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **fil
     default, options select runs with status failed_permanent that were not retried before.
     """
     app = ctx.app
-    where = _read_filters(
-        ids, filters, default=frozenset({RunStatus.FAILED_PERMANENT}), allowed=FINAL
-    )
-    left_out = 0
-    if where is None:
-        selected = [app.inspect.find(each) for each in ids]
-    else:
-        matching = app.runs.find_ids(where)
-        retried_before = app.runs.find_retried(where) if matching else set()
-        selected = [run_id for run_id in matching if run_id not in retried_before]
-        left_out = len(matching) - len(selected)
-        _confirm(selected, "Retry", is_confirmed=yes or ctx.out.is_json)
+    default = frozenset({RunStatus.FAILED_PERMANENT})
+    where = _read_filters(ids, filters, default=default, allowed=FINAL)
+    matching = _find_runs(app, ids, where)
+    retried_before = app.runs.find_retried(where) if where and matching else set()
+    selected = [run_id for run_id in matching if run_id not in retried_before]
+    left_out = len(matching) - len(selected)
+    _confirm(selected, "Retry", is_confirmed=where is None or yes or ctx.out.is_json)
     retried: list[RetriedRun] = []
 
     def retry(run_id: RunId) -> None:
@@ -258,11 +253,8 @@ def cancel_command(
     """
     app = ctx.app
     where = _read_filters(ids, filters, default=UNFINISHED, allowed=UNFINISHED)
-    if where is None:
-        selected = [app.inspect.find(each) for each in ids]
-    else:
-        selected = app.runs.find_ids(where)
-        _confirm(selected, "Cancel", is_confirmed=yes or ctx.out.is_json)
+    selected = _find_runs(app, ids, where)
+    _confirm(selected, "Cancel", is_confirmed=where is None or yes or ctx.out.is_json)
     canceled: list[RunId] = []
 
     def cancel(run_id: RunId) -> None:
@@ -301,6 +293,12 @@ def _read_filters(
         raise click.UsageError(f"--status must be one of {names}, got {wrong[0]}.")
     filters["statuses"] = filters["statuses"] or tuple(default)
     return run_filter(filters)
+
+
+def _find_runs(app: Tickwork, ids: Sequence[str], where: RunFilter | None) -> list[RunId]:
+    if where is None:
+        return [app.inspect.find(each) for each in ids]
+    return app.runs.find_ids(where)
 
 
 def _confirm(selected: Sequence[RunId], verb: str, *, is_confirmed: bool) -> None:

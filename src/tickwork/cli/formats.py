@@ -19,7 +19,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def relative(moment: datetime | None, now: datetime, *, nothing: str = "-") -> str:
-    """The distance from now: ``in 4m 12s``, ``2h 3m ago``, ``now``.
+    """The rough distance from now: ``in 4m 12s``, ``2h 3m ago``, ``now``.
 
     >>> noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     >>> relative(noon + timedelta(minutes=4), noon), relative(noon - timedelta(days=2), noon)
@@ -36,9 +36,11 @@ def relative(moment: datetime | None, now: datetime, *, nothing: str = "-") -> s
 
 
 def _rough(length: timedelta) -> str:
-    # From three seconds on, fractions of a second are noise.
-    if length >= timedelta(seconds=3):
-        length = timedelta(seconds=round(length.total_seconds()))
+    seconds = length.total_seconds()
+    if seconds >= 600:
+        length = timedelta(minutes=round(seconds / 60))
+    elif seconds >= 3:
+        length = timedelta(seconds=round(seconds))
     return human_duration(length)
 
 

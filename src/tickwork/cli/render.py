@@ -88,36 +88,33 @@ Part = TextTable | FieldList | TextLine
 
 
 def plain_lines(parts: Iterable[Part]) -> Iterator[str]:
-    is_first = True
-    for part in parts:
+    for part in _add_titles(parts):
         match part:
             case TextLine(text=text):
-                yield text
+                yield from text.split("\n")
             case FieldList():
-                if part.title:
-                    yield from _headed(part.title, is_first=is_first)
                 width = max((len(name) for name, _ in part.pairs), default=0)
                 for name, value in part.pairs:
                     first, *more = _text(value).splitlines() or [""]
                     yield f"{name + ':':<{width + 2}}{first}".rstrip()
                     yield from (" " * (width + 2) + line for line in more)
             case TextTable():
-                if part.title:
-                    yield from _headed(part.title, is_first=is_first)
                 yield from _plain_table(part)
+
+
+def _add_titles(parts: Iterable[Part]) -> Iterator[Part]:
+    """Put the title of a table or a list of fields on a line above it, after an empty line."""
+    is_first = True
+    for part in parts:
+        if not isinstance(part, TextLine) and part.title:
+            yield TextLine(part.title if is_first else f"\n{part.title}", BOLD)
+        yield part
         is_first = False
-
-
-def _headed(title: str, *, is_first: bool) -> Iterator[str]:
-    if not is_first:
-        yield ""
-    yield title
 
 
 def _plain_table(table: TextTable) -> Iterator[str]:
     if not table.rows:
-        if table.empty:
-            yield table.empty
+        yield table.empty
         return
     heads = [column.name.upper() for column in table.columns]
     rows = [
@@ -145,28 +142,19 @@ def _one_line(text: str) -> str:
 
 
 def rich_parts(parts: Iterable[Part]) -> Iterator["RenderableType"]:
-    from rich.text import Text  # noqa: PLC0415  # only a terminal needs it
+    from rich.text import Text  # noqa: PLC0415  # as above
 
-    is_first = True
-    for part in parts:
+    for part in _add_titles(parts):
         match part:
             case TextLine(text=text, style=style):
                 yield Text(text, style=style)
             case FieldList():
-                if part.title:
-                    yield Text(("" if is_first else "\n") + part.title, style=BOLD)
-                yield _rich_facts(part)
+                yield _rich_fields(part)
             case TextTable():
-                if part.title:
-                    yield Text(("" if is_first else "\n") + part.title, style=BOLD)
-                if part.rows:
-                    yield _rich_table(part)
-                elif part.empty:
-                    yield Text(part.empty, style=DIM)
-        is_first = False
+                yield _rich_table(part) if part.rows else Text(part.empty, style=DIM)
 
 
-def _rich_facts(part: FieldList) -> "RichTable":
+def _rich_fields(part: FieldList) -> "RichTable":
     from rich.table import Table as RichTable  # noqa: PLC0415  # as above
 
     grid = RichTable.grid(padding=(0, 2))

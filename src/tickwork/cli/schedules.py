@@ -22,6 +22,7 @@ from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
 from tickwork.cli.formats import local_zone, plural, relative, weekday_time
 from tickwork.cli.parameters import FUTURE_TIME, complete_jobs, limit_option
 from tickwork.cli.render import (
+    BAD,
     BOLD,
     BUSY,
     DIM,
@@ -99,9 +100,12 @@ def _upcoming_parts(found: UpcomingFirings) -> Iterator[Part]:
 
 def _firing_row(firing: Firing, now: datetime) -> Sequence[Cell | str]:
     mark = "" if firing.is_written else " *"
+    when = Cell(relative(firing.at, now).removeprefix("in "), BUSY)
+    if when.text.endswith(" ago"):
+        when = Cell(f"overdue {when.text.removesuffix(' ago')}", BAD)
     name = f"{firing.tenant}/{firing.schedule}" if firing.tenant else firing.schedule
     return (
-        Cell(relative(firing.at, now).removeprefix("in "), BUSY),
+        when,
         weekday_time(firing.at)[:23],
         weekday_time(firing.at, zone=firing.zone)[4:],
         Cell(name + mark, BOLD),
