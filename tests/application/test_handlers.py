@@ -331,7 +331,7 @@ class TestSecrets:
         assert seen == [("t0ken-1234", "hunter22")]
         assert run.read().reason == "ValueError: ann: *** and *** are wrong"
         assert "hunter22" not in attempt.traceback
-        assert log_in.definition.shown_args(run.read().args) == {
+        assert log_in.definition.decode_masked_args(run.read().args) == {
             "user": "ann",
             "token": "***",
             "password": "***",

@@ -4,7 +4,7 @@ A builder stands for one declaration. Each method changes the declaration and re
 builder, so the last call in a chain wins.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Self
 
@@ -18,7 +18,7 @@ from tickwork._define.options import JobOptionMethods, JobOptions, ScheduleOptio
 from tickwork._define.registry import Registry, declare
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.frequencies import Frequencies
-from tickwork._domain.schedules.pattern import Values
+from tickwork._domain.schedules.pattern import Symbols
 from tickwork._domain.schedules.timing import Timing
 from tickwork.errors import DefinitionError
 
@@ -60,7 +60,7 @@ class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
         return self
 
     @property
-    def _symbols(self) -> Mapping[str, Mapping[str, Values]]:
+    def _symbols(self) -> Symbols:
         return self._factory.symbols
 
     def rule(self) -> Schedule:
@@ -105,7 +105,7 @@ class JobFactory:
         dispatcher: Dispatcher,
         now: Callable[[], datetime],
         timezone: str,
-        symbols: Mapping[str, Mapping[str, Values]],
+        symbols: Symbols,
         construct: Callable[[], Construct],
     ) -> None:
         self.registry = registry

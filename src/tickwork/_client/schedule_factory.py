@@ -14,7 +14,7 @@ from tickwork._client.rule_from_definition import (
     timing_of,
 )
 from tickwork._client.schedule_definition import ScheduleDefinition, convert_options
-from tickwork._define.arguments import encoded
+from tickwork._define.arguments import encode_args
 from tickwork._define.registry import Registry
 from tickwork._domain.job import ScheduleOrigin, ScheduleSpec
 from tickwork._domain.names import NAME_MAX
@@ -152,7 +152,7 @@ class ScheduleFactory:
 
     def _encode_args(self, args: Mapping[str, Any], job: FoundJob) -> str:
         job.check(args)
-        return encoded(args, size_max=self._size_max)
+        return encode_args(args, size_max=self._size_max)
 
 
 def _derive_name(job: str, facts: Mapping[str, Any]) -> str:

@@ -95,10 +95,10 @@ class Parameters:
             )
 
     def _argument_error(self, job: str, reason: str) -> ArgumentError:
-        return ArgumentError(job, reason, signature=self.shown)
+        return ArgumentError(job, reason, signature=self.text)
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """The signature without the injected context."""
         shown = [
             parameter.replace(annotation=_bare(parameter.annotation))
@@ -158,17 +158,17 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
     )
 
 
-def encoded(given: Mapping[str, Any], *, size_max: int) -> str:
+def encode_args(given: Mapping[str, Any], *, size_max: int) -> str:
     if not given:
         return "{}"
     return encode(given if type(given) is dict else dict(given), size_max=size_max)
 
 
-def masked_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
+def mask_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
     return {name: MASK if name in secrets else value for name, value in given.items()}
 
 
-def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
+def parameter_names(function: Callable[..., Any]) -> frozenset[str] | None:
     """Return the parameter names of a filter; None if it takes any keyword argument."""
     parameters = _parameters(function)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -176,7 +176,7 @@ def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
     return frozenset(parameter.name for parameter in parameters)
 
 
-def positionals_taken(function: Callable[..., Any]) -> int | None:
+def count_positional_parameters(function: Callable[..., Any]) -> int | None:
     """Return how many positional arguments a hook takes; None if it takes any number.
 
     A hook may take fewer than it could get: ``on_after()`` instead of ``on_after(ctx, outcome)``.

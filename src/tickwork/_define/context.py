@@ -202,7 +202,7 @@ class RunContext:
         """Note that :meth:`complete` was called in the process that runs this attempt."""
         self._completed = (None,)
 
-    def look_again(self) -> bool:
+    def is_committed(self) -> bool:
         """Read whether the transaction of :meth:`complete` was committed. For engines."""
         return self._desk.has_landed(self._claim)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from tickwork._define.arguments import Parameters, encoded, masked_args
+from tickwork._define.arguments import Parameters, encode_args, mask_args
 from tickwork._define.handlers import Handler
 from tickwork._define.options import NO_OPTIONS, JobOptions
 from tickwork._domain.job import JobSpec, ScheduleSpec
@@ -98,7 +98,7 @@ class Definition:
         if self.options.args:
             given = {**self.options.args, **given}
         parameters.check(name, given)
-        return encoded(given, size_max=self.size_max)
+        return encode_args(given, size_max=self.size_max)
 
     def check_unique(self, unique: Unique) -> None:
         """Check that the handler takes the arguments that make runs unique.
@@ -108,9 +108,9 @@ class Definition:
         """
         _check_names(self.name, set(unique.by), "uses the argument", self.parameters)
 
-    def shown_args(self, args: str) -> dict[str, Any]:
+    def decode_masked_args(self, args: str) -> dict[str, Any]:
         """Decode stored arguments and mask the secret ones."""
-        return masked_args(decode(args), self.secrets)
+        return mask_args(decode(args), self.secrets)
 
 
 def define(
@@ -122,7 +122,7 @@ def define(
         DefinitionError: An option is invalid, or does not fit the handler.
     """
     options = declaration.options
-    spec = options.spec(declaration.name, args=encoded(options.args, size_max=size_max))
+    spec = options.spec(declaration.name, args=encode_args(options.args, size_max=size_max))
     named = {name for limit in spec.limits for name in limit.parameters}
     if spec.unique is not None:
         named.update(spec.unique.by)
@@ -164,7 +164,7 @@ def schedule_spec(
         job=definition.name,
         rule=rule.to_text(),
         zone=declaration.timing.zone_name(tz),
-        args=encoded(own.args, size_max=definition.size_max) if declaration.job else NO_ARGS,
+        args=encode_args(own.args, size_max=definition.size_max) if declaration.job else NO_ARGS,
         queue=own.queue if "queue" in explicit else None,
         priority=own.priority if "priority" in explicit else None,
         expires=own.expires if "expires" in explicit else None,
@@ -183,6 +183,6 @@ def _check_names(job: str, named: set[str], what: str, parameters: Parameters) -
         close = get_close_matches(name, parameters.names, n=1)
         raise DefinitionError(
             f"The job {job!r} {what} {name!r}, which its handler does not take.",
-            why=f"The handler takes {parameters.shown}.",
+            why=f"The handler takes {parameters.text}.",
             fix=f"Did you mean {close[0]!r}?" if close else "",
         )

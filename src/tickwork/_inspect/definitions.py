@@ -83,7 +83,7 @@ def _describe_job(each: Definition, schedules: list[ScheduleDescription]) -> Job
     return JobDescription(
         name=each.name,
         handler=each.handler.path,
-        signature=each.parameters.shown,
+        signature=each.parameters.text,
         place=each.place,
         queue=spec.queue,
         priority=spec.priority,
@@ -98,7 +98,7 @@ def _describe_job(each: Definition, schedules: list[ScheduleDescription]) -> Job
         engine=options.engine.value,
         tags=spec.tags,
         aliases=spec.aliases,
-        args=each.shown_args(spec.args),
+        args=each.decode_masked_args(spec.args),
         filters=len(options.when) + len(options.skip),
         hooks=sum(map(len, hooks)),
         schedules=schedules,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
-from tickwork._define.arguments import masked_args
+from tickwork._define.arguments import mask_args
 from tickwork._domain.explain import Cause
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Run
@@ -73,7 +73,7 @@ def view_run(run: Run, *, secrets: frozenset[str]) -> RunView:
     args = _decode(run.args)
     return RunView(
         **{name: getattr(run, name) for name in _COPIED},
-        args=masked_args(args, secrets) if isinstance(args, dict) else {"?": args},
+        args=mask_args(args, secrets) if isinstance(args, dict) else {"?": args},
         result=None if run.result is None else _decode(run.result),
         progress=None if run.progress is None else _decode(run.progress),
     )

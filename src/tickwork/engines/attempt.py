@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tickwork._define.arguments import MASK, names_taken, positionals_taken
+from tickwork._define.arguments import MASK, count_positional_parameters, parameter_names
 from tickwork._define.context import CURRENT, RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.handlers import Construct, path_of
@@ -259,7 +259,7 @@ def _apply_filters(
 
 def _filter_call(check: Hook, definition: Definition, ctx: RunContext) -> PendingCall:
     """Pass to a filter those of the run's arguments that it accepts, by name."""
-    names = names_taken(check)
+    names = parameter_names(check)
     offered: dict[str, Any] = {**definition.defaults, **ctx.args}
     if names is not None:
         offered = {name: value for name, value in offered.items() if name in names}
@@ -268,7 +268,7 @@ def _filter_call(check: Hook, definition: Definition, ctx: RunContext) -> Pendin
 
 
 def _hook_call(hook: Hook, *facts: Any) -> PendingCall:
-    return PendingCall(hook, facts[: positionals_taken(hook)])
+    return PendingCall(hook, facts[: count_positional_parameters(hook)])
 
 
 def _call_hooks(hooks: tuple[Hook, ...], *facts: Any) -> Generator[PendingCall, Any, None]:
@@ -292,7 +292,7 @@ def _check_completion(
     Whether that transaction was committed decides. Hooks get the decision, so it comes first.
     """
     try:
-        has_landed = yield PendingCall(ctx.look_again)
+        has_landed = yield PendingCall(ctx.is_committed)
     except StoreError:
         # The database is unreachable. The writer checks again when it records the outcome.
         return outcome, error

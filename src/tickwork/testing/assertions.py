@@ -9,7 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from tickwork._client.runs import RunHandle
-from tickwork._define.arguments import masked_args
+from tickwork._define.arguments import mask_args
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import RunStatus
@@ -43,7 +43,7 @@ class DispatchedRun:
         return f"<{self}>"
 
     def __str__(self) -> str:
-        shown = masked_args(dict(self.args), self.secrets)
+        shown = mask_args(dict(self.args), self.secrets)
         args = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         tenant = f" for {self.tenant!r}" if self.tenant else ""
         return (

@@ -10,11 +10,11 @@ import pytest
 
 from tickwork import RunContext, Secret
 from tickwork._define.arguments import (
-    encoded,
-    masked_args,
-    names_taken,
+    count_positional_parameters,
+    encode_args,
+    mask_args,
+    parameter_names,
     parameters_of,
-    positionals_taken,
 )
 from tickwork.errors import ArgumentError, DefinitionError, PayloadTooLarge
 
@@ -139,7 +139,7 @@ class TestContext:
     def test_the_shown_signature_does_not_have_it(self):
         def work(ctx: RunContext, number: int) -> None: ...
 
-        assert read(work).shown == "(number: 'int')"
+        assert read(work).text == "(number: 'int')"
 
     def test_an_optional_one(self):
         def old(ctx: Optional[RunContext] = None) -> None: ...  # noqa: UP045  # it is common
@@ -200,7 +200,7 @@ class TestSecrets:
         assert read(charge).bind("charge", ("4111", 5), {}) == {"card": "4111", "amount": 5}
 
     def test_it_is_masked(self):
-        shown = masked_args({"card": "4111", "amount": 5}, frozenset({"card"}))
+        shown = mask_args({"card": "4111", "amount": 5}, frozenset({"card"}))
 
         assert shown == {"card": "***", "amount": 5}
 
@@ -257,15 +257,15 @@ class TestFiltersAndHooks:
     """They may take fewer arguments than are available."""
 
     def test_the_parameter_names_of_a_filter(self):
-        assert names_taken(lambda kind, ctx: True) == frozenset({"kind", "ctx"})
-        assert names_taken(lambda: True) == frozenset()
-        assert names_taken(lambda **any_: True) is None
+        assert parameter_names(lambda kind, ctx: True) == frozenset({"kind", "ctx"})
+        assert parameter_names(lambda: True) == frozenset()
+        assert parameter_names(lambda **any_: True) is None
 
     def test_the_number_of_positional_arguments_of_a_hook(self):
-        assert positionals_taken(lambda: None) == 0
-        assert positionals_taken(lambda ctx, result: None) == 2
-        assert positionals_taken(lambda ctx, *, loud=True: None) == 1
-        assert positionals_taken(lambda *facts: None) is None
+        assert count_positional_parameters(lambda: None) == 0
+        assert count_positional_parameters(lambda ctx, result: None) == 2
+        assert count_positional_parameters(lambda ctx, *, loud=True: None) == 1
+        assert count_positional_parameters(lambda *facts: None) is None
 
     def test_they_need_not_be_hashable(self):
         @dataclass
@@ -275,16 +275,16 @@ class TestFiltersAndHooks:
             def __call__(self, kind: str) -> bool:
                 return kind == self.name
 
-        assert names_taken(Holiday("easter")) == frozenset({"kind"})
-        assert positionals_taken(Holiday("easter")) == 1
+        assert parameter_names(Holiday("easter")) == frozenset({"kind"})
+        assert count_positional_parameters(Holiday("easter")) == 1
 
 
 class TestEncoding:
     """Arguments are stored as JSON, within a limit."""
 
     def test_no_arguments_are_an_empty_object(self):
-        assert encoded({}, size_max=1) == "{}"
+        assert encode_args({}, size_max=1) == "{}"
 
     def test_arguments_that_are_too_large_are_refused(self):
         with pytest.raises(PayloadTooLarge):
-            encoded({"text": "x" * 100}, size_max=50)
+            encode_args({"text": "x" * 100}, size_max=50)
