@@ -41,7 +41,7 @@ from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
 from tickwork._kernel.signals import stop_on_signals
-from tickwork.composition import Services
+from tickwork.composition import ENGINES, Services
 from tickwork.errors import mask_url
 from tickwork.events import Event
 from tickwork.events.bus import EventBus
@@ -125,6 +125,7 @@ class Tickwork:
             handler_paths=self.settings.handler_paths,
             size_max=self.settings.payload_max,
             redact=self.settings.redact,
+            engines=ENGINES,
         )
         self._services = Services(self, store=store, clock=clock)
         self._dispatcher = Dispatcher(self._services, self.registry)

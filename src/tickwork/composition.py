@@ -17,6 +17,7 @@ from tickwork._client.locks import Locks
 from tickwork._client.pauses import Pauses
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.thread_bridge import ThreadBridge
+from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import Construct
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId
@@ -41,6 +42,15 @@ if TYPE_CHECKING:
     from tickwork.worker_composition import WorkerServices
 
 T = TypeVar("T")
+
+ENGINES: Final[Mapping[str, EngineRegistration]] = {
+    "thread": EngineRegistration("tickwork.engines.threads:ThreadEngine", "threads"),
+    "async": EngineRegistration("tickwork.engines.asyncio_:AsyncEngine", "coroutines"),
+    "process": EngineRegistration(
+        "tickwork.engines.processes:ProcessEngine", "processes", needs_import=True
+    ),
+}
+"""The engines that jobs can choose by name. To add an engine, add it here."""
 
 _KEPT_BY_CLOSE: Final = {"opened_store", "clock"}
 
@@ -298,6 +308,7 @@ class Services:
             store=self.store,
             clock=self.clock,
             catalog=self.catalog,
+            engines=ENGINES,
             # Not while a test moves the clock, or all happens in a transaction of the caller.
             has_threads=not (self._is_swapped or is_manual(self.clock)),
         )

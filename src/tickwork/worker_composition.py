@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from tickwork._client.catalog import Catalog
 from tickwork._define.definition import Definition
+from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import Construct
 from tickwork._define.options import Length
 from tickwork._define.registry import Registry
@@ -46,24 +47,13 @@ from tickwork._worker.single_pass import (
 from tickwork._worker.stats import Stats
 from tickwork._worker.ticker import Ticker
 from tickwork._worker.worker import Worker
-from tickwork.engines.asyncio_ import AsyncEngine
-from tickwork.engines.contract import EngineRegistration
 from tickwork.engines.inline import InlineEngine
-from tickwork.engines.processes import ProcessEngine
 from tickwork.engines.thread_caller import ThreadCaller
-from tickwork.engines.threads import ThreadEngine
 from tickwork.engines.wire import AppLocation, ProcessRole
 from tickwork.errors import InvalidOption, TickworkError
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings
 from tickwork.stores.contract import PendingWork, Store
-
-ENGINES: Final[Mapping[str, EngineRegistration]] = {
-    "thread": EngineRegistration(ThreadEngine, slots_option="threads"),
-    "async": EngineRegistration(AsyncEngine, slots_option="coroutines"),
-    "process": EngineRegistration(ProcessEngine, slots_option="processes", needs_import=True),
-}
-"""The engines that jobs can choose by name."""
 
 DUE_MAX: Final = 10_000
 COLLECT_POLL: Final = 0.2
@@ -88,7 +78,14 @@ class WorkerServices:
     """
 
     def __init__(
-        self, app: WorkedApp, *, store: Store, clock: Clock, catalog: Catalog, has_threads: bool
+        self,
+        app: WorkedApp,
+        *,
+        store: Store,
+        clock: Clock,
+        catalog: Catalog,
+        engines: Mapping[str, EngineRegistration],
+        has_threads: bool,
     ) -> None:
         def get_construct() -> Construct:
             return app.construct
@@ -113,7 +110,7 @@ class WorkerServices:
             bus=app.events,
             stats=self.stats,
             log_capture=self.log_capture,
-            engines=ENGINES,
+            engines=engines,
             inline=lambda setup, watch: InlineEngine(setup, while_waiting=watch),
             call_hooks=ThreadCaller(clock=clock, construct=get_construct).call_after_hooks,
             construct=get_construct,

@@ -15,7 +15,8 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, Final, Self, TypeAlias, TypedDict
 
-from tickwork._domain.job import EngineKind, JobPolicies, JobSpec, Misfire, Overlap
+from tickwork._define.engine_choice import AUTO
+from tickwork._domain.job import JobPolicies, JobSpec, Misfire, Overlap
 from tickwork._domain.lease import Lease
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.names import check_name
@@ -48,7 +49,7 @@ HOOKS: Final = {
 class JobOptions(JobPolicies):
     """The options of a job, as they were given: with functions, and arguments not encoded."""
 
-    engine: EngineKind = EngineKind.AUTO
+    engine: str = AUTO
     args: Mapping[str, Any] = field(default_factory=dict)
     when: tuple[Hook, ...] = ()
     skip: tuple[Hook, ...] = ()
@@ -82,7 +83,7 @@ class JobKeywords(TypedDict, total=False):
     args: Mapping[str, Any]
     concurrency: int | _ArgumentsByName | Sequence[int | _ArgumentsByName]
     crashes: int
-    engine: EngineKind | str
+    engine: str
     expires: Length
     jitter: Length
     lease: Length
@@ -235,13 +236,15 @@ class JobOptionMethods(ScheduleOptionMethods):
         """Set after how many crashed workers a run fails for good."""
         return self._set("crashes", crashes_max=_whole("crashes", max))
 
-    def engine(self, kind: EngineKind | str) -> Self:
+    def engine(self, name: str) -> Self:
         """Choose where attempts run: ``"process"`` runs each in a process of its own.
 
         A process takes time and memory to start. It can be killed, by a timeout or a cancel,
         and its crash affects no other run.
         """
-        return self._set("engine", engine=_choice("engine", kind, EngineKind))
+        if not isinstance(name, str):
+            raise InvalidOption("engine", name, "must be the name of an engine")
+        return self._set("engine", engine=name)
 
     def unique(
         self,

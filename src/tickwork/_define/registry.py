@@ -1,13 +1,14 @@
 """Every job that this process knows, by name."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import ismethod
 from threading import RLock
 from typing import Any
 
 from tickwork._define.definition import Declaration, Definition, define
+from tickwork._define.engine_choice import check_engine
 from tickwork._define.handlers import (
     Handler,
     check_allowed,
@@ -35,10 +36,12 @@ class Registry:
         handler_paths: Iterable[str] = (),
         size_max: int = SIZE_MAX,
         redact: Iterable[str] = (),
+        engines: Collection[str] | None = None,
     ) -> None:
         self.handler_paths: tuple[str, ...] = tuple(handler_paths)
         self._size_max = size_max
         self._redact = frozenset(redact)
+        self._engines = engines
         self._lock = RLock()
         self._declarations: dict[str, list[Declaration]] = {}
         self._handlers: list[Any] = []
@@ -200,6 +203,8 @@ class Registry:
                 fix=f"Pass one to schedule() at {declaration.place}, or register one with "
                 "app.handler(...).",
             )
+        if self._engines is not None:
+            check_engine(declaration.options.engine, self._engines)
         return define(declaration, handler, size_max=self._size_max, redact=self._redact)
 
     def handler_for(self, job_type: str) -> Handler | None:

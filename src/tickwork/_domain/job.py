@@ -61,13 +61,6 @@ class ScheduleOrigin(StrEnum):
     API = "api"
 
 
-class EngineKind(StrEnum):
-    """Where attempts are executed."""
-
-    AUTO = "auto"  # functions in threads, coroutines in an event loop
-    PROCESS = "process"  # in a child process, which can be killed
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPolicies:
     """The options of a job that are plain data.

@@ -95,7 +95,7 @@ def _describe_job(each: Definition, schedules: list[ScheduleDescription]) -> Job
         crashes_max=spec.crashes_max,
         unique=None if spec.unique is None else _describe_unique(spec.unique),
         expires=spec.expires,
-        engine=options.engine.value,
+        engine=options.engine,
         tags=spec.tags,
         aliases=spec.aliases,
         args=each.decode_masked_args(spec.args),

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from threading import Event
 from typing import NamedTuple
 
 from tickwork._define.definition import Definition
+from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import Construct
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.transitions import Transition
@@ -33,12 +35,7 @@ from tickwork._worker.timer import Timer
 from tickwork._worker.wakeup import Wakeup
 from tickwork._worker.worker import Worker, WorkerParts
 from tickwork._worker.writer import Writer
-from tickwork.engines.contract import (
-    Engine,
-    EngineHost,
-    EngineRegistration,
-    EngineSetup,
-)
+from tickwork.engines.contract import Engine, EngineFactory, EngineHost, EngineSetup
 from tickwork.engines.wire import AppLocation, LogMessage
 from tickwork.events.bus import EventBus
 from tickwork.stores.contract import LogLine, Store, WorkerRow
@@ -254,8 +251,14 @@ def _build_lane(
     if registration.needs_import and context.known.names(name):
         context.app_location()  # fails now rather than with the first attempt
     slots: int = getattr(options, registration.slots_option)
-    engine = registration.factory(context.build_engine_setup(runner, slots=slots))
+    engine = _load_factory(registration)(context.build_engine_setup(runner, slots=slots))
     return Lane(engine, partial(context.known.names, name))
+
+
+def _load_factory(registration: EngineRegistration) -> EngineFactory:
+    module, _, name = registration.path.partition(":")
+    factory: EngineFactory = getattr(import_module(module), name)
+    return factory
 
 
 def _clock_keeper(clock: Clock) -> Callable[[], object]:
@@ -321,7 +324,7 @@ def build_single_pass(
         if not has_threads or name in {FUNCTIONS, COROUTINES}:
             return None
         if name not in engines:
-            engines[name] = context.engines[name].factory(setup)
+            engines[name] = _load_factory(context.engines[name])(setup)
             engines[name].start()
         return engines[name]
 

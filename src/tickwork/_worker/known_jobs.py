@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from tickwork._define.definition import Definition
+from tickwork._define.engine_choice import AUTO
 from tickwork._define.registry import Registry
-from tickwork._domain.job import EngineKind, JobSpec
+from tickwork._domain.job import JobSpec
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
 
 FUNCTIONS: Final = "thread"
@@ -17,8 +18,8 @@ COROUTINES: Final = "async"
 
 def engine_of(definition: Definition) -> str:
     """Return the name of the engine that makes attempts at a job."""
-    if definition.options.engine is not EngineKind.AUTO:
-        return str(definition.options.engine)
+    if definition.options.engine != AUTO:
+        return definition.options.engine
     return COROUTINES if definition.handler.is_async else FUNCTIONS
 
 

@@ -1,8 +1,8 @@
 """The engine seam: what a worker needs of an engine, and what an engine gets from its worker.
 
 An engine is a place where handlers are called: a thread, an event loop, a child process, a broker.
-To add one, write a module with a class that has the methods of :class:`Engine`, and register a
-factory under its name in the composition root. Jobs choose it with ``engine="name"``.
+To add one, write a module with a class that has the methods of :class:`Engine`, and register it
+under a name in the composition root. Jobs choose it with ``engine="name"``.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -152,13 +152,4 @@ class Engine(Protocol):
         ...
 
 
-class EngineRegistration(NamedTuple):
-    """How the composition root builds an engine.
-
-    ``slots_option`` is the worker option with the number of slots. ``needs_import`` means that
-    other processes make the attempts, so they must be able to import the application.
-    """
-
-    factory: Callable[[EngineSetup], Engine]
-    slots_option: str
-    needs_import: bool = False
+EngineFactory = Callable[[EngineSetup], Engine]

@@ -13,7 +13,7 @@ from tickwork._define.options import (
     OptionCollector,
     options_by_name,
 )
-from tickwork._domain.job import EngineKind, Misfire, Overlap
+from tickwork._domain.job import Misfire, Overlap
 from tickwork._domain.lease import Lease
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.retry import Exponential, Fixed, Jitter
@@ -100,7 +100,7 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
         {"retry": Fixed(attempts_max=3, delay=MINUTE)},
     ),
     ("crashes", lambda job: job.crashes(5), 5, {"crashes_max": 5}),
-    ("engine", lambda job: job.engine("process"), "process", {"engine": EngineKind.PROCESS}),
+    ("engine", lambda job: job.engine("process"), "process", {"engine": "process"}),
     ("unique", lambda job: job.unique(), True, {"unique": Unique()}),
     ("unique", lambda job: job.unique("digest"), "digest", {"unique": Unique(key="digest")}),
     (
@@ -231,7 +231,7 @@ class TestBadValues:
             ("retries", {"max": 5, "base": -1}, "must not be negative"),
             ("retries", {"max": 5, "jitter": "some"}, "must be one of"),
             ("crashes", "5", "must be an integer"),
-            ("engine", "processes", "must be one of auto, process"),
+            ("engine", 3, "must be the name of an engine"),
             ("unique", 5, "a string that is not empty"),
             ("unique", "", "a string that is not empty"),
             ("unique", {"by": 5}, "a name or a list of names"),

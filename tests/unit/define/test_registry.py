@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tickwork import Tickwork
 from tickwork._define.definition import Declaration
 from tickwork._define.options import options_by_name
 from tickwork._define.registry import Registry, declare
@@ -17,6 +18,7 @@ from tickwork.errors import (
     DuplicateDefinition,
     HandlerNotAllowed,
     HandlerNotFound,
+    InvalidOption,
     JobNotFound,
 )
 from unit.define import code
@@ -516,3 +518,24 @@ class TestCost:
 
         assert registry.get("report") is not before
         assert registry.get("report").spec.queue == "slow"
+
+
+class TestEngines:
+    """A job chooses one of the engines that the composition root registers."""
+
+    def test_the_name_of_an_engine_is_checked(self):
+        app = Tickwork("memory://")
+        app.schedule("work", lambda: None).engine("proces")
+
+        with pytest.raises(
+            InvalidOption, match="engine must be one of async, auto, process, thread"
+        ) as raised:
+            app.registry.definitions()
+
+        assert raised.value.fix == "Did you mean 'process'?"
+
+    def test_any_job_can_run_in_a_thread(self):
+        app = Tickwork("memory://")
+        app.schedule("work", lambda: "done").engine("thread")
+
+        assert app.registry.get("work").options.engine == "thread"

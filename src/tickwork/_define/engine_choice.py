@@ -1,0 +1,36 @@
+"""The engines that jobs can choose by name."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from tickwork.errors import InvalidOption
+
+AUTO: Final = "auto"
+"""Functions run in threads, coroutines on an event loop."""
+
+
+class EngineRegistration(NamedTuple):
+    """How a worker builds an engine.
+
+    ``path`` is the class, as "module:Name": it is imported when a worker is built.
+    ``slots_option`` is the worker option with the number of slots. ``needs_import`` means that
+    other processes make the attempts, so they must be able to import the application.
+    """
+
+    path: str
+    slots_option: str
+    needs_import: bool = False
+
+
+def check_engine(name: str, known: Collection[str]) -> None:
+    """Check that a job chooses a registered engine.
+
+    Raises:
+        InvalidOption: There is no such engine.
+    """
+    names = sorted({AUTO, *known})
+    if name not in names:
+        close = get_close_matches(name, names, n=1)
+        fix = f"Did you mean {close[0]!r}?" if close else ""
+        raise InvalidOption("engine", name, f"must be one of {', '.join(names)}", fix=fix)
