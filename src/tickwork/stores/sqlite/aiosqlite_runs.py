@@ -7,15 +7,14 @@ between, and what is called off is undone over there, whatever becomes of who wa
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tickwork.stores._sql.caller_connection import SqlAsyncRuns
+from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.sessions import async_driver_connection, is_async_session
 from tickwork.stores._sql.statement import Operation
+from tickwork.stores._sql.store import SqlStore
 from tickwork.stores.sqlite.caller_connection import is_aiosqlite, wrong
-
-if TYPE_CHECKING:
-    from tickwork.stores.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 
@@ -23,10 +22,13 @@ T = TypeVar("T")
 class AiosqliteRuns(SqlAsyncRuns):
     """The verbs that programs need, on a caller's async connection."""
 
-    def __init__(self, lent: object, *, store: "SqliteStore") -> None:
-        super().__init__(store.query)
+    def __init__(
+        self, lent: object, *, query: Queries, url: str, using: Callable[[object], SqlStore]
+    ) -> None:
+        super().__init__(query)
         self._lent = lent
-        self._store = store
+        self._url = url
+        self._using = using  # gives a store on a plain connection
         if not is_async_session(lent):
             self._check(lent)
 
@@ -41,7 +43,7 @@ class AiosqliteRuns(SqlAsyncRuns):
             return result
 
         def act() -> T:
-            lent = self._store.using(connection._conn)  # noqa: SLF001  # as below
+            lent = self._using(connection._conn)  # noqa: SLF001  # as below
             return lent._write(operation)  # noqa: SLF001  # of this package
 
         # All that aiosqlite does goes this way; it has no other for more than one statement.
@@ -58,7 +60,7 @@ class AiosqliteRuns(SqlAsyncRuns):
     def _check(self, found: object) -> Any:
         if is_aiosqlite(found):
             return found
-        raise wrong(self._lent, found, self._store.url)
+        raise wrong(self._lent, found, self._url)
 
 
 class _OperationCanceled(Exception):  # noqa: N818  # never leaves this module

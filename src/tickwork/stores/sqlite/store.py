@@ -108,7 +108,7 @@ class SqliteStore(SqlStore):
         """The verbs that programs need in the transaction of a connection of aiosqlite."""
         from tickwork.stores.sqlite.aiosqlite_runs import AiosqliteRuns  # noqa: PLC0415  # for loops
 
-        return AiosqliteRuns(connection, store=self)
+        return AiosqliteRuns(connection, query=self.query, url=self.url, using=self.using)
 
     # ------------------------------------------------------------ schema
 
