@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tickwork._domain.explain import Explanation
     from tickwork._domain.health import Check
     from tickwork._inspect.inspector import Inspector
-    from tickwork._worker.attempt_store import AttemptStore
+    from tickwork._worker.attempt_store import RowAttemptStore
     from tickwork._worker.options import WorkerOptions
     from tickwork._worker.stats import Stats
     from tickwork.async_app import AsyncTickwork
@@ -420,7 +420,7 @@ class Tickwork:
         return self._services.worker.stats
 
     @property
-    def attempt_store(self) -> "AttemptStore":
+    def attempt_store(self) -> "RowAttemptStore":
         """Where handlers in a child process save their progress."""
         return self._services.worker.attempt_store
 

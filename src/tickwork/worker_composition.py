@@ -24,7 +24,7 @@ from tickwork._kernel.import_location import find_import_location
 from tickwork._kernel.loop import Loop
 from tickwork._kernel.version import VERSION
 from tickwork._kernel.zonedata import add_zone_version
-from tickwork._worker.attempt_store import AttemptStore
+from tickwork._worker.attempt_store import RowAttemptStore
 from tickwork._worker.build import (
     WorkerContext,
     build_pass_parts,
@@ -237,9 +237,9 @@ class WorkerServices:
         return build_worker(self._context, options or worker_options(**given))
 
     @property
-    def attempt_store(self) -> AttemptStore:
+    def attempt_store(self) -> RowAttemptStore:
         """Where handlers in a child process save their progress."""
-        return AttemptStore(store=self.store, clock=self.clock)
+        return RowAttemptStore(store=self.store, clock=self.clock)
 
 
 def find_app_location(app: WorkedApp) -> AppLocation:

@@ -16,8 +16,8 @@ LOGGER: Final = "tickwork.run"
 _NOT_GIVEN: Final = object()
 
 
-class Desk(Protocol):
-    """What a context needs of whoever makes the attempt."""
+class AttemptStore(Protocol):
+    """What the context of an attempt stores and reads."""
 
     def save(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
@@ -37,7 +37,7 @@ class Desk(Protocol):
         """Whether the run was completed under this claim, and that was committed."""
         ...
 
-    def shall_stop(self, claim: Claim) -> bool:
+    def should_stop(self, claim: Claim) -> bool:
         """Whether this attempt should stop, for any reason."""
         ...
 
@@ -56,18 +56,18 @@ class RunContext:
     """
 
     # Created for every attempt, so it has few attributes: the claim has the rest.
-    __slots__ = ("_claim", "_completed", "_desk", "args", "deadline", "has_seen_cancel")
+    __slots__ = ("_claim", "_completed", "_store", "args", "deadline", "has_seen_cancel")
 
     def __init__(
         self,
         claim: Claim,
         *,
-        desk: Desk,
+        store: AttemptStore,
         args: Mapping[str, Any],
         deadline: datetime | None = None,
     ) -> None:
         self._claim = claim
-        self._desk = desk
+        self._store = store
         self._completed: tuple[Any] | None = None  # the result
         self.args: Mapping[str, Any] = args
         self.deadline: datetime | None = deadline
@@ -150,7 +150,7 @@ class RunContext:
 
         If the handler returns after this was True, the run is canceled.
         """
-        self.has_seen_cancel = self.has_seen_cancel or self._desk.shall_stop(self._claim)
+        self.has_seen_cancel = self.has_seen_cancel or self._store.should_stop(self._claim)
         return self.has_seen_cancel
 
     def progress(self, share: float, *, note: str = "") -> None:
@@ -187,14 +187,14 @@ class RunContext:
             WrongConnection: The connection belongs to another database.
         """
         stored = None if result is None else encode(result)
-        if not self._desk.complete(self._claim, connection, result=stored):
+        if not self._store.complete(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
         self._completed = (result,)
 
     async def complete_async(self, *, connection: object, result: Any = None) -> None:
         """Complete this run in a transaction of an async connection."""
         stored = None if result is None else encode(result)
-        if not await self._desk.complete_async(self._claim, connection, result=stored):
+        if not await self._store.complete_async(self._claim, connection, result=stored):
             raise LeaseLost(self.run_id, token=self._claim.token)
         self._completed = (result,)
 
@@ -204,10 +204,10 @@ class RunContext:
 
     def is_committed(self) -> bool:
         """Read whether the transaction of :meth:`complete` was committed. For engines."""
-        return self._desk.has_landed(self._claim)
+        return self._store.has_landed(self._claim)
 
     def _save(self, *, progress: str | None = None, checkpoint: str | None = None) -> None:
-        if not self._desk.save(self._claim, progress=progress, checkpoint=checkpoint):
+        if not self._store.save(self._claim, progress=progress, checkpoint=checkpoint):
             raise LeaseLost(self.run_id, token=self._claim.token)
 
 

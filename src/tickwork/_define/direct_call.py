@@ -70,7 +70,7 @@ class _NoAttempt:
     def has_landed(self, *_: Any) -> bool:
         return True
 
-    def shall_stop(self, *_: Any) -> bool:
+    def should_stop(self, *_: Any) -> bool:
         return False
 
     def is_canceled(self, *_: Any) -> bool:
@@ -91,4 +91,4 @@ def context_without_run(job: str, *, args: Mapping[str, Any]) -> RunContext:
         due_at=_NEVER,
         lease_until=_NEVER,
     )
-    return RunContext(claim, desk=_NoAttempt(), args=args)
+    return RunContext(claim, store=_NoAttempt(), args=args)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tickwork._define.context import Desk, RunContext
+from tickwork._define.context import AttemptStore, RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import (
     SUCCEEDED,
@@ -61,7 +61,7 @@ class AttemptRunner:
         self,
         *,
         clock: Clock,
-        store: Desk,
+        store: AttemptStore,
         bus: EventBus,
         find: Callable[[str], Definition | None],
         held: HeldRuns,
@@ -118,9 +118,9 @@ class AttemptRunner:
             return None
         timeout, ends_at = spec.timeout, None
         if timeout is None:
-            ctx = RunContext(claim, desk=self._store, args=args)
+            ctx = RunContext(claim, store=self._store, args=args)
         else:
-            ctx = RunContext(claim, desk=self._store, args=args, deadline=now + timeout)
+            ctx = RunContext(claim, store=self._store, args=args, deadline=now + timeout)
             ends_at = self._clock.monotonic() + timeout.total_seconds()
             run.deadline = ends_at if is_timed else None
         run.started_at = now

@@ -10,7 +10,7 @@ from tickwork._worker.held_runs import HeldRuns
 from tickwork.stores.contract import Store
 
 
-class AttemptStore:
+class RowAttemptStore:
     def __init__(self, *, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
@@ -37,7 +37,7 @@ class AttemptStore:
             return False
         return run.status is RunStatus.COMPLETED and run.token == claim.token
 
-    def shall_stop(self, claim: Claim) -> bool:
+    def should_stop(self, claim: Claim) -> bool:
         return self.is_canceled(claim)
 
     def is_canceled(self, claim: Claim) -> bool:
@@ -46,14 +46,14 @@ class AttemptStore:
         return run is not None and run.cancel_requested_at is not None
 
 
-class HeldAttemptStore(AttemptStore):
+class HeldAttemptStore(RowAttemptStore):
     """For attempts at held claims: other threads of the worker notice what happens to them."""
 
     def __init__(self, *, store: Store, clock: Clock, held: HeldRuns) -> None:
         super().__init__(store=store, clock=clock)
         self._held = held
 
-    def shall_stop(self, claim: Claim) -> bool:
+    def should_stop(self, claim: Claim) -> bool:
         """Whether the attempt shall stop: canceled, lost, too late, or the worker stops."""
         run = self._held.of(claim)
         if run is None or run.is_stop_requested:
@@ -72,13 +72,13 @@ class PolledAttemptStore(HeldAttemptStore):
         super().__init__(store=store, clock=clock, held=held)
         self._heartbeat = heartbeat
 
-    def shall_stop(self, claim: Claim) -> bool:
+    def should_stop(self, claim: Claim) -> bool:
         row = self._store.get_run(claim.run_id)
         if self._heartbeat.is_lost(claim.run_id, row=row):
             return True
         if row is not None and row.cancel_requested_at is not None:
             return True
-        return super().shall_stop(claim)
+        return super().should_stop(claim)
 
     def is_canceled(self, claim: Claim) -> bool:
-        return AttemptStore.is_canceled(self, claim)
+        return RowAttemptStore.is_canceled(self, claim)

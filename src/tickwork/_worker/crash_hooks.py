@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tickwork._define.context import Desk, RunContext
+from tickwork._define.context import AttemptStore, RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import Crashed, Outcome
 from tickwork._domain.transitions import Transition
@@ -27,7 +27,7 @@ class CrashHooks:
         self,
         *,
         find: Callable[[str], Definition | None],
-        store: Desk,
+        store: AttemptStore,
         call_hooks: CallHooks,
         in_thread: bool = True,
     ) -> None:
@@ -54,7 +54,7 @@ class CrashHooks:
     def _call_all(self, crashed: Sequence[tuple[Definition, Transition]]) -> None:
         for definition, step in crashed:
             try:
-                ctx = RunContext(step.claim, desk=self._store, args=decode(step.claim.args))
+                ctx = RunContext(step.claim, store=self._store, args=decode(step.claim.args))
                 self._call_hooks(definition, ctx, Crashed(step.reason))
             except BaseException:  # noqa: BLE001  # a hook may raise anything
                 _log.exception("%s: a hook of a run that crashed failed.", step.claim.job)

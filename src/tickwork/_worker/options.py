@@ -1,4 +1,4 @@
-"""What a worker can be told."""
+"""The options of a worker."""
 
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -10,29 +10,31 @@ from tickwork.errors import InvalidOption, UnknownOption
 
 SLOTS_MAX: Final = 1_000
 BATCH_MAX: Final = 500
-"""Transitions that are written, and runs that are claimed, in one transaction."""
+"""The most transitions that are written, or runs that are claimed, in one transaction."""
 
-_NOTHING: Final = timedelta(0)
+_ZERO: Final = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How one worker process works. Every length has a limit, and every queue a size."""
+    """How one worker process works."""
 
     queues: tuple[str, ...] = ()  # empty: all of them
     threads: int = 10  # functions that run at the same time
     coroutines: int = 100  # coroutines that run at the same time
-    processes: int = 2  # children for jobs that ask for a process
+    processes: int = 2  # child processes for jobs with engine="process"
     batch: int = BATCH_MAX
-    ahead: timedelta = timedelta(milliseconds=100)  # how far runs are claimed before they start
-    poll: timedelta = timedelta(milliseconds=200)  # how soon it looks again without being told
-    poll_idle: timedelta = timedelta(seconds=2)  # the same when nothing has happened for long
-    drain: timedelta = timedelta(seconds=30)  # how long running work may go on after a stop
+    ahead: timedelta = timedelta(
+        milliseconds=100
+    )  # how early runs are claimed before they can start
+    poll: timedelta = timedelta(milliseconds=200)  # how often it polls without notifications
+    poll_idle: timedelta = timedelta(seconds=2)  # the same after a long time without runs
+    drain: timedelta = timedelta(seconds=30)  # how long running attempts may take after a stop
     timeout_grace: timedelta = timedelta(seconds=60)  # how long a thread may ignore its timeout
-    # Outcomes that wait in memory before nothing is claimed any more. Each was a claim, so the
-    # most that can be in memory is this, and what was claimed before.
+    # How many outcomes may wait in memory before the worker stops claiming. Each was a claim, so
+    # at most this many and the claims made before are in memory.
     unwritten_max: int = 10_000
-    missed_max: int = 0  # late firings in a row after which it ends; 0: it goes on
+    missed_max: int = 0  # late firings in a row after which it stops; 0: it never does
 
     def __post_init__(self) -> None:
         for queue in self.queues:
@@ -50,29 +52,28 @@ class WorkerOptions:
         if self.missed_max < 0:
             raise InvalidOption("missed_max", self.missed_max, "must not be negative")
         for name in ("poll", "poll_idle", "timeout_grace"):
-            if getattr(self, name) <= _NOTHING:
+            if getattr(self, name) <= _ZERO:
                 raise InvalidOption(name, getattr(self, name), "must be longer than 0s")
         for name in ("drain", "ahead"):
-            if getattr(self, name) < _NOTHING:
+            if getattr(self, name) < _ZERO:
                 raise InvalidOption(name, getattr(self, name), "must not be negative")
 
 
 _LENGTHS: Final = frozenset({"ahead", "poll", "poll_idle", "drain", "timeout_grace"})
 
 
-def worker_options(**said: Any) -> WorkerOptions:
-    """The same from plain words: lengths as seconds or texts, queues as any list.
+def worker_options(**given: Any) -> WorkerOptions:
+    """Make options from plain values: lengths as seconds or texts, queues as any list.
 
     >>> worker_options(queues=["emails"], drain="5s").drain
     datetime.timedelta(seconds=5)
 
     Raises:
-        InvalidOption: There is no such option, or it does not take that.
+        InvalidOption: There is no such option, or its value is invalid.
     """
     known = {field.name for field in fields(WorkerOptions)}
-    for unknown in said.keys() - known:
+    for unknown in given.keys() - known:
         raise UnknownOption("A worker", unknown, known=known)
-    given: dict[str, Any] = dict(said)
     for name in _LENGTHS & given.keys():
         given[name] = as_duration(given[name])
     if "queues" in given:

@@ -17,7 +17,7 @@ from tickwork._domain.run import Claim, Run
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import Clock
 from tickwork._worker.attempt_runner import AttemptRunner
-from tickwork._worker.attempt_store import AttemptStore
+from tickwork._worker.attempt_store import RowAttemptStore
 from tickwork._worker.cancel_poller import CancelPoller
 from tickwork._worker.claimer import Claimer
 from tickwork._worker.heartbeat import Heartbeat
@@ -85,7 +85,7 @@ class PassParts(NamedTuple):
     reporter: Reporter
     held: HeldRuns
     heartbeat: Heartbeat
-    attempt_store: AttemptStore
+    attempt_store: RowAttemptStore
     on_claimed: Callable[[], None]  # starts the heartbeat thread
 
 

@@ -91,12 +91,12 @@ class ChildAttemptStore:
         has_landed: bool = self._app.attempt_store.has_landed(claim)
         return has_landed
 
-    def shall_stop(self, claim: Claim) -> bool:  # noqa: ARG002  # there is only one
+    def should_stop(self, claim: Claim) -> bool:  # noqa: ARG002  # there is only one
         return self._is_ending()
 
     def is_canceled(self, claim: Claim) -> bool:
         """Whether the process is being ended. The parent knows why."""
-        return self.shall_stop(claim)
+        return self.should_stop(claim)
 
 
 class LogSender(logging.Handler):
@@ -181,7 +181,7 @@ class ChildMain:
         self._clock.set(request.now, request.monotonic)
         store = ChildAttemptStore(self._app, lambda: self._is_ending)
         claim = request.claim
-        ctx = RunContext(claim, desk=store, args=decode(claim.args), deadline=request.deadline)
+        ctx = RunContext(claim, store=store, args=decode(claim.args), deadline=request.deadline)
         outcome = self._call(claim, ctx)
         return AttemptReply(outcome, ctx.has_seen_cancel, ctx.is_completed)
 

@@ -15,7 +15,7 @@ async def loop_of_its_own():
 
 
 class TestPrivateLoop:
-    """A loop for whoever has none, kept from one coroutine to the next."""
+    """An event loop for a thread without one, kept from one coroutine to the next."""
 
     @pytest.fixture
     def private_loop(self):
@@ -65,7 +65,7 @@ class TestPrivateLoop:
 
         assert done == [True, True]
 
-    def test_one_that_nobody_closed_leaves_no_loop_behind(self):
+    def test_a_loop_that_was_not_closed_is_closed_with_its_owner(self):
         private_loop = PrivateLoop()
         private_loop.wait(asyncio.sleep(0), None)
         loop = private_loop._runner.get_loop()  # type: ignore[union-attr]

@@ -60,16 +60,16 @@ class TestLookingAfter:
 
 
 class TestWriting:
-    """A worker writes what is left to be written, once, and tells what really happened."""
+    """The writer records each run once, and reports what happened."""
 
     @pytest.fixture
-    def told(self):
+    def events(self):
         return []
 
     @pytest.fixture
-    def writer(self, store, clock, told):
+    def writer(self, store, clock, events):
         bus = EventBus()
-        bus.subscribe(Event, lambda event: told.append(type(event)))
+        bus.subscribe(Event, lambda event: events.append(type(event)))
         return Writer(
             store=store,
             clock=clock,
@@ -79,7 +79,7 @@ class TestWriting:
             batch=100,
         )
 
-    def test_committed_and_rolled_back(self, store, clock, writer, told):
+    def test_committed_and_rolled_back(self, store, clock, writer, events):
         landed, undone = claims(store, clock, 2)
         store.complete(landed, now=clock.now())
         writer.done.extend([completing(landed, clock), completing(undone, clock)])
@@ -88,11 +88,11 @@ class TestWriting:
 
         assert the_run(store, landed).status is RunStatus.COMPLETED
         assert the_run(store, undone).status is RunStatus.FAILED
-        assert told == [RunSucceeded, AttemptFailed]
+        assert events == [RunSucceeded, AttemptFailed]
         assert store.list_jobs()[0].failures == 1
 
-    def test_while_the_database_is_away_nothing_is_decided(
-        self, store, clock, writer, told, monkeypatch
+    def test_while_the_database_is_unreachable_nothing_is_decided(
+        self, store, clock, writer, events, monkeypatch
     ):
         [claim] = claims(store, clock, 1)
         store.complete(claim, now=clock.now())
@@ -108,4 +108,4 @@ class TestWriting:
         assert len(writer) == 1
 
         assert writer.write().size == 1
-        assert told == [RunSucceeded]
+        assert events == [RunSucceeded]

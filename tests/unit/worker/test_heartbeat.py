@@ -1,3 +1,5 @@
+"""The heartbeat: leases are extended, and lost attempts are stopped."""
+
 from datetime import timedelta
 from typing import Any
 
@@ -15,14 +17,14 @@ MINUTE = timedelta(minutes=1)
 
 
 class Leases:
-    """A store that answers as it is told, and remembers what it was asked."""
+    """A store whose answer the test chooses; it remembers each request."""
 
     def __init__(self):
         self.answer: Any = HeartbeatResult([], [])
-        self.asked = []
+        self.requests = []
 
     def extend_leases(self, held, *, until):
-        self.asked.append((list(held), until))
+        self.requests.append((list(held), until))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -60,7 +62,7 @@ def holding(held, *names, job="long"):
 
 
 class TestBeating:
-    """Every lease that is held is extended; what was lost is let go of."""
+    """Every held lease is extended; attempts that were lost are stopped."""
 
     def test_all_leases_of_one_length_are_one_statement(self, heartbeat, held, leases, clock):
         holding(held, "a", "b")
@@ -68,13 +70,13 @@ class TestBeating:
 
         heartbeat.beat()
 
-        (first, until), (second, sooner) = leases.asked
+        (first, until), (second, sooner) = leases.requests
         assert [run.run_id for run in first] == ["a", "b"]
         assert until == clock.now() + MINUTE
         assert [run.run_id for run in second] == ["c"]
         assert sooner == clock.now() + timedelta(seconds=6)
 
-    def test_what_was_lost_is_revoked_and_not_asked_for_again(self, heartbeat, held, leases):
+    def test_a_lost_claim_is_revoked_and_not_extended_again(self, heartbeat, held, leases):
         holding(held, "a", "b")
         leases.answer = HeartbeatResult([RunId("a")], [])
 
@@ -83,9 +85,9 @@ class TestBeating:
 
         assert held.get(RunId("a")).is_lost
         assert not held.get(RunId("b")).is_lost
-        assert [run.run_id for run in leases.asked[1][0]] == ["b"]
+        assert [run.run_id for run in leases.requests[1][0]] == ["b"]
 
-    def test_who_is_to_be_canceled_is_stop_requested(self, heartbeat, held, leases):
+    def test_a_requested_cancel_stops_the_attempt(self, heartbeat, held, leases):
         holding(held, "a")
         leases.answer = HeartbeatResult([], [RunId("a")])
 
@@ -94,19 +96,19 @@ class TestBeating:
         assert held.get(RunId("a")).is_canceled
         assert not held.get(RunId("a")).is_lost
 
-    def test_which_handlers_have_started_is_said(self, heartbeat, held, leases, clock):
+    def test_the_store_learns_which_handlers_have_started(self, heartbeat, held, leases, clock):
         holding(held, "a", "b")
         held.get(RunId("b")).started_at = clock.now()
 
         heartbeat.beat()
 
-        assert [run.started_at for run in leases.asked[0][0]] == [None, clock.now()]
+        assert [run.started_at for run in leases.requests[0][0]] == [None, clock.now()]
 
 
-class TestLettingGo:
-    """A lease that cannot be extended is given up before it can end."""
+class TestLostHeartbeats:
+    """An attempt whose lease cannot be extended is stopped before the lease expires."""
 
-    def test_after_four_fifths_of_it_without_an_answer(self, heartbeat, held, leases, clock):
+    def test_after_four_fifths_of_the_lease_without_an_answer(self, heartbeat, held, leases, clock):
         holding(held, "a")
         leases.answer = StoreUnavailable("sqlite://", "gone")
         clock.advance(seconds=47)
@@ -118,7 +120,7 @@ class TestLettingGo:
 
         assert held.get(RunId("a")).is_lost
 
-    def test_not_while_nobody_can_write_anything(self, heartbeat, held, leases, clock):
+    def test_not_while_no_process_can_write(self, heartbeat, held, leases, clock):
         holding(held, "a")
         leases.answer = StoreBusy("sqlite://", waited=MINUTE)
 
@@ -127,9 +129,7 @@ class TestLettingGo:
 
         assert not held.get(RunId("a")).is_lost
 
-    def test_where_others_could_write_it_counts_as_one_that_did_not_arrive(
-        self, heartbeat, held, leases, clock
-    ):
+    def test_a_busy_server_counts_as_a_lost_heartbeat(self, heartbeat, held, leases, clock):
         holding(held, "a")
         leases.answer = StoreBusy("postgresql://", waited=MINUTE)
 
@@ -138,7 +138,7 @@ class TestLettingGo:
 
         assert held.get(RunId("a")).is_lost
 
-    def test_a_heartbeat_that_did_not_arrive_is_soon_repeated(self, heartbeat, held, leases):
+    def test_a_lost_heartbeat_is_repeated_soon(self, heartbeat, held, leases):
         holding(held, "a")
         assert heartbeat.pace() == 20.0
         leases.answer = StoreUnavailable("sqlite://", "gone")
@@ -160,31 +160,31 @@ class TestPace:
 
         assert heartbeat.pace() == 2.0
 
-    def test_whoever_comes_by_beats_only_when_it_is_time(self, heartbeat, held, leases, clock):
+    def test_a_step_beats_only_when_it_is_due(self, heartbeat, held, leases, clock):
         holding(held, "a")
         clock.advance(seconds=19)
         heartbeat.step_if_due()
-        assert leases.asked == []
+        assert leases.requests == []
 
         clock.advance(seconds=1)
         heartbeat.step_if_due()
         heartbeat.step_if_due()
 
-        assert len(leases.asked) == 1
+        assert len(leases.requests) == 1
 
-    def test_with_nothing_held_nobody_is_asked(self, heartbeat, leases, clock):
+    def test_with_nothing_held_no_request_is_sent(self, heartbeat, leases, clock):
         clock.advance(days=1)
 
         heartbeat.step_if_due()
         heartbeat.step()
 
-        assert leases.asked == []
+        assert leases.requests == []
 
 
-class TestAsking:
-    """An attempt that asks learns whether its run was taken from it."""
+class TestPolling:
+    """An attempt that polls learns whether its run was lost."""
 
-    def test_it_learns_of_a_loss_when_it_asks(self, heartbeat, held, leases, clock):
+    def test_it_learns_of_the_loss(self, heartbeat, held, leases, clock):
         holding(held, "a")
         assert not heartbeat.is_lost(RunId("a"))
         leases.answer = HeartbeatResult([RunId("a")], [])

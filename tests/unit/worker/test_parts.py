@@ -1,4 +1,4 @@
-"""The small parts of a worker, each on its own, without waiting for anything."""
+"""The small parts of a worker, each on its own, without waiting."""
 
 import os
 import queue
@@ -27,7 +27,7 @@ from unit.builders import NOON, a_claim
 
 
 class TestWakeup:
-    def test_a_call_between_the_look_and_the_wait_is_not_lost(self):
+    def test_a_signal_between_the_count_and_the_wait_is_not_lost(self):
         wakeup = Wakeup()
         since = wakeup.count
 
@@ -35,13 +35,13 @@ class TestWakeup:
 
         assert wakeup.wait(since, 60)
 
-    def test_a_call_before_the_look_does_not_count(self):
+    def test_a_signal_before_the_count_does_not_end_the_wait(self):
         wakeup = Wakeup()
         wakeup.notify()
 
         assert not wakeup.wait(wakeup.count, 0)
 
-    def test_each_call_wakes_one_of_those_who_wait(self):
+    def test_each_signal_wakes_one_thread(self):
         wakeup = Wakeup()
         woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
         since = wakeup.count
@@ -58,7 +58,7 @@ class TestWakeup:
         for thread in threads:
             thread.join(30)
 
-    def test_when_it_is_stopped_everybody_leaves(self):
+    def test_a_stop_wakes_all_threads(self):
         wakeup = Wakeup()
         left: queue.SimpleQueue[bool] = queue.SimpleQueue()
         threads = [
@@ -72,7 +72,7 @@ class TestWakeup:
 
         assert [left.get(timeout=30) for _ in threads] == [True] * 3
 
-    def test_nobody_waits_once_it_is_stopped(self):
+    def test_after_a_stop_no_wait_takes_time(self):
         wakeup = Wakeup()
 
         wakeup.stop()
@@ -89,7 +89,7 @@ class TestBackoff:
         for wait, length in zip(waits, [0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1], strict=True):
             assert length / 2 <= wait <= length
 
-    def test_it_begins_anew(self):
+    def test_it_can_be_reset(self):
         backoff = Backoff(0.1, 1.0)
         for _ in range(8):
             backoff.seconds()
@@ -110,7 +110,7 @@ class TestHeld:
     def held(self):
         return HeldRuns()
 
-    def test_one_try_settle(self, held):
+    def test_only_the_first_caller_settles_a_run(self, held):
         held.add([a_claim()], extended_at=0.0)
         [run] = held.snapshot()
 
@@ -118,7 +118,7 @@ class TestHeld:
         assert [run.try_settle() for _ in range(3)] == [True, False, False]
         assert run.is_settled
 
-    def test_an_older_claim_finds_nothing(self, held):
+    def test_an_older_claim_is_not_held(self, held):
         old, new = a_claim(token=1), a_claim(token=2)
         held.add([old], extended_at=0.0)
         held.add([new], extended_at=0.0)
@@ -127,15 +127,15 @@ class TestHeld:
         held.drop_all([old])
         assert held.of(new) is not None
 
-    def test_the_loss_of_an_older_claim_stops_nothing(self, held):
+    def test_the_loss_of_an_older_claim_stops_no_attempt(self, held):
         held.add([a_claim(token=1)], extended_at=0.0)
         held.add([claim := a_claim(token=2)], extended_at=0.0)
 
-        held.revoke(claim.run_id, token=1)  # a heartbeat of the first was answered late
+        held.revoke(claim.run_id, token=1)  # the answer to a heartbeat of the first claim came late
 
         assert not the(held, claim.run_id).is_lost
 
-    def test_a_cancel_and_a_loss_stop_it_where_it_can_be_stopped(self, held):
+    def test_a_cancel_and_a_loss_cancel_the_attempt(self, held):
         stopped = []
         for name in "ab":
             claim = a_claim(run_id=RunId(name))
@@ -156,10 +156,10 @@ class TestHeld:
 class Rows:
     def __init__(self):
         self.rows = []
-        self.asked = []
+        self.requests = []
 
     def get_runs(self, ids):
-        self.asked.append(list(ids))
+        self.requests.append(list(ids))
         return [row for row in self.rows if row.id in ids]
 
 
@@ -174,7 +174,7 @@ class TestCancels:
     def clock(self):
         return ManualClock()
 
-    def test_those_that_take_long_are_looked_at(self, clock):
+    def test_long_attempts_are_polled(self, clock):
         held, rows = HeldRuns(), Rows()
         for name in ("young", "old", "taken", "waiting"):
             held.add([a_claim(run_id=RunId(name))], extended_at=0.0)
@@ -184,11 +184,11 @@ class TestCancels:
 
         CancelPoller(store=rows, held=held, clock=clock).poll()
 
-        assert rows.asked == [["old", "taken"]]
+        assert rows.requests == [["old", "taken"]]
         assert the(held, RunId("old")).is_canceled
         assert the(held, RunId("taken")).is_lost
 
-    def test_of_very_many_all_have_their_turn(self, clock):
+    def test_of_very_many_each_is_polled_in_turn(self, clock):
         held, rows = HeldRuns(), Rows()
         for n in range(500):
             held.add([a_claim(run_id=RunId(f"run-{n}"))], extended_at=0.0)
@@ -198,12 +198,12 @@ class TestCancels:
         for _ in range(5):
             cancels.poll()
 
-        assert {len(each) for each in rows.asked} == {200}
-        assert len({run_id for each in rows.asked for run_id in each}) == 500
+        assert {len(each) for each in rows.requests} == {200}
+        assert len({run_id for each in rows.requests for run_id in each}) == 500
 
 
 class TestTimer:
-    """When it looks again."""
+    """When the next step is due."""
 
     @pytest.fixture
     def clock(self):
@@ -310,7 +310,7 @@ class TestMaintenance:
         assert done == [1]
         assert "A failed" in caplog.text
 
-    def test_a_database_that_is_away_is_for_whoever_calls(self):
+    def test_the_caller_gets_the_error_of_an_unreachable_database(self):
         def away():
             raise StoreUnavailable("db://", "gone")
 
@@ -350,7 +350,7 @@ class Workers:
         return ["taken"]
 
 
-def a_row(name, me, **said):
+def a_row(name, me, **changes):
     facts = {
         "id": WorkerId(name),
         "host": me.host,
@@ -362,7 +362,7 @@ def a_row(name, me, **said):
         "queues": None,
         "jobs": (),
     }
-    return WorkerRow(**facts | said)
+    return WorkerRow(**facts | changes)
 
 
 def _known(app):
@@ -391,7 +391,7 @@ class TestReaper:
             a_row("elsewhere", me, host="another", process_started="1"),
             a_row("before the boot", me, boot_id="another", process_started="1"),
             a_row("another space of pids", me, boot_id=f"{me.boot_id}0", process_started="1"),
-            a_row("nobody tells", me, process_started=""),
+            a_row("unknown start", me, process_started=""),
             a_row("gone", me, process_started="1"),
         )
 
@@ -523,10 +523,10 @@ class TestStoreClock:
         assert not delays
 
     def test_a_background_thread_measures_early(self):
-        base, asked = ManualClock(), []
+        base, requests = ManualClock(), []
 
         def measure():
-            asked.append(1)
+            requests.append(1)
             return base.now()
 
         clock = StoreClock(measure, base=base, every=30.0)
@@ -538,7 +538,7 @@ class TestStoreClock:
 
         clock.now()
 
-        assert len(asked) == 2
+        assert len(requests) == 2
 
 
 class TestOptions:

@@ -50,7 +50,7 @@ def app(store):
 
 
 class TestLostAnswers:
-    """What was done though the answer was lost is found again, and not done twice."""
+    """A request whose answer was lost is found again, and not executed twice."""
 
     def test_claims_whose_answer_was_lost_are_found_again(self, app, store):
         run = app.schedule("work", lambda: "done").dispatch()
@@ -59,7 +59,7 @@ class TestLostAnswers:
         assert app.run() == 1
         assert run.result() == "done"
 
-    def test_a_record_whose_answer_was_lost_is_repeated_and_says_so(self, app, store):
+    def test_a_write_whose_answer_was_lost_is_repeated_as_a_repeat(self, app, store):
         run = app.schedule("work", lambda: "done").dispatch()
         store.faults["record"] = [unknown(), unknown()]
 
@@ -67,14 +67,14 @@ class TestLostAnswers:
         assert store.repeats == [False, True, True]
         assert run.result() == "done"
 
-    def test_the_caller_is_told_when_no_answer_comes_at_all(self, app, store):
+    def test_the_caller_gets_an_error_when_no_answer_comes_at_all(self, app, store):
         app.schedule("work", lambda: "done").dispatch()
         store.faults["record"] = [unknown() for _ in range(20)]
 
         with pytest.raises(OutcomeUnknown):
             app.run()
 
-    def test_outcomes_are_tried_once_more_when_the_store_went_away(self, app, store):
+    def test_outcomes_are_written_again_when_the_store_was_unreachable(self, app, store):
         run = app.schedule("work", lambda: "done").dispatch()
         store.faults["record"] = [StoreUnavailable("memory://", "restarting")]
 
@@ -85,7 +85,7 @@ class TestLostAnswers:
 
 
 class TestIdlePasses:
-    """A pass that moved nothing says so; one that staged, fired or claimed does not."""
+    """A pass that moved nothing is idle; one that staged, fired or claimed is not."""
 
     def test_nothing_to_do(self, app):
         assert app._services.worker.make_pass(10).is_idle
@@ -105,7 +105,7 @@ class TestIdlePasses:
         assert passed.transitions == []
         assert not passed.is_idle
 
-    def test_what_nobody_here_may_take_is_ready_and_moves_nothing(self, app):
+    def test_a_ready_run_of_an_unknown_job_moves_nothing(self, app):
         app.remote("elsewhere").dispatch()
 
         assert app._services.worker.make_pass(10).is_idle

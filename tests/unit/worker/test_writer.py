@@ -1,4 +1,4 @@
-"""Outcomes on their way to a database that answers as it is told."""
+"""The writer, on a store whose answers the test chooses."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ from tickwork.testing import ManualClock
 from unit.builders import NOON, a_claim
 
 
-class Books:
-    """A store that remembers what it was asked to write."""
+class RecordingStore:
+    """A store that remembers each write."""
 
     def __init__(self):
-        self.asked = []
+        self.writes = []
         self.faults: list[Exception] = []
         self.bad: set[str] = set()
         self.logs: list[Any] = []
@@ -29,7 +29,7 @@ class Books:
         self.lost: list[str] = []
 
     def record(self, steps, *, is_repeat=False):
-        self.asked.append(([step.claim.run_id for step in steps], is_repeat))
+        self.writes.append(([step.claim.run_id for step in steps], is_repeat))
         if self.faults:
             raise self.faults.pop(0)
         if self.bad & {step.claim.run_id for step in steps}:
@@ -42,7 +42,7 @@ class Books:
         self.logs.append(dict(lines))
 
 
-class Told:
+class RecordingReporter:
     def __init__(self):
         self.recorded_ids = []
 
@@ -56,13 +56,13 @@ def clock():
 
 
 @pytest.fixture
-def books():
-    return Books()
+def store():
+    return RecordingStore()
 
 
 @pytest.fixture
-def told():
-    return Told()
+def reporter():
+    return RecordingReporter()
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def log_capture(clock):
 
 
 @pytest.fixture
-def writer(books, clock, held, told, log_capture):
+def writer(store, clock, held, reporter, log_capture):
     return Writer(
-        store=books, clock=clock, held=held, reporter=told, log_capture=log_capture, batch=4
+        store=store, clock=clock, held=held, reporter=reporter, log_capture=log_capture, batch=4
     )
 
 
@@ -97,25 +97,25 @@ def write_all(writer, rounds=50):
 
 
 class TestWriting:
-    def test_in_batches_and_in_order(self, writer, held, books, told):
+    def test_in_batches_and_in_order(self, writer, held, store, reporter):
         put(writer, held, *"abcdef")
 
         assert writer.write().size == 4
         assert writer.write().size == 2
         assert writer.write().size == 0
 
-        assert books.asked == [(list("abcd"), False), (list("ef"), False)]
-        assert told.recorded_ids == list("abcdef")
+        assert store.writes == [(list("abcd"), False), (list("ef"), False)]
+        assert reporter.recorded_ids == list("abcdef")
         assert len(held) == 0
 
     @pytest.mark.parametrize(("limited", "is_limited"), [("", False), ("cd", False), ("bcd", True)])
-    def test_it_tells_whether_most_had_limits(self, writer, held, limited, is_limited):
+    def test_the_result_has_whether_most_had_limits(self, writer, held, limited, is_limited):
         put(writer, held, *limited, limit_keys=("job:send",))
         put(writer, held, *"abcd"[: 4 - len(limited)])
 
         assert writer.write().is_limited is is_limited
 
-    def test_what_was_claimed_anew_meanwhile_is_still_held(self, writer, held):
+    def test_a_run_that_was_claimed_again_is_still_held(self, writer, held):
         put(writer, held, "a")
         again = a_claim(run_id=RunId("a"), token=2)
         held.add([again], extended_at=0.0)
@@ -125,90 +125,90 @@ class TestWriting:
         assert held.of(again) is not None
 
 
-class TestAway:
+class TestUnreachableDatabase:
     @pytest.mark.parametrize(
         "fault", [StoreUnavailable("db://", "gone"), StoreBusy("db://", waited=NOON - NOON)]
     )
-    def test_everything_is_kept_in_order(self, writer, held, books, fault):
+    def test_all_outcomes_are_kept_in_order(self, writer, held, store, fault):
         put(writer, held, *"abcdef")
-        books.faults = [fault]
+        store.faults = [fault]
 
         with pytest.raises(type(fault)):
             writer.write()
 
         assert len(writer) == 6
         write_all(writer)
-        assert books.asked[1:] == [(list("abcd"), False), (list("ef"), False)]
+        assert store.writes[1:] == [(list("abcd"), False), (list("ef"), False)]
 
-    def test_a_batch_whose_answer_was_lost_is_written_again_as_a_repeat(self, writer, held, books):
+    def test_a_batch_whose_answer_was_lost_is_written_again_as_a_repeat(self, writer, held, store):
         put(writer, held, *"abcdef")
-        books.faults = [OutcomeUnknown("db://", "gone"), StoreUnavailable("db://", "gone")]
+        store.faults = [OutcomeUnknown("db://", "gone"), StoreUnavailable("db://", "gone")]
 
         for kind in (OutcomeUnknown, StoreUnavailable):
             with pytest.raises(kind):
                 writer.write()
         write_all(writer)
 
-        assert books.asked[1:] == [
+        assert store.writes[1:] == [
             (list("abcd"), True),
             (list("abcd"), True),
             (list("ef"), False),
         ]
         assert len(writer) == len(held) == 0
 
-    def test_log_lines_that_cannot_be_written_take_no_outcome_with_them(
-        self, writer, held, books, log_capture, clock
+    def test_outcomes_are_kept_when_log_lines_cannot_be_written(
+        self, writer, held, store, log_capture, clock
     ):
         put(writer, held, "a")
         line = LogLine(clock.now(), "INFO", "shop", "hello")
         log_capture.add(RunId("a"), line)
-        books.log_faults = [StoreUnavailable("db://", "gone")]
+        store.log_faults = [StoreUnavailable("db://", "gone")]
 
         with pytest.raises(StoreUnavailable):
             writer.write()
         write_all(writer)
 
-        assert books.logs == [{"a": [line]}]
+        assert store.logs == [{"a": [line]}]
         assert len(writer) == 0
 
 
-class TestRefused:
-    def test_a_bad_step_does_not_hold_the_others(self, writer, held, books, told):
+class TestRejectedOutcomes:
+    def test_a_bad_outcome_does_not_block_the_others(self, writer, held, store, reporter):
         put(writer, held, *"abcdefgh")
-        books.bad = {"c"}
+        store.bad = {"c"}
 
         write_all(writer)
 
-        assert sorted(told.recorded_ids) == list("abdefgh")
-        assert len(writer) == 1  # kept: its lease is ours, and it is tried again
+        assert sorted(reporter.recorded_ids) == list("abdefgh")
+        assert len(writer) == 1  # kept: the worker holds the lease, and tries again
         assert writer.pending == 0
         assert held.get(RunId("c")) is not None
 
-    def test_it_is_written_as_plainly_as_can_be(self, writer, held, books):
+    def test_it_is_written_without_its_result(self, writer, held, store):
         put(writer, held, "a")
-        books.faults = [ValueError("what it returned cannot be stored")]
+        store.faults = [ValueError("the result cannot be stored")]
 
         write_all(writer)
 
-        assert books.asked == [(["a"], False), (["a"], True)]
+        assert store.writes == [(["a"], False), (["a"], True)]
         assert len(writer) == 0
 
-    def test_it_is_tried_again_after_a_while(self, writer, held, books, clock, told):
+    def test_it_is_written_again_after_a_while(self, writer, held, store, clock, reporter):
         put(writer, held, "a")
-        books.bad = {"a"}
+        store.bad = {"a"}
         write_all(writer)
-        count = len(books.asked)
+        count = len(store.writes)
         write_all(writer)
-        assert len(books.asked) == count
-        books.bad = set()
+        assert len(store.writes) == count
+        store.bad = set()
 
         clock.advance(seconds=REJECTED_RETRY_AFTER)
         write_all(writer)
 
-        assert told.recorded_ids == ["a"]
+        assert reporter.recorded_ids == ["a"]
         assert len(writer) == len(held) == 0
 
-    def test_the_reason_says_so(self, writer, held, books, monkeypatch):
+    def test_its_reason_is_that_it_could_not_be_written(self, writer, held, store, monkeypatch):
         put(writer, held, "a")
         seen = []
 
@@ -218,14 +218,16 @@ class TestRefused:
                 raise ValueError
             return []
 
-        monkeypatch.setattr(books, "record", record)
+        monkeypatch.setattr(store, "record", record)
         write_all(writer)
 
         assert (seen[1].to_status, seen[1].reason) == (RunStatus.FAILED_PERMANENT, UNWRITABLE)
 
 
 class TestLogs:
-    def test_what_a_lost_run_still_says_is_not_kept(self, writer, held, books, log_capture, clock):
+    def test_log_lines_of_a_lost_attempt_are_not_written(
+        self, writer, held, store, log_capture, clock
+    ):
         put(writer, held, "a", "b")
         line = LogLine(clock.now(), "INFO", "shop", "hello")
         log_capture.add(RunId("a"), line)
@@ -234,4 +236,4 @@ class TestLogs:
         held.revoke(RunId("a"), token=1)
         writer.write_logs()
 
-        assert books.logs == [{"b": [line]}]
+        assert store.logs == [{"b": [line]}]
