@@ -56,7 +56,7 @@ def _text(lines: Iterator[str]) -> str:
 def module_page(module: ModuleType) -> Iterator[str]:
     """The public names of a module."""
     yield from (f"# {module.__name__}", "", markdown(module.__doc__ or ""))
-    for name in module.__all__:
+    for name in sorted(module.__all__, key=lambda name: name != "Tickwork"):  # the main class first
         value = getattr(module, name)
         if callable(value) and name not in ERROR_NAMES:
             yield from _section(name, value)

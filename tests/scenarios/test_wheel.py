@@ -73,9 +73,9 @@ class Environment(NamedTuple):
 
     def start(self, command: str) -> Process:
         log = self.folder.parent / "worker.log"
-        program, *words = command.split()
+        program, *arguments = command.split()
         return Process(
-            [str(self.programs / program), *words], folder=self.folder, log=log, env=self.env
+            [str(self.programs / program), *arguments], folder=self.folder, log=log, env=self.env
         )
 
 
@@ -155,20 +155,20 @@ def test_the_quick_start_of_the_readme_works(environment):
         done = environment.run(command)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    begun = time.monotonic()
+    started_at = time.monotonic()
     worker = environment.start(work)
     try:
         while "tick at" not in worker.log:
-            assert time.monotonic() - begun < SECONDS_MAX, worker.log
+            assert time.monotonic() - started_at < SECONDS_MAX, worker.log
             time.sleep(0.05)
-        figure(f"the first run was {time.monotonic() - begun:.1f} s after `tickwork work`")
+        figure(f"the first run was {time.monotonic() - started_at:.1f} s after `tickwork work`")
 
         for question in ("status", "next", "runs", "explain tick"):
             answer = environment.run(f"tickwork {question}")
             assert answer.returncode == 0, f"{question}\n{answer.stdout}{answer.stderr}"
             assert "tick" in answer.stdout
-        asked = environment.run("tickwork dispatch greet name=Ann --wait --timeout 10s")
-        assert asked.returncode == 0, asked.stdout + asked.stderr
+        done = environment.run("tickwork dispatch greet name=Ann --wait --timeout 10s")
+        assert done.returncode == 0, done.stdout + done.stderr
         runs = json.loads(environment.run("tickwork runs --json").stdout)
         assert "completed" in json.dumps(runs)
         worker.terminate()
