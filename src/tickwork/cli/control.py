@@ -12,9 +12,10 @@ import click
 from tickwork._domain.identity import RunId
 from tickwork._domain.status import FINAL, RunStatus
 from tickwork._inspect.runs import RunView
+from tickwork._kernel.plurals import count_of
 from tickwork.app import Tickwork
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
-from tickwork.cli.formats import plural, relative, shown
+from tickwork.cli.formats import relative, shown
 from tickwork.cli.parameters import (
     DURATION,
     FUTURE_TIME,
@@ -215,7 +216,7 @@ def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **fil
     ctx.out.show(
         done,
         lambda: [
-            *_count_parts(f"{plural(len(retried), 'run')} retried.", len(retried), refused),
+            *_count_parts(f"{count_of(len(retried), 'run')} retried.", len(retried), refused),
             *([TextLine(f"{left_out:,} retried before, left out.", DIM)] if left_out else []),
             *(TextLine(f"{each.run} → {each.new}") for each in retried[:LINES_MAX]),
         ],
@@ -263,7 +264,7 @@ def cancel_command(
         canceled.append(run_id)
 
     refused = _apply(ctx, selected, cancel, "Canceling")
-    text = f"{plural(len(canceled), 'run')} canceled, or requested to stop."
+    text = f"{count_of(len(canceled), 'run')} canceled, or requested to stop."
     ctx.out.show(
         CancelResult(canceled=canceled, refused=refused),
         lambda: _count_parts(text, len(canceled), refused),
@@ -304,7 +305,7 @@ def _find_runs(app: Tickwork, ids: Sequence[str], where: RunFilter | None) -> li
 def _confirm(selected: Sequence[RunId], verb: str, *, is_confirmed: bool) -> None:
     if not selected or is_confirmed:
         return
-    question = f"{verb} {plural(len(selected), 'run')}?"
+    question = f"{verb} {count_of(len(selected), 'run')}?"
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Confirm with --yes.")
     click.confirm(question, abort=True)

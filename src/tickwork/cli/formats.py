@@ -1,4 +1,4 @@
-"""How times, durations and counts are written for people."""
+"""How times and durations are written for people."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
@@ -6,16 +6,6 @@ from zoneinfo import ZoneInfo
 from tickwork._kernel.durations import human_duration
 
 _NOW_WITHIN = timedelta(milliseconds=500)
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> plural(1, "run"), plural(2_000, "run"), plural(2, "crash")
-    ('1 run', '2,000 runs', '2 crashes')
-    """
-    ending = "" if count == 1 else "es" if noun.endswith(("sh", "ch", "s")) else "s"
-    return f"{count:,} {noun}{ending}"
 
 
 def relative(moment: datetime | None, now: datetime, *, nothing: str = "-") -> str:

@@ -16,9 +16,10 @@ from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.runs import ID_LENGTH, RunDetails, RunView
 from tickwork._inspect.status import JobView, Status, WorkerView
 from tickwork._kernel.durations import human_duration
+from tickwork._kernel.plurals import count_of
 from tickwork.cli.commands import CommandContext, command
 from tickwork.cli.follow import RunFollower
-from tickwork.cli.formats import clock_time, elapsed, local_zone, plural, relative, shown
+from tickwork.cli.formats import clock_time, elapsed, local_zone, relative, shown
 from tickwork.cli.output import json_text
 from tickwork.cli.parameters import DURATION, limit_option, run_filter, run_filters
 from tickwork.cli.reasons import cause_lines
@@ -407,7 +408,7 @@ def _run_fields(run: RunView, now: datetime) -> Iterator[tuple[str, Cell | str]]
     yield "due", f"{shown(run.due_at)} ({relative(run.due_at, now)})"
     if run.expires_at is not None:
         yield "expires", f"{shown(run.expires_at)} ({relative(run.expires_at, now)})"
-    crashes = f", {plural(run.crashes, 'crash')}" if run.crashes else ""
+    crashes = f", {count_of(run.crashes, 'crash', 'crashes')}" if run.crashes else ""
     yield "attempts", f"{run.attempt} of {run.attempts_max}{crashes}"
     if run.lease_until is not None:
         yield "lease", f"until {shown(run.lease_until)}, worker {run.worker}"

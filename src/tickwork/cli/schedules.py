@@ -18,8 +18,9 @@ from tickwork._inspect.schedules import Firing, UpcomingFirings
 from tickwork._inspect.simulation import Simulation, simulate
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.durations import human_duration
+from tickwork._kernel.plurals import count_of
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
-from tickwork.cli.formats import local_zone, plural, relative, weekday_time
+from tickwork.cli.formats import local_zone, relative, weekday_time
 from tickwork.cli.parameters import FUTURE_TIME, complete_jobs, limit_option
 from tickwork.cli.render import (
     BAD,
@@ -264,7 +265,7 @@ def simulate_command(
 
 def _simulation_parts(found: Simulation) -> Iterator[Part]:
     yield TextLine(
-        f"{plural(found.firings, 'firing')} of {plural(len(found.schedules), 'schedule')}, "
+        f"{count_of(found.firings, 'firing')} of {count_of(len(found.schedules), 'schedule')}, "
         f"{weekday_time(found.begin)} to {weekday_time(found.end)}",
         BOLD,
     )
@@ -302,7 +303,7 @@ def _simulation_parts(found: Simulation) -> Iterator[Part]:
     if found.busiest_minute is not None and found.busiest_minute_firings > 1:
         yield TextLine(
             f"\nBusiest minute: {weekday_time(found.busiest_minute)}, "
-            f"{plural(found.busiest_minute_firings, 'firing')}."
+            f"{count_of(found.busiest_minute_firings, 'firing')}."
         )
     if found.collisions:
         yield TextTable(

@@ -15,11 +15,11 @@ from typing import Final
 import click
 
 from tickwork._kernel.durations import format_duration, human_duration
+from tickwork._kernel.plurals import count_of
 from tickwork._kernel.signals import stop_on_signals
 from tickwork._worker.options import WorkerOptions
 from tickwork.app import Tickwork
 from tickwork.cli.commands import EXIT_BEHIND, EXIT_FAILURE, EXIT_STUCK, CommandContext, command
-from tickwork.cli.formats import plural
 from tickwork.cli.parameters import DURATION
 from tickwork.cli.render import BAD, TextLine
 from tickwork.errors import mask_url
@@ -153,14 +153,14 @@ def _work(app: Tickwork, options: WorkerOptions) -> None:
     stats = app.stats
     if stats.is_behind:
         click.echo(
-            f"{plural(stats.missed, 'consecutive firing')} started more than a second late, the "
+            f"{count_of(stats.missed, 'consecutive firing')} started more than a second late, the "
             f"last one {human_duration(stats.lateness_last)}: this worker is overloaded.\n"
             "Raise --slots or --processes, or start another worker.",
             err=True,
         )
     click.echo(
         f"Worked for {human_duration(timedelta(seconds=time.monotonic() - started))}: "
-        f"{plural(stats.attempts, 'attempt')}, {stats.failures:,} failed, "
+        f"{count_of(stats.attempts, 'attempt')}, {stats.failures:,} failed, "
         f"started at most {human_duration(stats.lateness)} late.",
         err=True,
     )
@@ -180,8 +180,8 @@ def _print_start(app: Tickwork, options: WorkerOptions) -> None:
     queues = f"queues {', '.join(options.queues)}" if options.queues else "all queues"
     click.echo(
         f"Working on {mask_url(app.settings.url)}: "
-        f"{plural(len(app.registry.job_names()), 'job')}, "
-        f"{plural(len(app.registry.schedules()), 'schedule')}, {queues}. Stop with Ctrl-C.",
+        f"{count_of(len(app.registry.job_names()), 'job')}, "
+        f"{count_of(len(app.registry.schedules()), 'schedule')}, {queues}. Stop with Ctrl-C.",
         err=True,
     )
 
@@ -244,11 +244,11 @@ def collect_command(ctx: CommandContext, length: timedelta, exclusive: bool) -> 
         before = app.stats.attempts
         failures = app.collect(length, stop=stop)
         done = CollectResult(app.stats.attempts - before, failures)
-    text = f"{plural(done.attempts, 'attempt')}, {done.failures:,} failed."
+    text = f"{count_of(done.attempts, 'attempt')}, {done.failures:,} failed."
     ctx.out.show(done, lambda: [TextLine(text)])
     if failures:
         if not ctx.out.is_terminal:
-            ctx.out.note(f"{plural(failures, 'attempt')} failed.", BAD)
+            ctx.out.note(f"{count_of(failures, 'attempt')} failed.", BAD)
         sys.exit(EXIT_FAILURE)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tickwork.cli.formats import plural, relative
+from tickwork.cli.formats import relative
 from tickwork.cli.inspect import id_width
 from tickwork.cli.output import json_text
 from tickwork.cli.render import (
@@ -123,16 +123,3 @@ def test_ids_are_shortened_to_what_distinguishes_them(ids, width):
 )
 def test_relative_times(seconds, text):
     assert relative(NOON + timedelta(seconds=seconds), NOON) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "noun", "text"),
-    [
-        (0, "run", "0 runs"),
-        (1, "run", "1 run"),
-        (1_000, "run", "1,000 runs"),
-        (2, "crash", "2 crashes"),
-    ],
-)
-def test_plurals(count, noun, text):
-    assert plural(count, noun) == text
