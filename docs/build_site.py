@@ -102,7 +102,7 @@ def _examples_page() -> str:
     """A page with the files of examples/."""
     text = ["# Examples", "", "These are the files of `examples/`. The tests run them.", ""]
     for path in sorted((ROOT / "examples").rglob("*")):
-        if path.is_dir() or "__pycache__" in path.parts:
+        if path.is_dir() or path.suffix == ".whl" or "__pycache__" in path.parts:
             continue
         name = path.relative_to(ROOT / "examples").as_posix()
         language = LANGUAGES.get(path.suffix, "text")
