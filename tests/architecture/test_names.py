@@ -17,12 +17,8 @@ PACKAGE = ROOT / "src" / "tickwork"
 NOUNS = {"string", "testing", "timing"}
 
 # To be renamed. The lists only shrink.
-CLASSES_TWICE = {
-    "Answer", "BorrowedConnection", "_LentStore", "_Owned",
-}  # fmt: skip
-GERUNDS = {
-    "running", "serving", "waking",
-}  # fmt: skip
+CLASSES_TWICE: set[str] = set()
+GERUNDS: set[str] = set()
 
 # Phrases that hide the actor or stand for a term of the field. `_` counts as a space, so that
 # names are found, too. The user "nobody" of a system stands in quotes.
@@ -38,10 +34,10 @@ BANNED = re.compile(
 TEXTS = (".py", ".sql", ".md", ".toml", ".html")
 # How many uses are left.
 BANNED_LEFT = {
-    "src": 585,
+    "src": 401,
     "docs": 4,
-    "*.md": 2,
-    "tests": 1017,
+    "*.md": 0,
+    "tests": 832,
     "chaos": 1,
     "benchmarks": 0,
     "examples": 0,
