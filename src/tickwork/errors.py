@@ -159,7 +159,7 @@ class UnknownOption(InvalidOption):
         TickworkError.__init__(
             self,
             f"{owner} has no option {option!r}.",
-            fix=_suggest(option, names) or f"The options are: {', '.join(names)}.",
+            fix=suggest(option, names) or f"The options are: {', '.join(names)}.",
         )
         self.owner = owner
         self.option = option
@@ -221,7 +221,7 @@ class JobNotFound(DefinitionError, LookupError):
         super().__init__(
             f"No job named {name!r} is registered in this process.",
             why=f"This process has {_list_names('job', names)}.",
-            fix=_suggest(name, names)
+            fix=suggest(name, names)
             or "Load the module that defines it (tickwork -a your.module:app work). If another "
             f"program defines it, use app.remote({name!r}).",
         )
@@ -704,7 +704,7 @@ class ScheduleNotFound(TickworkError, LookupError):
         super().__init__(
             f"There is no schedule {name!r}" + (f" for the tenant {tenant!r}." if tenant else "."),
             why=f"There {_is_or_are(names)} {_list_names('schedule', names)}." if names else "",
-            fix=fix or _suggest(name, names),
+            fix=fix or suggest(name, names),
         )
         self.name = name
         self.tenant = tenant
@@ -856,6 +856,7 @@ def _is_or_are(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _suggest(name: str, names: list[str]) -> str:
-    close = get_close_matches(name, names, n=1)
+def suggest(name: object, names: Iterable[str]) -> str:
+    """Return "Did you mean ...?" with the closest name; empty if none is close."""
+    close = get_close_matches(str(name), names, n=1)
     return f"Did you mean {close[0]!r}?" if close else ""

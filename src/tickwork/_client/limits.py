@@ -1,13 +1,12 @@
 """Concurrency limits at run time: an operator's override of the limits in code."""
 
-from difflib import get_close_matches
 from typing import TypeAlias
 
 from tickwork._define.registry import Registry
 from tickwork._domain.limits import SLOTS_MAX
 from tickwork._domain.schedules.interval import is_whole
 from tickwork._kernel.clock import Clock
-from tickwork.errors import InvalidOption
+from tickwork.errors import InvalidOption, suggest
 from tickwork.stores.contract import LimitRow, Store
 
 # Inside the class, ``list`` is a method.
@@ -57,14 +56,12 @@ class Limits:
         known = {name for each in definitions for name in each.spec.slots_by_limit()}
         known.update(row.name for row in self._store.list_limits())
         if name not in known:
-            close = get_close_matches(str(name), known, n=1)
             raise InvalidOption(
                 "limit",
                 name,
                 "must be the name of a limit",
-                fix=f"Did you mean {close[0]!r}?"
-                if close
-                else f"The limits are: {', '.join(sorted(known)) or 'none'}.",
+                fix=suggest(name, known)
+                or f"The limits are: {', '.join(sorted(known)) or 'none'}.",
             )
         self._store.change_limit(name, slots, now=self._clock.now())
         return next(row for row in self._store.list_limits() if row.name == name)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, Final
 
 from tickwork._define.config_rule import RULE_METHODS, check_pattern, read_timing
@@ -28,7 +27,7 @@ from tickwork._define.toml_lines import Path
 from tickwork._domain.names import check_name
 from tickwork._domain.schedules.pattern import SYMBOLS, Symbols
 from tickwork._domain.schedules.timing import Timing
-from tickwork.errors import ArgumentError, InvalidOption, TickworkError
+from tickwork.errors import ArgumentError, InvalidOption, TickworkError, suggest
 
 TABLES: Final = ("tickwork", "symbols", "jobs", "schedules")
 
@@ -173,9 +172,8 @@ class _DeclarationReader:
             return self._definition_by_name.get(name)  # None if the job itself is invalid
         known = self._registry.job_names()
         if name not in known:
-            close = get_close_matches(name, [*self._job_names, *known], n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            self._document.report(path, f"There is no job {name!r}, here or in code.{hint}")
+            hint = suggest(name, [*self._job_names, *known])
+            self._document.report(path, f"There is no job {name!r}, here or in code. {hint}")
             return None
         try:
             return self._registry.get(name)

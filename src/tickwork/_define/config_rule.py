@@ -13,17 +13,16 @@ values. Any other table is a pattern. Zones, windows and ends go with both.
 """
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any, Final
 
-from tickwork._define.toml_document import Document, shown, suggest
+from tickwork._define.toml_document import Document, shown, suggest_or_list
 from tickwork._define.toml_lines import Path
 from tickwork._domain.schedules.frequencies import Frequencies, Timetable
 from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Symbols, said_by_dict
 from tickwork._domain.schedules.timing import Timing
 from tickwork._kernel.durations import parse_duration
-from tickwork.errors import InvalidSchedule
+from tickwork.errors import InvalidSchedule, suggest
 
 _METHODS: Final = frozenset(name for name in vars(Frequencies) if not name.startswith("_"))
 BOUNDS: Final = frozenset(
@@ -78,7 +77,9 @@ def check_pattern(document: Document, path: Path, fields: Mapping[str, Any]) -> 
     """Report what is wrong with a pattern, field by field."""
     before = document.problem_count
     if not fields:
-        document.report(path, f"A pattern needs at least one field. {suggest('', PATTERN_FIELDS)}")
+        document.report(
+            path, f"A pattern needs at least one field. {suggest_or_list('', PATTERN_FIELDS)}"
+        )
     document.check_keys(path, fields, PATTERN_FIELDS)
     for key in fields.keys() & PATTERN_FIELDS:
         with document.reporting((*path, key)):
@@ -101,14 +102,12 @@ def read_timing_text(text: str, symbols: Symbols, *, label: str = "run = ") -> T
         return chain.cron(text).said
     if text in ALONE:
         return call_method(chain, text, True).said
-    close = get_close_matches(text, [*symbols, *sorted(RULE_METHODS)], n=1)
     if text in RULE_METHODS:
         fix = f"{text!r} needs arguments: "
         fix += f"run = {{ {text} = ... }}." if label else f"{text}(...)."
-    elif close:
-        fix = f"Did you mean {close[0]!r}?"
     else:
-        fix = f"The symbols are {', '.join(symbols)}."
+        fix = suggest(text, [*symbols, *sorted(RULE_METHODS)])
+        fix = fix or f"The symbols are {', '.join(symbols)}."
     raise InvalidSchedule(
         f"{label}{shown(text)} is not a symbol, a frequency or a cron expression.", fix=fix
     )
@@ -208,6 +207,7 @@ def _check_call(
             ) from None
         if unknown:
             raise InvalidSchedule(
-                f"{method!r} takes no argument {unknown[0]!r}.", fix=suggest(unknown[0], names)
+                f"{method!r} takes no argument {unknown[0]!r}.",
+                fix=suggest_or_list(unknown[0], names),
             ) from None
         raise InvalidSchedule(f"{method!r} takes {', '.join(names)}.") from None

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from tickwork._define.arguments import Parameters, encode_args, mask_args
@@ -14,7 +13,7 @@ from tickwork._domain.limits import Unique
 from tickwork._domain.run import NO_ARGS
 from tickwork._domain.schedules.timing import Timing
 from tickwork._kernel.codec import SIZE_MAX, decode
-from tickwork.errors import DefinitionError
+from tickwork.errors import DefinitionError, suggest
 
 NO_TIMING = Timing()
 
@@ -180,9 +179,8 @@ def _check_names(job: str, named: set[str], what: str, parameters: Parameters) -
     unknown = set() if parameters.takes_any else named - set(parameters.names)
     if unknown:
         name = min(unknown)
-        close = get_close_matches(name, parameters.names, n=1)
         raise DefinitionError(
             f"The job {job!r} {what} {name!r}, which its handler does not take.",
             why=f"The handler takes {parameters.text}.",
-            fix=f"Did you mean {close[0]!r}?" if close else "",
+            fix=suggest(name, parameters.names),
         )

@@ -1,10 +1,9 @@
 """The engines that jobs can choose by name."""
 
 from collections.abc import Collection
-from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from tickwork.errors import InvalidOption
+from tickwork.errors import InvalidOption, suggest
 
 AUTO: Final = "auto"
 """Functions run in threads, coroutines on an event loop."""
@@ -31,6 +30,5 @@ def check_engine(name: str, known: Collection[str]) -> None:
     """
     names = sorted({AUTO, *known})
     if name not in names:
-        close = get_close_matches(name, names, n=1)
-        fix = f"Did you mean {close[0]!r}?" if close else ""
-        raise InvalidOption("engine", name, f"must be one of {', '.join(names)}", fix=fix)
+        rule = f"must be one of {', '.join(names)}"
+        raise InvalidOption("engine", name, rule, fix=suggest(name, names))

@@ -5,13 +5,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, TypeAlias, cast
 
 from tickwork._define.arguments import Parameters, parameters_of
 from tickwork._define.context import RunContext
-from tickwork.errors import HandlerNotAllowed, HandlerNotFound
+from tickwork.errors import HandlerNotAllowed, HandlerNotFound, suggest
 
 Construct: TypeAlias = Callable[[type], Any]
 """Creates an instance of a handler class: ``app.construct = container.get``."""
@@ -114,11 +113,8 @@ def import_handler(path: str) -> object:
         try:
             found = getattr(found, part)
         except AttributeError:
-            close = get_close_matches(part, dir(found), n=1)
-            guess = f" Did you mean {close[0]!r}?" if close else ""
-            raise HandlerNotFound(
-                path, f"{module_name} has no {part!r} (of {name!r}).{guess}"
-            ) from None
+            reason = f"{module_name} has no {part!r} (of {name!r}). {suggest(part, dir(found))}"
+            raise HandlerNotFound(path, reason.rstrip()) from None
     return found
 
 

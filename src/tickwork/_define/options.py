@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, Final, Self, TypeAlias, TypedDict
 
@@ -23,7 +22,7 @@ from tickwork._domain.names import check_name
 from tickwork._domain.rates import as_window
 from tickwork._domain.retry import Exponential, Fixed, Jitter, RetryPolicy
 from tickwork._kernel.durations import as_duration
-from tickwork.errors import InvalidOption, UnknownOption
+from tickwork.errors import InvalidOption, UnknownOption, suggest
 
 Length: TypeAlias = timedelta | float | str
 """A length of time: a timedelta, seconds, or a string such as ``"5m"``."""
@@ -419,10 +418,5 @@ def _choice(option: str, value: Any, kind: Any) -> Any:
         return kind(value)
     except ValueError:
         known = [member.value for member in kind]
-        close = get_close_matches(str(value), known, n=1)
-        raise InvalidOption(
-            option,
-            value,
-            f"must be one of {', '.join(known)}",
-            fix=f"Did you mean {close[0]!r}?" if close else "",
-        ) from None
+        rule = f"must be one of {', '.join(known)}"
+        raise InvalidOption(option, value, rule, fix=suggest(value, known)) from None

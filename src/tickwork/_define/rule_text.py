@@ -11,14 +11,13 @@ The text is parsed and never executed: it can call no function but the builder's
 """
 
 import ast
-from difflib import get_close_matches
 from typing import Any, Final
 
 from tickwork._define.config_rule import ALONE, BOUNDS, RULE_METHODS, call_method, read_timing_text
 from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Symbols
 from tickwork._domain.schedules.timing import Timing
-from tickwork.errors import InvalidSchedule
+from tickwork.errors import InvalidSchedule, suggest
 
 RULE_MAX: Final = 1_000
 """Characters in a rule."""
@@ -53,12 +52,9 @@ def _parse_pattern(text: str, chain: Timetable) -> Timing:
         if name in BOUNDS:
             chain = call_method(chain, name, value)
         elif name not in PATTERN_FIELDS:
-            close = get_close_matches(name, PATTERN_FIELDS, n=1)
             raise InvalidSchedule(
                 f"A pattern has no field {name!r}.",
-                fix=f"Did you mean {close[0]!r}?"
-                if close
-                else f"It has {', '.join(PATTERN_FIELDS)}.",
+                fix=suggest(name, PATTERN_FIELDS) or f"It has {', '.join(PATTERN_FIELDS)}.",
             )
         elif name in fields:
             raise InvalidSchedule(f"The field {name!r} is given twice.")
@@ -95,10 +91,9 @@ def _apply_calls(node: ast.expr, chain: Timetable) -> Timetable:
         case _:
             raise InvalidSchedule(f"{ast.unparse(node)} is not a method of a schedule.")
     if method not in RULE_METHODS:
-        close = get_close_matches(method, RULE_METHODS, n=1)
         raise InvalidSchedule(
             f"A schedule has no method {method!r}.",
-            fix=f"Did you mean {close[0]!r}?" if close else f"One is {min(ALONE)}().",
+            fix=suggest(method, RULE_METHODS) or f"One is {min(ALONE)}().",
         )
     args = [_literal(arg) for arg in node.args]
     kwargs = {str(pair.arg): _literal(pair.value) for pair in node.keywords}

@@ -4,12 +4,11 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Any, Final, NoReturn
 
 from tickwork._define.toml_lines import Path, line_by_path
-from tickwork.errors import ConfigError, NaiveDatetime, TickworkError
+from tickwork.errors import ConfigError, NaiveDatetime, TickworkError, suggest
 
 SIZE_MAX: Final = 16 * 1024 * 1024
 """Bytes in a file."""
@@ -74,7 +73,7 @@ class Document:
         return len(self._problems)
 
     def report(self, path: Path, text: str) -> None:
-        self._problems.append((self.line(path), text))
+        self._problems.append((self.line(path), text.rstrip()))
 
     @contextmanager
     def reporting(self, path: Path) -> Iterator[None]:
@@ -123,7 +122,7 @@ class Document:
 
     def report_unknown_key(self, path: Path, known: Iterable[str]) -> None:
         key = str(path[-1])
-        self.report(path, f"Unknown key {key!r}. {suggest(key, known)}")
+        self.report(path, f"Unknown key {key!r}. {suggest_or_list(key, known)}")
 
     def table(self, path: Path, value: object) -> Mapping[str, Any]:
         """Return a table; report any other value, and return an empty table."""
@@ -133,15 +132,14 @@ class Document:
         return {}
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
+def suggest_or_list(name: str, known: Iterable[str]) -> str:
     """Suggest the known name that is close, or list all of them.
 
-    >>> suggest("hour", ["hours", "minutes"])
+    >>> suggest_or_list("hour", ["hours", "minutes"])
     "Did you mean 'hours'?"
     """
     names = list(known)
-    close = get_close_matches(name, names, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(names)}."
+    return suggest(name, names) or f"Choose from {', '.join(names)}."
 
 
 def shown(value: object) -> str:

@@ -14,12 +14,11 @@ decision reads only as many old starts as there are new ones.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tickwork._kernel.durations import as_duration, format_duration, later
-from tickwork.errors import InvalidDuration, InvalidOption
+from tickwork.errors import InvalidDuration, InvalidOption, suggest
 
 WINDOW_MIN: Final = timedelta(milliseconds=1)
 WINDOW_MAX: Final = timedelta(days=31)
@@ -79,8 +78,7 @@ def as_window(per: timedelta | float | str) -> timedelta:
 def _suggest_window(per: object) -> str:
     if per in _KINDS:
         return f"per= is the length of time. To count per {per}, write by={per!r}."
-    close = get_close_matches(str(per), _WINDOWS, n=1)
-    return f"Did you mean {close[0]!r}?" if close else 'Write per="minute" or per="90s".'
+    return suggest(per, _WINDOWS) or 'Write per="minute" or per="90s".'
 
 
 def window_text(window: timedelta) -> str:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ import click
 
 from tickwork.app import Tickwork
 from tickwork.cli.commands import CommandContext
+from tickwork.errors import suggest
 
 GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "setup": ("Set up", "init install upgrade settings"),
@@ -58,8 +58,7 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in MODULES and not args[0].startswith("-"):
-            close = get_close_matches(args[0], MODULES, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else "List them: tickwork --help"
+            hint = suggest(args[0], MODULES) or "List them: tickwork --help"
             ctx.fail(f"There is no command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -16,7 +15,7 @@ from tickwork._domain.status import RunStatus
 from tickwork._kernel.codec import decode
 from tickwork._kernel.instants import When, as_instant
 from tickwork.app import Tickwork
-from tickwork.errors import JobNotFound
+from tickwork.errors import JobNotFound, suggest
 from tickwork.stores.contract import RunFilter
 from tickwork.testing.drain import name_of
 
@@ -259,8 +258,5 @@ def _message(what: str, found: Sequence[DispatchedRun], app: Tickwork, job: str)
         lines.append(f"Schedules fired it {fired} time{'' if fired == 1 else 's'}.")
     known = app.registry.definitions()
     if job and app.registry.find(job) is None:
-        close = get_close_matches(job, known, n=1)
-        lines.append(
-            f"There is no job {job!r}." + (f" Did you mean {close[0]!r}?" if close else "")
-        )
+        lines.append(f"There is no job {job!r}. {suggest(job, known)}".rstrip())
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork._define.toml_document import SIZE_MAX, Document, shown, suggest
+from tickwork._define.toml_document import SIZE_MAX, Document, shown, suggest_or_list
 from tickwork._domain.names import check_name
 from tickwork.errors import ConfigError, NaiveDatetime
 
@@ -119,7 +119,7 @@ class TestProblems:
 
 
 def test_without_a_close_name_all_are_listed():
-    assert suggest("xyz", ["name", "queue"]) == "Choose from name, queue."
+    assert suggest_or_list("xyz", ["name", "queue"]) == "Choose from name, queue."
 
 
 def test_long_values_are_cut_in_messages():

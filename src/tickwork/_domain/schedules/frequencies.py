@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
-from difflib import get_close_matches
 from typing import Any, Final, Self, TypeVar
 
 from tickwork._domain.schedules.bounds import Window, parse_time
@@ -26,7 +25,7 @@ from tickwork._domain.schedules.pattern import (
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.timing import ChainBase, CronBase, FieldBase, RuleBase, Timing
 from tickwork._domain.schedules.zones import EPOCH
-from tickwork.errors import InvalidSchedule
+from tickwork.errors import InvalidSchedule, suggest
 
 F = TypeVar("F", bound="Frequencies")
 
@@ -85,11 +84,10 @@ class Frequencies(ABC):
         """By the name of a pattern, such as ``EVERY_DAY``."""
         fields = self._symbols.get(str(name))
         if fields is None:
-            guess = get_close_matches(str(name), self._symbols, n=1)
             raise InvalidSchedule(
                 f"There is no symbol {name!r}.",
                 why=f"Known are {', '.join(sorted(self._symbols))}.",
-                fix=f"Did you mean {guess[0]!r}?" if guess else "Add it: app.symbols[...] = {...}",
+                fix=suggest(name, self._symbols) or "Add it: app.symbols[...] = {...}",
             )
         return self._timed(self._timing.based("symbol", FieldBase(said=said_by_dict(fields))))
 

@@ -8,12 +8,11 @@ stable spread, and macros such as ``@daily`` for the whole.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Final, NoReturn
 
 from tickwork._domain.schedules.fields import NO_MARKS, DayMarks, FieldValues, stepped
-from tickwork.errors import CronError
+from tickwork.errors import CronError, suggest
 
 EXPR_LENGTH_MAX: Final = 1024
 
@@ -153,13 +152,12 @@ def _split(expr: str) -> list[str]:
 def _macro(expr: str, name: str) -> str:
     expansion = MACROS.get(name.lower())
     if expansion is None:
-        guess = get_close_matches(name.lower()[:32], MACROS, n=1)
         raise CronError(
             expr,
             f"there is no macro {name[:32]!r}",
             token=name,
             position=expr.index(name),
-            hint=f"Did you mean {guess[0]!r}?" if guess else f"Macros are {', '.join(MACROS)}.",
+            hint=suggest(name.lower()[:32], MACROS) or f"Macros are {', '.join(MACROS)}.",
         )
     return expansion
 
@@ -391,8 +389,7 @@ def _refuse_value(column: Field, term: str, text: str) -> NoReturn:
     reason = f"is not in {column.low}-{7 if column is WEEKDAY else column.high}"
     if column.names:
         reason += f" and not a name such as {next(iter(column.names))}"
-    guess = get_close_matches(text.upper()[:16], column.names, n=1)
-    raise _Fault(column, term, reason, f"Did you mean {guess[0]!r}?" if guess else "")
+    raise _Fault(column, term, reason, suggest(text.upper()[:16], column.names))
 
 
 def _refuse_reversed(column: Field, term: str, low: int, high: int) -> NoReturn:

@@ -7,13 +7,12 @@ is a comparison of integers, and no datetime is built to find the next instant.
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import repeat
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-from tickwork.errors import InvalidSchedule, NaiveDatetime
+from tickwork.errors import InvalidSchedule, NaiveDatetime, suggest
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = 86_400
@@ -177,12 +176,11 @@ def _load(name: str) -> Zone:
     except (ValueError, OSError, LookupError):
         # LookupError: unknown. ValueError: not a name at all, such as '../x'.
         # OSError: a folder of zones, such as 'America'.
-        guess = get_close_matches(name[:64], available_timezones(), n=1)
         shown = name if len(name) <= 64 else f"{name[:61]}..."
         raise InvalidSchedule(
             f"There is no time zone {shown!r}.",
             why="Zones are named as in the IANA database, such as 'Europe/Berlin'.",
-            fix=f"Did you mean {guess[0]!r}?" if guess else "",
+            fix=suggest(name[:64], available_timezones()),
         ) from None
 
 
