@@ -21,7 +21,7 @@ def beat(app):
 
 
 class TestLeasesOfAPass:
-    """What a pass has claimed stays its own for as long as it works, and no longer."""
+    """A pass keeps its claims for as long as it works, and no longer."""
 
     def test_a_heartbeat_keeps_others_from_taking_a_run_that_takes_long(self, make_app, clock):
         app, other = make_app(), make_app()
@@ -62,17 +62,17 @@ class TestLeasesOfAPass:
         assert run.result() == "in time"
         assert [event.run_id for event in lost] == [run.id]
 
-    def test_an_attempt_that_asks_is_told_that_it_was_taken_over(self, make_app, clock):
+    def test_an_attempt_that_polls_learns_that_its_run_was_lost(self, make_app, clock):
         app, other = make_app(), make_app()
-        told: list[bool] = []
+        seen: list[bool] = []
 
         def work(ctx: RunContext):
-            if told:
+            if seen:
                 return
-            told.append(ctx.is_canceled())
+            seen.append(ctx.is_canceled())
             clock.advance(minutes=2)
             other.run()
-            told.append(ctx.is_canceled())
+            seen.append(ctx.is_canceled())
             with pytest.raises(LeaseLost):
                 ctx.progress(0.5)
 
@@ -80,10 +80,10 @@ class TestLeasesOfAPass:
         other.schedule("work", work)
         app.run()
 
-        assert told == [False, True]
+        assert seen == [False, True]
         assert run.status is RunStatus.COMPLETED
 
-    def test_asking_keeps_the_lease(self, make_app, clock):
+    def test_polling_extends_the_lease(self, make_app, clock):
         app, other = make_app(), make_app()
 
         def work(ctx: RunContext):
@@ -98,7 +98,7 @@ class TestLeasesOfAPass:
 
         assert run.status is RunStatus.COMPLETED
 
-    def test_those_behind_it_in_the_batch_are_kept_too(self, make_app, clock):
+    def test_the_other_claims_of_the_batch_are_extended_too(self, make_app, clock):
         app, other = make_app(), make_app()
         worked = []
 
@@ -113,7 +113,7 @@ class TestLeasesOfAPass:
         assert app.run() == 4
         assert [number for _, number in worked] == [0, 1, 2, 3]
 
-    def test_what_was_taken_over_is_not_even_started(self, make_app, clock):
+    def test_a_lost_claim_is_not_started(self, make_app, clock):
         app, other = make_app(), make_app()
         worked = []
 
@@ -129,7 +129,7 @@ class TestLeasesOfAPass:
 
         assert worked == [0, 0, 1]
 
-    def test_what_a_lost_attempt_logged_is_not_kept_with_the_run(self, make_app, clock):
+    def test_log_lines_of_a_lost_attempt_are_not_stored(self, make_app, clock):
         app, other = make_app(), make_app()
         attempts = []
 
@@ -147,8 +147,8 @@ class TestLeasesOfAPass:
         assert [line.message for line in run.log()] == ["attempt 2"]
 
 
-class TestABeatingHeart:
-    """While a handler keeps the pass from beating, a thread does it, by the real time."""
+class TestHeartbeatThread:
+    """While a handler blocks the pass, a thread extends the leases."""
 
     def test_a_lease_is_extended_behind_a_handler_that_blocks(self, url):
         with Tickwork(url, install=True) as app:
@@ -185,9 +185,9 @@ class TestABeatingHeart:
 
 
 class TestInterruptions:
-    """Whoever interrupts a pass loses nothing: what was done is written, the rest given back."""
+    """When a pass is interrupted, outcomes are written, and the other runs are given back."""
 
-    def test_what_was_done_is_written_and_the_rest_is_due_again(self, app, clock):
+    def test_outcomes_are_written_and_the_other_runs_are_due_again(self, app, clock):
         worked = []
 
         def work(number: int):
@@ -205,7 +205,7 @@ class TestInterruptions:
         assert app.run() == 2
         assert worked == [0, 1, 1, 2]
 
-    def test_an_interrupted_attempt_is_in_the_story_of_its_run(self, app):
+    def test_an_interrupted_attempt_is_recorded(self, app):
         def work():
             raise KeyboardInterrupt
 
@@ -233,9 +233,9 @@ else:
 
 
 class TestPoison:
-    """A run that takes its process with it does not do so for ever."""
+    """A run that kills its process is given up after a few times."""
 
-    def test_it_is_given_up_once_enough_deaths_are_known_to_be_its_own(self, tmp_path):
+    def test_it_is_given_up_after_three_crashes(self, tmp_path):
         url, start = f"sqlite:///{tmp_path}/jobs.db", datetime(2026, 1, 1, tzinfo=UTC)
 
         def process(minutes, *words):
@@ -251,7 +251,7 @@ class TestPoison:
         run_id = process(0, "dispatch").stdout.strip()
         ends = [process(2 * minutes).returncode for minutes in range(1, 7)]
 
-        # The first death is nobody's: only from then on is a start written down first.
+        # The first death is not charged: only from then on is each start recorded.
         assert ends == [1, 1, 1, 1, 0, 0]
         with Tickwork(url) as app:
             run = app.get_run(run_id).read()

@@ -39,13 +39,13 @@ class TestRun:
     def test_failed_attempts_count(self, app):
         @app.job
         def fail() -> None:
-            raise ValueError("as asked")
+            raise ValueError("as expected")
 
         run = fail.dispatch()
 
         assert app.run() == 1
         assert run.status is RunStatus.FAILED_PERMANENT
-        assert run.read().reason == "ValueError: as asked"
+        assert run.read().reason == "ValueError: as expected"
 
 
 class TestTimeouts:

@@ -1,4 +1,4 @@
-"""Several programs on one database: each instant fires once, and each run finds its own."""
+"""Several programs on one database: each firing happens once, and each run finds its program."""
 
 import itertools
 import time
@@ -48,12 +48,12 @@ def test_three_workers_of_different_jobs_a_collect_and_a_dispatcher(project):
     runs = []
     begun = time.monotonic()
     while time.monotonic() < begun + 6:
-        runs += [project.dispatch(name) for name in ("common", "only_one", "only_two", "nobody")]
+        runs += [project.dispatch(name) for name in ("common", "only_one", "only_two", "unknown")]
         time.sleep(0.05)
 
     for run in runs:
-        if run.read().job == "nobody":
-            assert run.status is RunStatus.PENDING  # left for whoever knows it
+        if run.read().job == "unknown":
+            assert run.status is RunStatus.PENDING  # no program knows it
         else:
             assert run.wait(30) is RunStatus.COMPLETED
     assert collects[0].wait(30) == 0
@@ -67,7 +67,7 @@ def test_three_workers_of_different_jobs_a_collect_and_a_dispatcher(project):
         assert max(Counter(instants).values()) == 1, word
         assert {b - a for a, b in itertools.pairwise(instants)} == {every}, word
         assert len(instants) >= 4 / every
-    # Nothing is retired because one program does not have it.
+    # No schedule is retired because one program does not define it.
     first.terminate()
     first.wait(20)
     count = len(project.marks("second"))
@@ -87,7 +87,7 @@ def load(n: int):
 
 
 def under_load(project):
-    """Two workers that fire each second, and somebody who keeps them busy."""
+    """Two workers that fire each second, while another thread keeps them busy."""
     project.write("shop", SECONDS)
     project.work()
     project.work()
@@ -107,7 +107,7 @@ def fires_each_second(projects, seconds):
     time.sleep(seconds)
     for load in loads:
         load.kill()
-    time.sleep(1)  # what has fired by then has its time to be made
+    time.sleep(1)  # runs that have fired by then have time to run
     for project in projects:
         marks = sorted(
             (mark for mark in project.marks("second") if mark["nominal"] > begun),
@@ -143,10 +143,10 @@ def test_every_second_for_five_minutes(projects):
     fires_each_second(projects, 300)
 
 
-def test_a_delay_of_a_moment_wakes_a_worker_that_sleeps(project):
+def test_a_short_delay_wakes_an_idle_worker(project):
     project.write("shop", COMMON)
     project.work()
-    time.sleep(2)  # by now it looks but seldom
+    time.sleep(2)  # by now it polls rarely
     late = []
     for _ in range(5):
         due_at = now() + 0.3
@@ -159,7 +159,7 @@ def test_a_delay_of_a_moment_wakes_a_worker_that_sleeps(project):
     assert sorted(late)[2] < 0.25
 
 
-def test_a_dispatch_wakes_a_worker_that_sleeps(project):
+def test_a_dispatch_wakes_an_idle_worker(project):
     project.write("shop", COMMON)
     project.work()
     time.sleep(2)

@@ -1,4 +1,4 @@
-"""Workers that are killed, frozen, stopped: what it costs, and how soon others go on."""
+"""Workers that are killed, suspended or stopped: what it costs, and how soon others continue."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ async def dreamer(seconds: float = 30.0):
 
 
 class TestKilled:
-    def test_another_worker_of_the_machine_goes_on_within_three_seconds(self, project):
+    def test_another_worker_on_the_machine_continues_within_three_seconds(self, project):
         project.write("shop", SLEEPERS)
         first = project.work()
         run = project.dispatch("sleeper", seconds=30)
@@ -53,7 +53,7 @@ class TestKilled:
         assert run.read().crashes == 1
         assert "without an outcome" in project.marked("on_error")[0]["error"]
 
-    def test_with_a_supervisor_a_new_worker_goes_on(self, project):
+    def test_with_a_supervisor_a_new_worker_continues(self, project):
         project.write("shop", SLEEPERS)
         supervisor = project.work("--processes", "2")
         project.dispatch("sleeper", seconds=30)
@@ -66,8 +66,8 @@ class TestKilled:
         assert again["at"] - killed_at < 3
         project.until(lambda: len(supervisor.children()) == 2, seconds=15)
 
-    def test_when_nobody_can_know_the_lease_decides(self, project):
-        # A worker of another machine: its row says so.
+    def test_on_another_machine_the_lease_decides(self, project):
+        # A worker on another machine, according to its row.
         project.write("shop", "import socket\nsocket.gethostname = lambda: 'elsewhere'" + SLEEPERS)
         first = project.work()
         project.dispatch("brief", seconds=30)
@@ -82,7 +82,7 @@ class TestKilled:
         figure(f"began again after {again['at'] - killed_at:.2f} s of a lease of 2 s")
         assert again["at"] - killed_at < 2 + 2
 
-    def test_what_was_claimed_and_never_began_costs_nothing(self, project):
+    def test_a_run_that_was_claimed_and_never_started_costs_nothing(self, project):
         project.write(
             "shop",
             SLEEPERS
@@ -92,13 +92,13 @@ def quick():
     mark("quick")
 """,
         )
-        # They teach the worker that attempts are quick: from then on it claims ahead.
+        # The worker learns that attempts are quick: from then on it claims in advance.
         runs = [project.dispatch("quick") for _ in range(30)]
         first = project.work("--threads", "1")
         for run in runs:
             run.wait(20)
         project.dispatch("sleeper")
-        project.marked("begun")  # it has the only thread: nothing else begins from here on
+        project.marked("begun")  # it has the only thread: nothing else starts from here on
         later = [project.dispatch("quick") for _ in range(20)]
         project.until(lambda: any(is_running(run) for run in later), seconds=10)
 
@@ -116,7 +116,7 @@ def is_running(run):
 
 
 class TestFrozen:
-    def test_a_worker_that_slept_past_its_lease_cannot_write(self, project):
+    def test_a_worker_that_was_suspended_past_its_lease_cannot_write(self, project):
         project.write("shop", SLEEPERS)
         first = project.work()
         run = project.dispatch("brief", seconds=3)
@@ -141,7 +141,7 @@ class TestFrozen:
 
 class TestStopped:
     @pytest.mark.parametrize("job", ["sleeper", "dreamer"])
-    def test_what_ends_within_the_drain_is_written(self, project, job):
+    def test_attempts_that_end_within_the_drain_are_written(self, project, job):
         project.write("shop", SLEEPERS)
         worker = project.work()
         run = project.dispatch(job, seconds=1)
@@ -155,7 +155,7 @@ class TestStopped:
         assert "1 attempts, 0 failed" in worker.log
 
     @pytest.mark.parametrize("job", ["sleeper", "dreamer"])
-    def test_the_rest_is_given_back_and_picked_up_within_a_second(self, project, job):
+    def test_other_runs_are_given_back_and_continue_within_a_second(self, project, job):
         project.write("shop", SLEEPERS)
         first = project.work("--drain", "0.5")
         run = project.dispatch(job, seconds=30)
@@ -178,7 +178,7 @@ class TestStopped:
         assert (found.crashes, found.attempt) == (0, 1)
         assert [attempt.outcome for attempt in run.attempts()] == ["interrupted"]
 
-    def test_a_signal_that_does_not_wake_the_main_thread_is_heard(self, sqlite_project):
+    def test_a_signal_that_does_not_wake_the_main_thread_is_handled(self, sqlite_project):
         # As one that comes just before that thread falls asleep: the system has delivered it, and
         # Python calls its handler only when the main thread wakes up.
         project = sqlite_project
@@ -187,13 +187,13 @@ class TestStopped:
             """
 @app.job
 def command():
-    mark("told")
+    mark("signaled")
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 """,
         )
         worker = project.work()
         project.dispatch("tell")
-        project.marked("told")
+        project.marked("signaled")
 
         assert worker.wait(30) == 0
 

@@ -1,4 +1,4 @@
-"""Handlers that do their worst: the worker survives or is replaced, the run is accounted for."""
+"""Handlers that misbehave: the worker survives or is replaced, and the run has an outcome."""
 
 import pytest
 
@@ -112,7 +112,7 @@ def test_whatever_a_handler_raises_is_a_failed_attempt(project, worker):
 
 
 @pytest.mark.parametrize("job", ["exits", "segfaults"])
-def test_a_run_that_takes_its_worker_with_it_is_given_up_at_its_cap(project, job):
+def test_a_run_that_kills_its_worker_is_given_up_at_its_limit(project, job):
     project.write("shop", WORST)
     project.work("--processes", "2")
     run = project.dispatch(job)
@@ -127,7 +127,7 @@ def test_a_run_that_takes_its_worker_with_it_is_given_up_at_its_cap(project, job
     assert [each.result(30) for each in beside] == list(range(20))
 
 
-def test_a_handler_that_eats_memory_fails(project, worker):
+def test_a_handler_that_runs_out_of_memory_fails(project, worker):
     run = project.dispatch("hungry")
 
     assert run.wait(30) is RunStatus.FAILED_PERMANENT
@@ -158,7 +158,7 @@ def test_a_thread_that_takes_too_long_has_failed_and_is_tried_again(project, wor
     assert "AttemptTimeout" in run.read().reason
 
 
-def test_a_thread_is_told_that_its_time_is_over(project, worker):
+def test_a_function_that_polls_learns_that_its_timeout_has_passed(project, worker):
     run = project.dispatch("looks")
 
     assert run.wait(20) is RunStatus.FAILED_PERMANENT
@@ -177,7 +177,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(project, worker, job):
 
 
 @pytest.mark.parametrize("kind", ["thread", "loop"])
-def test_what_ignores_its_timeout_for_good_ends_its_worker_and_is_charged(sqlite_project, kind):
+def test_a_function_that_ignores_its_timeout_ends_its_worker(sqlite_project, kind):
     project = sqlite_project
     project.write(
         "shop",

@@ -1,4 +1,4 @@
-"""The database is away for a while: nothing is lost, nobody crashes, work resumes by itself."""
+"""The database is unreachable for a while: nothing is lost, no worker crashes, work resumes."""
 
 import sqlite3
 import time
@@ -70,13 +70,13 @@ def test_a_server_that_is_stopped_for_ten_seconds(kind, tmp_path):
         back_at = now()
 
         check_all(project, worker, runs, back_at)
-        # It ended while nobody could write it down.
+        # It ended while no outcome could be written.
         assert long.wait(20) is RunStatus.COMPLETED
         assert len(project.marks("long")) == 1
         assert (long.read().token, long.read().crashes) == (1, 0)
 
 
-def test_a_write_lock_that_somebody_holds_for_ten_seconds(sqlite_project):
+def test_a_write_lock_that_another_process_holds_for_ten_seconds(sqlite_project):
     project = sqlite_project
     project.write("shop", STEADY)
     worker = project.work("--threads", "2")
@@ -94,7 +94,7 @@ def test_a_write_lock_that_somebody_holds_for_ten_seconds(sqlite_project):
 
 
 @ON_SERVERS
-def test_a_worker_that_is_stopped_while_the_database_is_away_ends_all_the_same(kind, tmp_path):
+def test_a_worker_can_be_stopped_while_the_database_is_unreachable(kind, tmp_path):
     with (
         kind(fsync=False) as server,
         Project(tmp_path, server.url(server.create_database())) as project,
@@ -112,7 +112,7 @@ def test_a_worker_that_is_stopped_while_the_database_is_away_ends_all_the_same(k
         assert "could not be written" in worker.log
         server.start()
         project.app.close()
-        # Whoever is on this machine sees that it is gone, and does not wait for the lease.
+        # A worker on this machine sees that it is gone, and does not wait for the lease.
         project.work()
         project.marked("long", 2, seconds=30)
         assert run.wait(30) is RunStatus.COMPLETED

@@ -1,4 +1,4 @@
-"""What people do with workers: cancel, wait, lock, look, embed."""
+"""What users do with workers: cancel, wait, lock, inspect, embed."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ def talks(ctx: RunContext):
     mark("begun")
     time.sleep(0.2)
     ctx.log.warning("and done")
-    return "said"
+    return "logged"
 
 @app.job
 def fails():
@@ -45,7 +45,7 @@ def fails():
 
 
 @pytest.mark.parametrize(("job", "word"), [("watchful", "saw it"), ("dreamer", "ended")])
-def test_a_run_that_is_cancelled_while_it_runs(project, job, word):
+def test_a_running_run_is_canceled(project, job, word):
     project.write("shop", JOBS)
     project.work()
     run = project.dispatch(job)
@@ -61,18 +61,18 @@ def test_a_run_that_is_cancelled_while_it_runs(project, job, word):
         assert project.marks("after Canceled")
 
 
-def test_what_a_handler_logs_and_how_far_it_is_can_be_seen(project):
+def test_log_lines_and_progress_are_visible_while_a_run_runs(project):
     project.write("shop", JOBS)
     project.work()
     run = project.dispatch("talks")
     project.marked("begun")
 
     assert json.loads(run.read().progress)["note"] == "half way"
-    assert run.result(20) == "said"
+    assert run.result(20) == "logged"
     assert [line.message for line in run.log()] == ["here we are", "and done"]
 
 
-def test_the_second_exclusive_worker_is_refused_and_told_who_is_there(project):
+def test_the_second_exclusive_worker_is_rejected_with_the_name_of_the_first(project):
     project.write("shop", JOBS)
     first = project.work("--exclusive")
 
@@ -87,7 +87,7 @@ def test_the_second_exclusive_worker_is_refused_and_told_who_is_there(project):
     assert third.is_alive
 
 
-def test_collect_says_whether_a_run_failed(project):
+def test_the_exit_code_of_collect_is_whether_a_run_failed(project):
     project.write("shop", JOBS)
     good = project.dispatch("talks")
     assert project.run("collect").wait(20) == 0
@@ -120,7 +120,7 @@ def test_status_shows_the_workers(project):
     assert project.app.status()["workers"] == []
 
 
-def test_an_idle_worker_costs_next_to_nothing(projects):
+def test_an_idle_worker_needs_little_cpu_time(projects):
     workers = []
     for project in projects:
         project.write("shop", JOBS)
@@ -197,7 +197,7 @@ class TestEmbedded:
         store = app._services.store
 
         def away(*_):
-            raise ConnectionError("nobody there")
+            raise ConnectionError("no server")
 
         with monkeypatch.context() as patched:
             patched.setattr(store, "beat_worker", away)
@@ -218,7 +218,7 @@ class TestEmbedded:
             run.wait(20)
         assert [line.message for line in run.log()] == ["here"]
 
-    def test_what_was_ended_by_its_drain_is_left_behind_and_counted(self, app):
+    def test_attempts_that_outlast_the_drain_are_counted(self, app):
         has_begun, is_free = threading.Event(), threading.Event()
 
         @app.job
@@ -238,7 +238,7 @@ class TestEmbedded:
         is_free.set()
 
 
-def test_a_fork_of_a_program_with_a_worker_begins_anew(sqlite_project):
+def test_a_fork_of_a_program_with_a_worker_has_no_worker(sqlite_project):
     project = sqlite_project
     project.write(
         "program",
@@ -252,7 +252,7 @@ with app.running():
     pid = os.fork()
     if pid == 0:
         app.stop()
-        app.join()  # there is none in this process
+        app.join()  # this process has no worker
         run = where.dispatch()
         assert run.result(20) == os.getppid()
         os._exit(5)
@@ -268,7 +268,7 @@ print("all is well", flush=True)
     assert "all is well" in program.log
 
 
-def test_a_collect_that_is_stopped_gives_back_what_it_has_not_begun(project):
+def test_a_collect_that_is_stopped_gives_back_runs_that_have_not_started(project):
     project.write(
         "shop",
         """
@@ -291,7 +291,7 @@ def slow():
     assert len(project.marks("slow")) < 3
 
 
-def test_exclusive_is_said_of_all_processes_of_a_supervisor(sqlite_project):
+def test_exclusive_applies_to_all_processes_of_a_supervisor(sqlite_project):
     project = sqlite_project
     project.write("shop", JOBS)
     first = project.work("--processes", "2", "--exclusive")

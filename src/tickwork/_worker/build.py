@@ -23,7 +23,7 @@ from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.known_jobs import COROUTINES, FUNCTIONS, KnownJobs, engine_of
 from tickwork._worker.log_capture import LogCapture
-from tickwork._worker.maintenance import Maintenance, MaintenanceTask, sweep
+from tickwork._worker.maintenance import maintain, sweep
 from tickwork._worker.options import BATCH_MAX, WorkerOptions
 from tickwork._worker.pump import Lane, Pump, PumpSerializer
 from tickwork._worker.reaper import Reaper
@@ -151,24 +151,16 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
         if isinstance(clock, StoreClock):
             clock.forget()  # it may be another server, with another time
 
-    maintenance = Maintenance(
-        [
-            MaintenanceTask("Measuring the database's clock", _clock_keeper(clock)),
-            MaintenanceTask(
-                "Polling for cancellations",
-                CancelPoller(store=store, held=held, clock=clock).poll,
-            ),
-            MaintenanceTask("Writing logs", writer.write_logs),
-            MaintenanceTask("Updating the catalog", context.refresh_catalog),
-            MaintenanceTask("Finding jobs", known.look),
-            MaintenanceTask(
-                "Releasing runs of dead workers", partial(reaper.release_dead, but={worker_id})
-            ),
-            MaintenanceTask("Reaping", reaper.step),
-            MaintenanceTask("Sweeping", partial(sweep, store, clock)),
-        ],
-        clock=clock,
-    )
+    tasks: dict[str, Callable[[], object]] = {
+        "Measuring the database's clock": _clock_keeper(clock),
+        "Polling for cancels": CancelPoller(store=store, held=held, clock=clock).poll,
+        "Writing logs": writer.write_logs,
+        "Updating the catalog": context.refresh_catalog,
+        "Finding jobs": known.look,
+        "Releasing runs of dead workers": partial(reaper.release_dead, but={worker_id}),
+        "Reaping": reaper.step,
+        "Sweeping": partial(sweep, store, clock),
+    }
 
     def register(running: int) -> None:
         store.beat_worker(
@@ -229,7 +221,7 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
             heartbeat=context.build_heartbeat(held),
             beat_pace=known.pace_shortest,
             timer=context.build_timer(reporter),
-            maintain=maintenance.step,
+            maintain=partial(maintain, tasks),
             on_disconnect=reaper.was_away,
             register=register,
             unregister=lambda: store.remove_worker(worker_id),

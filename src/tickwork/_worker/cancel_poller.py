@@ -1,13 +1,11 @@
 """Notices requested cancellations sooner than the heartbeat does."""
 
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from tickwork._domain.identity import RunId
-from tickwork._domain.run import Run
 from tickwork._kernel.clock import Clock
 from tickwork._worker.held_runs import HeldRuns
+from tickwork.stores.contract import Store
 
 AFTER: Final = timedelta(milliseconds=500)
 """Younger attempts most likely end before a cancellation matters."""
@@ -15,14 +13,10 @@ AFTER: Final = timedelta(milliseconds=500)
 POLL_MAX: Final = 200
 
 
-class RunsStore(Protocol):
-    def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]: ...
-
-
 class CancelPoller:
     """Reads the rows of long attempts: a read costs less than a heartbeat."""
 
-    def __init__(self, *, store: RunsStore, held: HeldRuns, clock: Clock) -> None:
+    def __init__(self, *, store: Store, held: HeldRuns, clock: Clock) -> None:
         self._store = store
         self._held = held
         self._clock = clock

@@ -2,37 +2,27 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
-from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import OutcomeKind
-from tickwork._domain.run import Claim
 from tickwork._domain.transitions import Transition
 from tickwork.engines.attempt import ROLLED_BACK
+from tickwork.stores.contract import RunStore
 
 _log: Final = logging.getLogger("tickwork.worker")
 
 
-class CompletingStore(Protocol):
-    def after_complete(self, claims: Sequence[Claim]) -> list[RunId]: ...
-
-
-class CheckedTransitions(NamedTuple):
-    """Transitions that have to be written, and those that the handlers wrote already."""
-
-    unwritten: Sequence[Transition]
-    landed: Sequence[Transition]
-
-
-def check_completions(store: CompletingStore, steps: Sequence[Transition]) -> CheckedTransitions:
-    """Find out which runs were completed in transactions of their handlers.
+def check_completions(
+    store: RunStore, steps: Sequence[Transition]
+) -> tuple[Sequence[Transition], Sequence[Transition]]:
+    """Separate transitions that have to be written from those that handlers wrote already.
 
     A run that is gone is completed; the store then releases its limits. A run that is still
     there was rolled back: its attempt failed. The check can be repeated.
     """
     claims = [step.claim for step in steps if step.undone is not None]
     if not claims:
-        return CheckedTransitions(steps, ())
+        return steps, ()
     gone = set(store.after_complete(claims))
     unwritten: list[Transition] = []
     landed: list[Transition] = []
@@ -49,4 +39,4 @@ def check_completions(store: CompletingStore, steps: Sequence[Transition]) -> Ch
                 )
         else:
             unwritten.append(step.undone)
-    return CheckedTransitions(unwritten, landed)
+    return unwritten, landed

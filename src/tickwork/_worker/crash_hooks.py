@@ -56,5 +56,5 @@ class CrashHooks:
             try:
                 ctx = RunContext(step.claim, store=self._store, args=decode(step.claim.args))
                 self._call_hooks(definition, ctx, Crashed(step.reason))
-            except BaseException:  # noqa: BLE001  # a hook may raise anything
+            except Exception:  # noqa: BLE001  # a hook may raise anything
                 _log.exception("%s: a hook of a run that crashed failed.", step.claim.job)

@@ -1,10 +1,10 @@
 """Extends the leases of all held claims, and stops attempts whose lease was lost."""
 
 import logging
-from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
@@ -12,7 +12,7 @@ from tickwork._domain.run import Claim, Run
 from tickwork._kernel.clock import Clock
 from tickwork._worker.held_runs import HeldRun, HeldRuns
 from tickwork.errors import StoreBusy, StoreUnavailable
-from tickwork.stores.contract import HeartbeatResult, HeldClaim
+from tickwork.stores.contract import HeldClaim, RunStore
 
 AGAIN_AFTER: Final = 0.2
 """The share of the pace after which a heartbeat that failed is repeated."""
@@ -20,19 +20,16 @@ AGAIN_AFTER: Final = 0.2
 _log: Final = logging.getLogger("tickwork.worker")
 
 
-class LeaseStore(Protocol):
-    def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult: ...
-
-
-class LeaseOf(Protocol):
-    def __call__(self, job: str) -> timedelta: ...
-
-
 class Heartbeat:
     """Sends one statement for all leases of one length."""
 
     def __init__(
-        self, *, store: LeaseStore, held: HeldRuns, clock: Clock, lease_of: LeaseOf
+        self,
+        *,
+        store: RunStore,
+        held: HeldRuns,
+        clock: Clock,
+        lease_of: Callable[[str], timedelta],
     ) -> None:
         self._store = store
         self._held = held

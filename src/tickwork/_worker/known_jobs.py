@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from tickwork._define.definition import Definition
 from tickwork._define.engine_choice import AUTO
 from tickwork._define.registry import Registry
 from tickwork._domain.job import JobSpec
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
+from tickwork.stores.contract import Store
 
 FUNCTIONS: Final = "thread"
 COROUTINES: Final = "async"
@@ -23,15 +24,10 @@ def engine_of(definition: Definition) -> str:
     return COROUTINES if definition.handler.is_async else FUNCTIONS
 
 
-class NamesStore(Protocol):
-    def ready_pairs(self) -> list[tuple[str, str]]: ...
-    def scheduled_jobs(self) -> list[str]: ...
-
-
 class KnownJobs:
     """The jobs whose runs a worker may claim. A job that only a row names is looked up once."""
 
-    def __init__(self, *, store: NamesStore, registry: Registry) -> None:
+    def __init__(self, *, store: Store, registry: Registry) -> None:
         self._store = store
         self._registry = registry
         self._defined: Mapping[str, Definition] = {}

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 from tickwork._domain.job import JobSpec, ScheduleOrigin, ScheduleRow
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
 from tickwork._kernel.clock import Clock
-from tickwork.stores.contract import KeysOf, Planner
+from tickwork.stores.contract import ScheduleStore
 
 SCHEDULES_MAX: Final = 2_000
 """Schedules that one transaction fires; the others stay due for the next one."""
@@ -19,34 +19,13 @@ RETIRE_AFTER: Final = timedelta(days=7)
 """How long a schedule defined in code still fires after a program last registered it."""
 
 
-class FiringStore(Protocol):
-    def fire(
-        self,
-        *,
-        now: datetime,
-        limit: int,
-        jobs: Collection[str] | None,
-        keys_of: KeysOf,
-        plan: Planner,
-        seen_after: datetime | None = None,
-    ) -> TickPlan: ...
-
-    def next_firing_at(
-        self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
-    ) -> datetime | None: ...
-
-    def list_schedules(
-        self, *, after: tuple[str, str] | None = None, limit: int = 1000
-    ) -> list[ScheduleRow]: ...
-
-
 class Ticker:
     """Fires the due schedules of jobs that this process knows. Any number of tickers may run."""
 
     def __init__(
         self,
         *,
-        store: FiringStore,
+        store: ScheduleStore,
         clock: Clock,
         specs: Callable[[], Mapping[str, JobSpec]],
         retire_after: timedelta = RETIRE_AFTER,

@@ -30,11 +30,6 @@ UNWRITABLE: Final = "Its outcome could not be written."
 _log: Final = logging.getLogger("tickwork.worker")
 
 
-class RejectedTransition(NamedTuple):
-    retry_at: float
-    step: Transition
-
-
 class WriteResult(NamedTuple):
     """What became of a batch."""
 
@@ -73,7 +68,7 @@ class Writer:
         self._batch = batch
         self.done: deque[Transition] = deque()
         self._repeats: deque[Sequence[Transition]] = deque()
-        self._rejected: deque[RejectedTransition] = deque()
+        self._rejected: deque[tuple[float, Transition]] = deque()  # with the time of the retry
 
     def __len__(self) -> int:
         """Count the transitions in memory, except those that are being written now."""
@@ -97,8 +92,8 @@ class Writer:
             return NOTHING
         try:
             self.write_logs()
-            checked = check_completions(self._store, steps)
-            lost = self._store.record(checked.unwritten, is_repeat=is_repeat)
+            unwritten, landed = check_completions(self._store, steps)
+            lost = self._store.record(unwritten, is_repeat=is_repeat)
         except OutcomeUnknown:
             self._repeats.append(steps)
             raise
@@ -112,7 +107,7 @@ class Writer:
             self._split(steps, error)
             return WriteResult(len(steps))
         self._held.drop_all([step.claim for step in steps])
-        written = [*checked.landed, *checked.unwritten] if checked.landed else checked.unwritten
+        written = [*landed, *unwritten] if landed else unwritten
         self._reporter.recorded(written, lost=lost, at=self._clock.now())
         limited = len([step for step in steps if step.claim.limit_keys])
         return WriteResult(
@@ -175,12 +170,12 @@ class Writer:
             self._repeats.appendleft([step])
             return
         retry_at = self._clock.monotonic() + REJECTED_RETRY_AFTER
-        self._rejected.append(RejectedTransition(retry_at, step))
+        self._rejected.append((retry_at, step))
 
     def _retry_rejected(self) -> None:
         with suppress(IndexError):
-            if self._rejected and self._rejected[0].retry_at <= self._clock.monotonic():
-                self._repeats.append([self._rejected.popleft().step])
+            if self._rejected and self._rejected[0][0] <= self._clock.monotonic():
+                self._repeats.append([self._rejected.popleft()[1]])
 
     def _is_lost(self, run_id: RunId) -> bool:
         run = self._held.get(run_id)

@@ -69,27 +69,8 @@ class ChildAttemptStore:
         self._app = app
         self._is_ending = is_ending
 
-    def save(
-        self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
-    ) -> bool:
-        is_saved: bool = self._app.attempt_store.save(
-            claim, progress=progress, checkpoint=checkpoint
-        )
-        return is_saved
-
-    def complete(self, claim: Claim, connection: object, *, result: str | None) -> bool:
-        is_ours: bool = self._app.attempt_store.complete(claim, connection, result=result)
-        return is_ours
-
-    async def complete_async(self, claim: Claim, connection: object, *, result: str | None) -> bool:
-        is_ours: bool = await self._app.attempt_store.complete_async(
-            claim, connection, result=result
-        )
-        return is_ours
-
-    def has_landed(self, claim: Claim) -> bool:
-        has_landed: bool = self._app.attempt_store.has_landed(claim)
-        return has_landed
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app.attempt_store, name)
 
     def should_stop(self, claim: Claim) -> bool:  # noqa: ARG002  # there is only one
         return self._is_ending()
@@ -179,7 +160,7 @@ class ChildMain:
 
     def _make_attempt(self, request: AttemptRequest) -> AttemptReply:
         self._clock.set(request.now, request.monotonic)
-        store = ChildAttemptStore(self._app, lambda: self._is_ending)
+        store: Any = ChildAttemptStore(self._app, lambda: self._is_ending)
         claim = request.claim
         ctx = RunContext(claim, store=store, args=decode(claim.args), deadline=request.deadline)
         outcome = self._call(claim, ctx)

@@ -38,7 +38,7 @@ def completing(claim, clock):
     return settled(claim, now=clock.now())._replace(undone=undone)
 
 
-class TestLookingAfter:
+class TestChecking:
     """A run that its handler completed is gone; one that is still there was rolled back."""
 
     def test_plain_steps_are_left_alone(self, store, clock):
@@ -46,17 +46,17 @@ class TestLookingAfter:
 
         assert check_completions(store, steps) == (steps, ())
 
-    def test_each_is_what_it_really_was(self, store, clock):
+    def test_committed_and_rolled_back_runs_are_separated(self, store, clock):
         landed, undone, plain = claims(store, clock, 3)
         store.complete(landed, now=clock.now())
         steps = [completing(landed, clock), completing(undone, clock), settled(plain)]
 
-        looked = check_completions(store, steps)
+        unwritten, landed_steps = check_completions(store, steps)
 
-        assert [step.claim for step in looked.landed] == [landed]
-        assert [step.claim for step in looked.unwritten] == [undone, plain]
-        assert [step.to_status for step in looked.unwritten] == ["failed", "completed"]
-        assert all(step.undone is None for step in (*looked.landed, *looked.unwritten))
+        assert [step.claim for step in landed_steps] == [landed]
+        assert [step.claim for step in unwritten] == [undone, plain]
+        assert [step.to_status for step in unwritten] == ["failed", "completed"]
+        assert all(step.undone is None for step in (*landed_steps, *unwritten))
 
 
 class TestWriting:

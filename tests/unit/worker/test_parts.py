@@ -14,7 +14,7 @@ from tickwork._kernel.clock import StoreClock
 from tickwork._kernel.processes import ThisProcess, has_ended, read_process_start
 from tickwork._worker.cancel_poller import CancelPoller
 from tickwork._worker.held_runs import HeldRuns
-from tickwork._worker.maintenance import Maintenance, MaintenanceTask
+from tickwork._worker.maintenance import maintain
 from tickwork._worker.options import worker_options
 from tickwork._worker.reaper import FORGET_AFTER, Reaper
 from tickwork._worker.timer import Timer
@@ -169,6 +169,10 @@ class Row:
         self.is_finished = False
 
 
+def a_poller(rows, held, clock):
+    return CancelPoller(store=rows, held=held, clock=clock)
+
+
 class TestCancels:
     @pytest.fixture
     def clock(self):
@@ -182,7 +186,7 @@ class TestCancels:
             the(held, RunId(name)).started_at = clock.now() - timedelta(seconds=age)
         rows.rows = [Row("old", canceled=NOON), Row("taken", token=2)]
 
-        CancelPoller(store=rows, held=held, clock=clock).poll()
+        a_poller(rows, held, clock).poll()
 
         assert rows.requests == [["old", "taken"]]
         assert the(held, RunId("old")).is_canceled
@@ -193,7 +197,7 @@ class TestCancels:
         for n in range(500):
             held.add([a_claim(run_id=RunId(f"run-{n}"))], extended_at=0.0)
             the(held, RunId(f"run-{n}")).started_at = clock.now() - timedelta(seconds=9)
-        cancels = CancelPoller(store=rows, held=held, clock=clock)
+        cancels = a_poller(rows, held, clock)
 
         for _ in range(5):
             cancels.poll()
@@ -259,7 +263,7 @@ class TestTimer:
 
         assert self.turns == [clock.now()]
 
-    def test_turns_that_follow_each_other_fast_keep_nobody_busy(self, clock):
+    def test_rate_slots_that_follow_each_other_fast_are_handled_together(self, clock):
         timer = self.a_timer(clock, turn=clock.now() - timedelta(seconds=1))
 
         assert timer.seconds_left(1.0) == pytest.approx(0.01)
@@ -270,7 +274,7 @@ class TestTimer:
 
         assert timer.seconds_left(1.0) == 0.0
 
-    def test_what_cannot_be_fired_keeps_nobody_busy(self, clock):
+    def test_a_schedule_that_cannot_be_fired_does_not_keep_the_timer_busy(self, clock):
         timer = self.a_timer(clock, firing=clock.now() - timedelta(days=1))
 
         waits = []
@@ -281,7 +285,7 @@ class TestTimer:
         assert waits[0] <= 0.01
         assert min(waits[-3:]) >= 0.5
 
-    def test_nor_does_it_hide_what_comes_after_it(self, clock):
+    def test_nor_does_it_hide_later_schedules(self, clock):
         soon = clock.now() + timedelta(seconds=0.2)
         timer = self.a_timer(clock, firing=clock.now() - timedelta(days=1), later=soon)
         for _ in range(12):
@@ -292,43 +296,19 @@ class TestTimer:
 
 
 class TestMaintenance:
-    def test_a_part_that_fails_does_not_stop_the_others(self, caplog):
-        done = []
-
-        def broken():
+    def test_a_task_that_fails_does_not_stop_the_others(self, caplog):
+        def fail():
             raise ValueError("no")
 
-        def works():
-            done.append(1)
-            return True
-
-        maintenance = Maintenance(
-            [MaintenanceTask("A", broken), MaintenanceTask("B", works)], clock=ManualClock()
-        )
-
-        assert maintenance.step()
-        assert done == [1]
+        assert maintain({"A": fail, "B": lambda: True})
         assert "A failed" in caplog.text
 
     def test_the_caller_gets_the_error_of_an_unreachable_database(self):
-        def away():
+        def fail():
             raise StoreUnavailable("db://", "gone")
 
         with pytest.raises(StoreUnavailable):
-            Maintenance([MaintenanceTask("A", away)], clock=ManualClock()).step()
-
-    def test_some_parts_are_due_less_often(self):
-        clock, done = ManualClock(), []
-        maintenance = Maintenance(
-            [MaintenanceTask("A", lambda: done.append(1), every=10.0)], clock=clock
-        )
-        clock.advance(seconds=1)
-
-        for _ in range(20):
-            maintenance.step()
-            clock.advance(seconds=1)
-
-        assert len(done) == 2
+            maintain({"A": fail})
 
 
 class Workers:
@@ -442,7 +422,7 @@ class TestReaper:
         clock.advance(seconds=20)
         assert reaper.step() == 1
 
-    def test_a_process_that_has_ended_and_was_not_looked_at_is_gone(self):
+    def test_a_zombie_process_has_ended(self):
         pid = os.fork()
         if pid == 0:
             os._exit(0)
@@ -482,9 +462,9 @@ class TestStoreClock:
         def measure():
             out, home = delays.pop(0)
             base.advance(seconds=out)
-            told = base.now() + timedelta(hours=1)
+            measured = base.now() + timedelta(hours=1)
             base.advance(seconds=home)
-            return told
+            return measured
 
         clock = StoreClock(measure, base=base)
         clock.now()
@@ -497,9 +477,9 @@ class TestStoreClock:
         base, ahead = ManualClock(), [timedelta(hours=1)]
 
         def measure():
-            told = base.now() + ahead[0]
+            measured = base.now() + ahead[0]
             base.advance(seconds=4)
-            return told
+            return measured
 
         clock = StoreClock(measure, base=base)
         clock.now()
