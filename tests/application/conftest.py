@@ -1,4 +1,4 @@
-"""Everything a program can say, through the public face, on each database.
+"""The public API, on each database.
 
 app          an application on a fresh database, moved by ``clock``
 clock        its clock: nothing here sleeps
@@ -39,7 +39,7 @@ def database(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """It stands still until a test moves it."""
+    """A clock that stands still until a test moves it."""
     return ManualClock()
 
 
@@ -47,7 +47,7 @@ def clock() -> ManualClock:
 def url(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """An empty database."""
     if database == "sqlite":
-        # Nothing here is about power cuts, and waiting for the disk is most of the time.
+        # No test here is about power cuts, and syncing to disk takes most of the time.
         yield f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db?synchronous=NORMAL"
         return
     if database == "mariadb":
@@ -88,8 +88,8 @@ def make_app(url: str, clock: ManualClock) -> Iterator[Callable[..., Tickwork]]:
     """Applications on this database."""
     made: list[Tickwork] = []
 
-    def make(**said: Any) -> Tickwork:
-        app = Tickwork(url, **{"clock": clock, "install": True, **said})
+    def make(**settings: Any) -> Tickwork:
+        app = Tickwork(url, **{"clock": clock, "install": True, **settings})
         made.append(app)
         return app
 
@@ -106,7 +106,7 @@ def app(make_app: Callable[..., Tickwork]) -> Tickwork:
 
 @pytest.fixture
 def passes() -> Callable[[Tickwork], int]:
-    """Run what is due until nothing is."""
+    """Execute everything that is due."""
 
     def run(app: Tickwork, limit: int = 100) -> int:
         total = 0

@@ -1,4 +1,4 @@
-"""Handlers that rows name by their path."""
+"""Handlers that are dispatched by their path."""
 
 from tickwork import RunContext, ScheduledJob
 

@@ -122,7 +122,7 @@ OTHERS: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 
 @pytest.fixture(autouse=True)
 def _of_others():
-    """Threads that were here before are none of ours."""
+    """Threads that existed before the test do not count."""
     OTHERS.clear()
     OTHERS.update(threading.enumerate())
 
@@ -132,12 +132,12 @@ def threads_of(*kinds):
     return [each.name for each in found if each.name.startswith(kinds)]
 
 
-def hop_threads():
+def bridge_threads():
     return threads_of("tickwork-bridge")
 
 
 def own_threads():
-    """Those of the door, without what a worker or a lock has in the background."""
+    """The threads of async calls, without those of a worker or a lock."""
     return threads_of("tickwork-bridge", "tickwork-call", "tickwork-waits")
 
 
@@ -164,7 +164,7 @@ def double(app):
 
 
 class TestDispatching:
-    """What can be dispatched can be awaited."""
+    """Every way to dispatch has an async form."""
 
     def test_a_job_a_draft_a_builder_and_a_name(self, app, double):
         async def main():
@@ -186,7 +186,7 @@ class TestDispatching:
             *(f'{{"number":{n}}}' for n in range(7, 10)),
         ]
 
-    def test_a_wrong_call_fails_where_it_was_made_and_stores_nothing(self, app, double):
+    def test_wrong_arguments_raise_in_the_coroutine_and_store_nothing(self, app, double):
         async def main():
             with pytest.raises(ArgumentError):
                 await double.aio.dispatch(no="number")
@@ -197,7 +197,7 @@ class TestDispatching:
 
         assert app.runs.recent() == []
 
-    def test_what_gives_the_arguments_is_read_in_the_callers_thread(self, app, double):
+    def test_a_generator_of_arguments_is_read_in_the_callers_thread(self, app, double):
         read_in = []
 
         def numbers():
@@ -209,13 +209,13 @@ class TestDispatching:
 
         assert set(read_in) == {threading.main_thread()}
 
-    def test_a_plain_connection_stays_in_its_thread(self, double):
+    def test_a_sync_connection_is_rejected(self, double):
         with pytest.raises(InvalidOption, match="must be an async connection"):
             double.using(object()).aio  # noqa: B018  # to ask is enough
 
 
 class TestRuns:
-    """What a run can be asked can be awaited."""
+    """Every method of a run has an async form."""
 
     def test_everything_that_a_handle_does(self, app, clock, double):
         async def main():
@@ -235,7 +235,7 @@ class TestRuns:
             with pytest.raises(AlreadyClaimed):
                 await run.aio.at(clock.now())
             again = await run.aio.retry()
-            assert await again.aio.cancel("as asked")
+            assert await again.aio.cancel("on purpose")
             with pytest.raises(RunUnsuccessful, match="canceled"):
                 await again.aio.result()
             assert (await app.aio.get_run(run.id)) == run
@@ -251,8 +251,8 @@ class TestRuns:
         asyncio.run(main())
 
 
-class TestTheRest:
-    """Install, prune, locks."""
+class TestInstallPruneAndLocks:
+    """The other methods of the application."""
 
     def test_install_and_prune(self, app, clock, double):
         async def main():
@@ -290,9 +290,7 @@ class TestTheRest:
 
         asyncio.run(main())
 
-    def test_closing_ends_the_threads_and_what_is_used_afterwards_makes_them_again(
-        self, app, double
-    ):
+    def test_close_ends_the_threads_and_the_next_use_starts_new_ones(self, app, double):
         async def main():
             await double.aio.dispatch(1)
             await app.aio.close()
@@ -306,7 +304,7 @@ class TestTheRest:
         assert set(left) <= {"tickwork-call"}
         assert gone(own_threads)
 
-    def test_the_door_is_a_block_that_closes_it(self, app, double):
+    def test_aio_is_a_context_manager_that_closes_the_application(self, app, double):
         async def main():
             async with app.aio as door:
                 run = await door.dispatch("double", 21)
@@ -320,10 +318,10 @@ class TestTheRest:
 # ---------------------------------------------------------------- how
 
 
-class TestHops:
-    """One hop around one whole operation, on threads of our own, as many as connections."""
+class TestThreads:
+    """Each call is one call in a thread pool with as many threads as connections."""
 
-    def test_a_verb_is_one_hop(self, app, double, monkeypatch):
+    def test_a_method_is_one_call_in_a_thread(self, app, double, monkeypatch):
         async def main():
             run = await double.aio.dispatch(1)
             begin, begun = app._services.bridge.submit, []
@@ -344,7 +342,7 @@ class TestHops:
             *("dispatch", "dispatch_many", "dispatch", "cancel", "read"),
         ]
 
-    def test_never_on_the_threads_of_the_loop(self, app, double):
+    def test_the_default_executor_of_the_loop_is_not_used(self, app, double):
         class Refusing(ThreadPoolExecutor):
             def submit(self, *_args, **_kwargs):
                 raise AssertionError("These threads are the program's.")
@@ -359,24 +357,24 @@ class TestHops:
 
         asyncio.run(main())
 
-    def test_as_many_as_the_store_has_connections(self, app, double):
+    def test_there_are_as_many_threads_as_connections(self, app, double):
         async def main():
             await asyncio.gather(*(double.aio.dispatch(n) for n in range(100)))
-            return len(hop_threads())
+            return len(bridge_threads())
 
         assert asyncio.run(main()) <= app._services.opened_store.connections_max
         assert len(app.runs.recent(limit=200)) == 100
 
-    def test_context_variables_travel(self, app):
-        asked_by = ContextVar("asked_by", default="nobody")
+    def test_context_variables_are_visible_in_the_thread(self, app):
+        caller = ContextVar("caller", default="unset")
         heard = []
 
         @app.job
         def note() -> None:
-            heard.append(asked_by.get())
+            heard.append(caller.get())
 
         async def main():
-            asked_by.set("ann")
+            caller.set("ann")
             await note.aio.dispatch()
             await app.aio.run()
 
@@ -384,7 +382,7 @@ class TestHops:
 
         assert heard == ["ann"]
 
-    def test_two_loops_in_two_threads_share_them(self, app, double):
+    def test_two_loops_in_two_threads_share_the_pool(self, app, double):
         def use():
             async def main():
                 return [await double.aio.dispatch(n) for n in range(20)]
@@ -398,11 +396,11 @@ class TestHops:
             thread.join()
 
         assert len(app.runs.recent(limit=200)) == 80
-        assert len(hop_threads()) <= app._services.opened_store.connections_max
+        assert len(bridge_threads()) <= app._services.opened_store.connections_max
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
     @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-    def test_a_forked_child_makes_its_own(self, app, double):
+    def test_a_forked_child_starts_its_own_threads(self, app, double):
         asyncio.run(double.aio.dispatch(1))  # the parent has threads now
         child = os.fork()
         if child == 0:
@@ -416,7 +414,7 @@ class TestHops:
         assert os.waitstatus_to_exitcode(status) == 0
         assert len(app.runs.recent()) == 3
 
-    def test_the_blocking_door_works_on_a_running_loop(self, app, double):
+    def test_blocking_methods_work_on_a_running_loop(self, app, double):
         async def main():
             run = double.dispatch(21)
             app.run()
@@ -428,7 +426,7 @@ class TestHops:
 class TestRunning:
     """``run`` calls handlers, so it has a thread of its own."""
 
-    def test_handlers_that_hop_themselves_never_wait_for_each_other(self, app, double):
+    def test_handlers_that_use_the_pool_never_wait_for_each_other(self, app, double):
         size = app._services.opened_store.connections_max
 
         @app.job
@@ -446,7 +444,7 @@ class TestRunning:
         assert len(app.runs.recent(limit=200)) == 6 * size
         assert gone(lambda: threads_of("tickwork-call"))
 
-    def test_what_a_handler_logs_is_kept_though_passes_overlap(self, app):
+    def test_log_lines_are_kept_when_passes_overlap(self, app):
         arrived = threading.Barrier(2, timeout=10)
 
         @app.job
@@ -471,10 +469,10 @@ class TestRunning:
         ]
 
 
-class TestOneByName:
+class TestDueAndExecute:
     """``due`` and ``execute``, awaited."""
 
-    def test_a_scheduler_of_ones_own(self, app, double):
+    def test_due_and_execute_are_a_scheduler(self, app, double):
         async def main():
             run = await double.aio.dispatch(21)
             for each in await app.aio.due():
@@ -485,9 +483,9 @@ class TestOneByName:
 
 
 class TestCancelling:
-    """Nothing half done, no thread left behind."""
+    """A cancelled task leaves nothing half done, and no thread behind."""
 
-    def test_what_has_begun_is_brought_to_its_end_as_a_whole(self, app, double, monkeypatch):
+    def test_a_call_that_has_begun_is_completed(self, app, double, monkeypatch):
         app.runs  # noqa: B018  # opened before it is slowed down
         enqueue, begun, go_on = (
             app._services.opened_store.enqueue,
@@ -495,10 +493,10 @@ class TestCancelling:
             threading.Event(),
         )
 
-        def slowly(runs, **said):
+        def slowly(runs, **kwargs):
             begun.set()
             assert go_on.wait(10)
-            return enqueue(runs, **said)
+            return enqueue(runs, **kwargs)
 
         monkeypatch.setattr(app._services.opened_store, "enqueue", slowly)
 
@@ -515,7 +513,7 @@ class TestCancelling:
 
         assert len(app.runs.recent()) == 9
 
-    def test_what_has_not_begun_is_left_undone(self, app, double):
+    def test_a_call_that_has_not_begun_is_dropped(self, app, double):
         go_on = threading.Event()
         busy = [
             app._services.bridge.submit(go_on.wait, 10)
@@ -536,7 +534,7 @@ class TestCancelling:
         assert all(each.done() for each in busy)
         assert app.runs.recent() == []
 
-    def test_a_wait_that_is_cancelled_leaves_nobody_waiting(self, app, double):
+    def test_a_cancelled_wait_ends_the_polling(self, app, double):
         async def main():
             run = await double.aio.dispatch(1)
             task = asyncio.create_task(run.aio.wait())
@@ -549,7 +547,7 @@ class TestCancelling:
 
         assert gone(lambda: threads_of("tickwork-waits"))
 
-    def test_a_lock_that_was_got_too_late_is_released(self, app, monkeypatch):
+    def test_a_lock_that_was_acquired_too_late_is_released(self, app, monkeypatch):
         app.runs  # noqa: B018  # opened before it is slowed down
         acquire, begun, go_on = (
             app._services.opened_store.acquire_lock,
@@ -557,10 +555,10 @@ class TestCancelling:
             threading.Event(),
         )
 
-        def slowly(*args, **said):
+        def slowly(*args, **kwargs):
             begun.set()
             assert go_on.wait(10)
-            return acquire(*args, **said)
+            return acquire(*args, **kwargs)
 
         async def locked():
             async with app.aio.lock("nightly"):
@@ -582,7 +580,7 @@ class TestCancelling:
         with app.lock("nightly"):
             pass
 
-    def test_a_lock_is_released_though_the_release_is_cancelled(self, app):
+    def test_a_lock_is_released_even_if_the_release_is_cancelled(self, app):
         go_on = threading.Event()
 
         async def locked(inside):
@@ -635,9 +633,9 @@ class TestCancelling:
 
 
 class TestWaiting:
-    """However many wait, no thread of the pool is held, and one look serves them all."""
+    """Waits block no thread of the pool, and one query serves them all."""
 
-    def test_a_hundred_waits_hold_no_thread(self, app, double):
+    def test_a_hundred_waits_block_no_thread(self, app, double):
         async def main():
             runs = await double.aio.dispatch_many({"number": n} for n in range(100))
             waits = [asyncio.create_task(run.aio.result()) for run in runs]
@@ -651,7 +649,7 @@ class TestWaiting:
         assert asyncio.run(main()) == [2 * n for n in range(100)]
         assert gone(lambda: threads_of("tickwork-waits"))
 
-    def test_one_look_asks_for_all_of_them(self, app, double, monkeypatch):
+    def test_one_query_reads_all_of_them(self, app, double, monkeypatch):
         runs = double.dispatch_many({"number": n} for n in range(30))
         get_runs, looks = app._services.opened_store.get_runs, []
 
@@ -661,7 +659,7 @@ class TestWaiting:
 
         async def main():
             waits = [asyncio.create_task(run.aio.wait()) for run in runs]
-            await asyncio.sleep(1)  # all of them are old enough to be asked for together
+            await asyncio.sleep(1)  # all of them are old enough to be polled together
             monkeypatch.setattr(app._services.opened_store, "get_runs", counted)
             await asyncio.sleep(1)
             monkeypatch.undo()
@@ -673,7 +671,7 @@ class TestWaiting:
         assert len(looks) < 15  # each for itself would be a hundred
         assert max(looks) > 15
 
-    def test_both_doors_wait_together(self, app, double):
+    def test_sync_and_async_waits_share_the_polling(self, app, double):
         run = double.dispatch(21)
         found = []
         threads = [threading.Thread(target=lambda: found.append(run.wait(10))) for _ in range(5)]
@@ -685,7 +683,7 @@ class TestWaiting:
 
         assert found == [RunStatus.COMPLETED] * 5
 
-    def test_a_time_out_says_how_the_run_stands(self, double):
+    def test_a_timeout_names_the_status_of_the_run(self, double):
         run = double.dispatch(1)
 
         with pytest.raises(WaitTimeout, match="pending") as found:
@@ -695,7 +693,7 @@ class TestWaiting:
         assert found.value.status == "pending"
         assert isinstance(found.value, TimeoutError)
 
-    def test_a_store_that_cannot_be_asked_is_told_to_who_waits(self, app, double, monkeypatch):
+    def test_an_error_of_the_store_is_raised_by_the_wait(self, app, double, monkeypatch):
         run = double.dispatch(1)
 
         def fail(_):
@@ -711,7 +709,7 @@ class TestWaiting:
         asyncio.run(main())
 
 
-def test_an_application_in_memory_has_the_door_too():
+def test_an_application_in_memory_has_async_methods():
     with Tickwork("memory://", clock=ManualClock()) as app:
 
         @app.job

@@ -1,4 +1,4 @@
-"""Dispatching, row by row, and what was settled about arguments, times, ad hoc and waiting."""
+"""Dispatching: options, arguments, times, ad hoc jobs, waiting."""
 
 import threading
 from datetime import UTC, datetime, timedelta, timezone
@@ -42,10 +42,10 @@ def stored(app: Tickwork) -> int:
     return len(app.runs.recent(limit=1000))
 
 
-# ---------------------------------------------------------------- the table, row by row
+# ---------------------------------------------------------------- ways to dispatch
 
 
-class TestAKnownJobAnAdHocJobAClass:
+class TestWaysToDispatch:
     """``job.dispatch(**args)``, ``app.dispatch("name", **args)``, ``app.dispatch("pkg:Cls")``."""
 
     def test_a_known_job(self, app, send):
@@ -103,12 +103,12 @@ class TestAKnownJobAnAdHocJobAClass:
             app.dispatch("sned", to="ann")
         assert stored(app) == 0
 
-    def test_what_is_no_job_at_all(self, app):
+    def test_a_value_that_is_no_job(self, app):
         with pytest.raises(InvalidOption, match="must be a job or the name of one"):
             app.dispatch(print, "ann")
 
 
-class TestAtAndDelayBeforeDispatch:
+class TestDueTimeOfADispatch:
     """``job.delay(10).dispatch(...)``, ``job.at(when).dispatch(...)``."""
 
     def test_delay(self, app, clock, send):
@@ -122,7 +122,7 @@ class TestAtAndDelayBeforeDispatch:
         assert run.status is RunStatus.COMPLETED
 
     @pytest.mark.parametrize("length", [90, 90.0, "90s", "1m30s", timedelta(seconds=90)])
-    def test_however_a_length_is_said(self, clock, send, length):
+    def test_every_form_of_a_length(self, clock, send, length):
         run = send.delay(length).dispatch(to="ann")
 
         assert run.read().due_at == clock.now() + timedelta(seconds=90)
@@ -136,7 +136,7 @@ class TestAtAndDelayBeforeDispatch:
         clock.set(when)
         assert app.run() == 1
 
-    def test_whatever_was_said_last_counts(self, clock, send):
+    def test_the_last_of_at_and_delay_applies(self, clock, send):
         at = clock.now() + timedelta(days=1)
 
         assert send.at(at).delay(5).dispatch(to="ann").read().due_at == (
@@ -145,23 +145,23 @@ class TestAtAndDelayBeforeDispatch:
         assert send.delay(5).at(at).dispatch(to="ann").read().due_at == at
 
 
-class TestAtAndDelayAfterDispatch:
-    """``run.at(when)``, ``run.delay(60)``: only while unclaimed, or an error that says so."""
+class TestReschedulingARun:
+    """``run.at(when)``, ``run.delay(60)``: only while no worker has claimed it."""
 
-    def test_a_run_that_waits_is_moved(self, app, clock, send):
+    def test_a_waiting_run_is_rescheduled(self, app, clock, send):
         run = send.dispatch(to="ann")
         assert run.delay(60) is run
         assert app.run() == 0
         assert run.at(clock.now()) is run
         assert app.run() == 1
 
-    def test_to_the_past_is_due_at_once(self, app, clock, send):
+    def test_a_time_in_the_past_is_due_at_once(self, app, clock, send):
         run = send.delay(3600).dispatch(to="ann").at(clock.now() - timedelta(days=1))
 
         assert run.read().due_at == clock.now()
         assert app.run() == 1
 
-    def test_one_that_was_claimed_says_so(self, app, send):
+    def test_a_claimed_run_cannot_be_rescheduled(self, app, send):
         refused = []
 
         @app.job
@@ -177,14 +177,14 @@ class TestAtAndDelayAfterDispatch:
 
         assert refused == ["running", "running"]
 
-    def test_one_that_has_finished_says_so(self, app, send):
+    def test_a_finished_run_cannot_be_rescheduled(self, app, send):
         run = send.dispatch(to="ann")
         app.run()
 
         with pytest.raises(AlreadyClaimed, match="completed"):
             run.delay(60)
 
-    def test_one_that_waits_for_its_retry_was_claimed(self, app):
+    def test_a_run_that_waits_for_its_retry_was_claimed(self, app):
         @app.job(retries={"max": 2, "delay": 60})
         def fail() -> None:
             raise ValueError
@@ -203,7 +203,7 @@ class TestAtAndDelayAfterDispatch:
 class TestDrafts:
     """``app.args(kind="daily").queue("q").dispatch("name")``: drafts are values."""
 
-    def test_args_first_and_the_name_later(self, app):
+    def test_args_first_and_the_job_last(self, app):
         app.schedule("report", lambda kind, size=1: f"{kind} {size}")
         run = app.args(kind="daily").queue("q").dispatch("report", size=2)
         app.run()
@@ -223,13 +223,13 @@ class TestDrafts:
             assert (run.priority, run.due_at, run.tags) == (100, clock.now(), ())
             assert (run.tenant, run.target, run.expires_at) == ("", None, None)
 
-    def test_one_draft_makes_as_many_as_one_likes(self, app, send):
+    def test_one_draft_can_dispatch_many_times(self, app, send):
         draft = send.delay(60)
         runs = [draft.dispatch(to=name) for name in ("ann", "bob")]
 
         assert len({run.id for run in runs}) == 2
 
-    def test_every_word_does_what_it_says(self, clock, send):
+    def test_every_option_is_stored(self, clock, send):
         run = (
             send.queue("slow")
             .priority(-5)
@@ -249,7 +249,7 @@ class TestDrafts:
         assert run.due_at == clock.now() + timedelta(hours=1)
         assert run.expires_at == run.due_at + timedelta(minutes=10)
 
-    def test_the_order_of_words_does_not_matter(self, send):
+    def test_the_order_of_options_does_not_matter(self, send):
         words: list[Any] = [
             lambda draft: draft.queue("q"),
             lambda draft: draft.delay(5),
@@ -272,7 +272,7 @@ class TestDrafts:
         assert job.tags("job", "mine").dispatch().read().tags == ("job", "mine")
 
     @pytest.mark.parametrize(
-        ("word", "value"),
+        ("option", "value"),
         [
             ("queue", ""),
             ("queue", " padded "),
@@ -286,11 +286,11 @@ class TestDrafts:
             ("target", ""),
         ],
     )
-    def test_what_cannot_be_is_refused_where_it_is_said(self, send, word, value):
-        with pytest.raises(InvalidOption, match=word):
-            getattr(send, word)(value)
+    def test_an_invalid_value_is_rejected_by_its_option(self, send, option, value):
+        with pytest.raises(InvalidOption, match=option):
+            getattr(send, option)(value)
 
-    def test_more_tags_than_anybody_reads(self, send):
+    def test_too_many_tags(self, send):
         with pytest.raises(InvalidOption, match="tags"):
             send.tags(*(f"tag {n}" for n in range(21)))
 
@@ -311,11 +311,11 @@ class TestBulk:
 
         assert [run.read().queue for run in runs] == ["slow", "default", "default", "default"]
 
-    def test_none_gives_none(self, send):
+    def test_no_arguments_give_no_runs(self, send):
         assert send.dispatch_many([]) == []
 
-    def test_it_is_one_batch_however_many(self, app, send, monkeypatch):
-        app.runs  # noqa: B018  # opened before it is watched
+    def test_many_runs_are_one_batch(self, app, send, monkeypatch):
+        app.runs  # noqa: B018  # the store is opened before it is watched
         write, statements = app._services.opened_store._write, []
 
         def watched(begin):
@@ -346,13 +346,13 @@ class TestBulk:
             ("ann", InvalidOption),
         ],
     )
-    def test_one_bad_one_stores_nothing(self, app, send, bad, error):
+    def test_one_invalid_set_stores_nothing(self, app, send, bad, error):
         with pytest.raises(error):
             send.dispatch_many([{"to": "ann"}, bad, {"to": "bob"}])
 
         assert stored(app) == 0
 
-    def test_those_that_are_not_unique_stand_for_the_first(self, app, send):
+    def test_duplicates_return_the_first_run(self, app, send):
         runs = send.unique(by="to").dispatch_many([{"to": "ann"}, {"to": "bob"}, {"to": "ann"}])
 
         assert [run.is_new for run in runs] == [True, True, False]
@@ -361,7 +361,7 @@ class TestBulk:
 
 
 class TestUniqueness:
-    """``.unique(key=…, within=…)``: the earlier run is the answer."""
+    """``.unique(key=…, within=…)``: a duplicate returns the earlier run."""
 
     def test_by_all_arguments(self, app, send):
         first = send.unique().dispatch(to="ann")
@@ -383,11 +383,11 @@ class TestUniqueness:
         assert send.unique("today").dispatch(to="bob") == first
         assert send.unique("tomorrow").dispatch(to="bob").is_new
 
-    def test_an_argument_that_was_left_out_is_told_apart_from_one_that_was_given(self, send):
+    def test_an_argument_that_was_left_out_differs_from_one_that_was_given(self, send):
         assert send.unique(by="subject").dispatch("ann").is_new
         assert send.unique(by="subject").dispatch("ann", "hello").is_new
 
-    def test_it_is_free_when_the_run_has_finished(self, app, send):
+    def test_the_key_is_free_when_the_run_has_finished(self, app, send):
         send.unique().dispatch(to="ann")
         app.run()
 
@@ -414,12 +414,12 @@ class TestUniqueness:
 
         assert app.schedule("other", lambda: None).job.unique("one").dispatch().is_new
 
-    def test_said_of_the_job_it_holds_for_every_dispatch(self, app):
+    def test_as_an_option_of_the_job_it_applies_to_every_dispatch(self, app):
         job = app.schedule("it", lambda to: None).unique(by="to")
 
         assert job.dispatch(to="ann") == job.dispatch(to="ann")
 
-    def test_a_draft_says_it_otherwise(self, app):
+    def test_a_draft_overrides_the_option_of_the_job(self, app):
         job = app.schedule("it", lambda to: None).unique(by="to").job
         job.dispatch(to="ann")
 
@@ -430,12 +430,12 @@ class TestUniqueness:
             send.unique(by="too").dispatch(to="ann")
         assert stored(app) == 0
 
-    @pytest.mark.parametrize("said", [{"within": 0}, {"within": -1}, {"key": "k", "by": "to"}])
-    def test_what_cannot_be(self, send, said):
+    @pytest.mark.parametrize("options", [{"within": 0}, {"within": -1}, {"key": "k", "by": "to"}])
+    def test_invalid_options(self, send, options):
         with pytest.raises(InvalidOption):
-            send.unique(**said)
+            send.unique(**options)
 
-    def test_a_window_longer_than_time(self, send):
+    def test_a_very_long_window(self, send):
         assert send.unique(within=timedelta.max).dispatch(to="ann").is_new
         assert not send.unique(within=timedelta.max).dispatch(to="ann").is_new
 
@@ -443,14 +443,14 @@ class TestUniqueness:
 class TestCanceling:
     """``run.cancel()``."""
 
-    def test_one_that_waits_is_canceled_at_once(self, app, send):
+    def test_a_waiting_run_is_canceled_at_once(self, app, send):
         run = send.dispatch(to="ann")
 
         assert run.cancel("not needed")
         assert (run.status, run.read().reason) == ("canceled", "not needed")
         assert app.run() == 0
 
-    def test_one_that_runs_is_asked_to_stop(self, app):
+    def test_the_worker_of_a_running_run_is_notified(self, app):
         seen = []
 
         @app.job
@@ -464,7 +464,7 @@ class TestCanceling:
         assert seen == [True]
         assert run.status == "canceled"
 
-    def test_one_that_has_finished_is_left_alone(self, app, send):
+    def test_a_finished_run_stays_as_it_is(self, app, send):
         run = send.dispatch(to="ann")
         app.run()
 
@@ -477,7 +477,7 @@ class TestCanceling:
 
 
 class TestRetrying:
-    """``run.retry()``: a finished run again, as a new one that names the old."""
+    """``run.retry()``: a finished run is run again, as a new run."""
 
     def test_a_new_run_with_the_same_arguments(self, app):
         broken = [True]
@@ -500,12 +500,12 @@ class TestRetrying:
         assert (found.queue, found.priority, found.tags) == ("slow", 3, ("red",))
         assert (found.target, found.tenant) == ("order-1", "acme")
 
-    def test_one_that_has_not_finished_is_refused(self, send):
+    def test_an_unfinished_run_cannot_be_retried(self, send):
         with pytest.raises(RunError, match="pending"):
             send.dispatch(to="ann").retry()
 
 
-# ---------------------------------------------------------------- settled: arguments
+# ---------------------------------------------------------------- arguments
 
 
 class TestArguments:
@@ -536,7 +536,7 @@ class TestArguments:
         assert "it takes no argument 'too'" in found.value.what
         assert "(to: str, subject: str = 'hello', *, urgent: bool = False)" in found.value.why
 
-    def test_of_the_definition_are_overridden_key_by_key(self, app):
+    def test_arguments_of_the_definition_are_overridden_key_by_key(self, app):
         job = app.schedule("it", lambda a, b=0, c=0: [a, b, c]).args(a=1, b=2)
         runs = [
             job.dispatch(),
@@ -571,11 +571,11 @@ class TestArguments:
     @pytest.mark.parametrize(
         "handler", [lambda a, /: a, lambda *args: args], ids=["positional-only", "any number"]
     )
-    def test_what_cannot_be_named_is_refused_at_definition(self, app, handler):
+    def test_positional_only_parameters_are_rejected_at_definition(self, app, handler):
         with pytest.raises(DefinitionError, match="cannot be a handler"):
             app.job(name="it")(handler)
 
-    def test_old_payloads_meet_new_signatures(self, app, make_app, passes):
+    def test_old_arguments_with_a_new_signature(self, app, make_app, passes):
         old = make_app()
         old.schedule("it", lambda to, cc: None)
         run = old.dispatch("it", to="ann", cc="bob")
@@ -585,7 +585,7 @@ class TestArguments:
         assert run.status == "failed_permanent"
         assert "takes no argument 'cc'" in run.read().reason
 
-    def test_unless_the_handler_takes_any(self, app, make_app, passes):
+    def test_old_arguments_with_a_handler_that_takes_any(self, app, make_app, passes):
         old = make_app()
         old.schedule("it", lambda to, cc: None)
         run = old.dispatch("it", to="ann", cc="bob")
@@ -621,14 +621,14 @@ class TestArguments:
         assert seen == [given]
 
     @pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), {1: 2}])
-    def test_what_has_no_exact_form_is_refused_and_nothing_is_stored(self, app, value):
+    def test_a_value_without_an_exact_encoding_is_rejected(self, app, value):
         job = app.schedule("it", lambda value: None)
 
         with pytest.raises(NotSerializable, match="value"):
             job.dispatch(value=value)
         assert stored(app) == 0
 
-    def test_what_is_too_large_is_refused_and_nothing_is_stored(self, app, make_app):
+    def test_arguments_that_are_too_large_are_rejected(self, app, make_app):
         small = make_app(payload_max=100)
         job = small.schedule("it", lambda text: None)
 
@@ -637,7 +637,7 @@ class TestArguments:
             job.dispatch(text="x" * 101)
         assert stored(app) == 1
 
-    def test_what_is_changed_after_dispatch_changes_nothing(self, app):
+    def test_changing_arguments_after_the_dispatch_has_no_effect(self, app):
         numbers = [1, 2]
         job = app.schedule("it", lambda numbers: numbers)
         run = job.dispatch(numbers=numbers)
@@ -647,11 +647,11 @@ class TestArguments:
         assert run.result() == [1, 2]
 
 
-# ---------------------------------------------------------------- settled: times
+# ---------------------------------------------------------------- times
 
 
 class TestTimes:
-    """Instants have a zone; what has passed is due at once; what is late may expire."""
+    """Instants have a time zone; past ones are due at once; late runs may expire."""
 
     def test_a_past_at_is_due_at_once(self, app, clock, send):
         run = send.at(clock.now() - timedelta(days=1)).dispatch(to="ann")
@@ -680,12 +680,12 @@ class TestTimes:
         assert run.read().due_at == datetime(2030, 1, 1, 10, tzinfo=UTC)
 
     @pytest.mark.parametrize("when", ["tomorrow", "", 5, None, "9999-12-31T23:59:59-12:00"])
-    def test_what_is_no_time_is_refused(self, send, when):
+    def test_an_invalid_time_is_rejected(self, send, when):
         with pytest.raises(InvalidOption, match="at must be"):
             send.at(when)
 
     @pytest.mark.parametrize("length", [-1, "-5s", timedelta(seconds=-1), "soon", None, "5"])
-    def test_negative_delays_and_what_is_no_length_are_refused(self, send, length):
+    def test_negative_and_invalid_delays_are_rejected(self, send, length):
         for verb in (send.delay, send.dispatch(to="ann").delay):
             with pytest.raises(InvalidDuration):
                 verb(length)
@@ -695,7 +695,7 @@ class TestTimes:
 
         assert run.read().due_at.year == 9999
 
-    def test_expires_keeps_a_run_from_starting_too_late(self, app, clock, send):
+    def test_an_expired_run_does_not_start(self, app, clock, send):
         run = send.expires(60).dispatch(to="ann")
         on_time = send.expires(60).dispatch(to="bob")
         clock.advance(seconds=60)
@@ -707,7 +707,7 @@ class TestTimes:
         [late] = [each for each in (run, on_time) if each.status is RunStatus.SKIPPED]
         assert "did not start in time" in late.read().reason
 
-    def test_it_counts_from_when_the_run_is_due(self, app, clock, send):
+    def test_expires_counts_from_the_due_time(self, app, clock, send):
         run = send.delay("1h").expires("1m").dispatch(to="ann")
         clock.advance(hours=1)
         app.run()
@@ -715,11 +715,11 @@ class TestTimes:
         assert run.status is RunStatus.COMPLETED
 
 
-# ---------------------------------------------------------------- settled: ad hoc
+# ---------------------------------------------------------------- ad hoc
 
 
 class TestAdHoc:
-    """Known to this process only; or defined by another one."""
+    """Ad hoc jobs exist only in this process; remote jobs in another one."""
 
     def test_an_ad_hoc_job_runs_here(self, app):
         builder = app.adhoc("process-42", lambda: "done").queue("uploads")
@@ -736,17 +736,17 @@ class TestAdHoc:
         assert other.run() == 0
         assert other.get_run(run.id).status is RunStatus.PENDING
 
-    def test_it_may_be_said_again(self, app):
+    def test_it_may_be_defined_again(self, app):
         app.adhoc("process-42", lambda: 1)
         run = app.adhoc("process-42", lambda: 2).dispatch()
         app.run()
 
         assert run.result() == 2
 
-    def test_it_says_that_it_is_known_here_only(self, app):
+    def test_its_definition_is_marked_as_ad_hoc(self, app):
         assert app.adhoc("process-42", lambda: None).job.definition.is_adhoc
 
-    def test_a_remote_job_is_run_by_who_defines_it(self, app, make_app):
+    def test_a_remote_job_is_run_by_the_program_that_defines_it(self, app, make_app):
         worker = make_app()
         worker.schedule("resize", lambda path, size: f"{path} {size}")
 
@@ -756,7 +756,7 @@ class TestAdHoc:
         assert worker.run() == 1
         assert run.result() == "a.png 3"
 
-    def test_what_is_said_of_it_here_counts(self, app):
+    def test_options_of_a_remote_job_apply(self, app):
         remote = app.remote("resize").queue("images").priority(5)
         run = remote.delay(60).dispatch(path="a.png").read()
 
@@ -773,9 +773,9 @@ class TestAdHoc:
 
 
 class TestDueAndExecute:
-    """Seed E's loop: ``for run in app.due(): app.execute(run.id)``."""
+    """A loop of your own: ``for run in app.due(): app.execute(run.id)``."""
 
-    def test_what_could_start_now_in_its_order(self, app, clock, send):
+    def test_due_lists_runs_in_their_order(self, app, clock, send):
         later = send.delay(60).dispatch(to="later")
         low = send.priority(200).dispatch(to="low")
         high = send.priority(1).dispatch(to="high")
@@ -785,7 +785,7 @@ class TestDueAndExecute:
         clock.advance(seconds=60)
         assert [run.id for run in app.due()] == [high.id, later.id, low.id]
 
-    def test_looking_starts_nothing(self, app, send):
+    def test_due_starts_nothing(self, app, send):
         run = send.dispatch(to="ann")
         app.due()
         app.due()
@@ -794,18 +794,18 @@ class TestDueAndExecute:
         assert app.run() == 1
         assert app.due() == []
 
-    def test_only_what_this_process_knows(self, app):
+    def test_due_lists_only_jobs_of_this_process(self, app):
         app.remote("elsewhere").dispatch()
 
         assert app.due() == []
 
-    def test_nothing_that_is_paused(self, app, send):
+    def test_due_lists_nothing_that_is_paused(self, app, send):
         send.dispatch(to="ann")
         app.pause(queue="default")
 
         assert app.due() == []
 
-    def test_together_they_are_a_scheduler(self, app, clock):
+    def test_due_and_execute_are_a_scheduler(self, app, clock):
         seen = []
         app.schedule("tick", lambda: seen.append(clock.now())).every_minute()
         app.due()
@@ -816,7 +816,7 @@ class TestDueAndExecute:
 
         assert len(seen) == 3
 
-    def test_exactly_this_run_here_and_now(self, app, send):
+    def test_execute_runs_exactly_this_run(self, app, send):
         first, second = send.dispatch(to="ann"), send.dispatch(to="bob")
 
         run = app.execute(second.id)
@@ -825,7 +825,7 @@ class TestDueAndExecute:
         assert run.result() == "hello to bob"
         assert first.status is RunStatus.PENDING
 
-    def test_one_that_is_not_due_yet(self, app, send):
+    def test_execute_runs_a_run_that_is_not_due(self, app, send):
         assert app.execute(send.delay("1h").dispatch(to="ann").id).status == "completed"
 
     def test_one_that_waits_for_its_retry(self, app):
@@ -843,12 +843,12 @@ class TestDueAndExecute:
     def test_a_failure_is_recorded_and_not_raised(self, app):
         @app.job
         def fail() -> None:
-            raise ValueError("as asked")
+            raise ValueError("on purpose")
 
         run = app.execute(fail.dispatch().id)
 
         assert run.status == "failed_permanent"
-        assert run.read().reason == "ValueError: as asked"
+        assert run.read().reason == "ValueError: on purpose"
 
     def test_a_path_that_only_a_row_names(self, app, make_app):
         dispatcher = make_app(handler_paths=["application"])
@@ -859,7 +859,7 @@ class TestDueAndExecute:
 
         assert worker.execute(run.id).result() == "weekly"
 
-    def test_one_that_is_claimed_is_an_error(self, app):
+    def test_a_claimed_run_is_an_error(self, app):
         refused = []
 
         @app.job
@@ -874,7 +874,7 @@ class TestDueAndExecute:
         assert run.status == "completed"
         assert len(refused) == 1
 
-    def test_one_that_has_finished_is_an_error(self, app, send):
+    def test_a_finished_run_is_an_error(self, app, send):
         run = send.dispatch(to="ann")
         app.run()
 
@@ -882,18 +882,18 @@ class TestDueAndExecute:
             app.execute(run.id)
 
     @pytest.mark.parametrize("run_id", [NOBODY, "no id at all"])
-    def test_one_that_is_unknown_is_an_error(self, app, run_id):
+    def test_an_unknown_run_is_an_error(self, app, run_id):
         with pytest.raises(RunNotFound):
             app.execute(run_id)
 
-    def test_one_whose_job_is_unknown_here_is_left_alone(self, app):
+    def test_a_run_whose_job_is_unknown_is_not_claimed(self, app):
         run = app.remote("elsewhere").dispatch()
 
         with pytest.raises(JobNotFound):
             app.execute(run.id)
         assert run.status == "pending"
 
-    def test_one_that_is_paused_says_so(self, app, clock, send):
+    def test_a_paused_run_names_the_pause(self, app, clock, send):
         run = send.dispatch(to="ann")
         app.pause(job="send", until=clock.now() + timedelta(hours=1))
 
@@ -902,7 +902,7 @@ class TestDueAndExecute:
         clock.advance(hours=1)
         assert app.execute(run.id).status == "completed"
 
-    def test_a_limit_that_is_full_says_so(self, app):
+    def test_a_full_limit_is_named(self, app):
         refused = []
 
         @app.job(concurrency=1)
@@ -920,16 +920,16 @@ class TestDueAndExecute:
         assert app.run() == 1
 
     @pytest.mark.parametrize("limit", [0, -1, 10_001])
-    def test_a_look_is_bounded(self, app, limit):
+    def test_the_limit_of_due_is_checked(self, app, limit):
         with pytest.raises(InvalidOption, match="limit"):
             app.due(limit)
 
 
-# ---------------------------------------------------------------- settled: wait
+# ---------------------------------------------------------------- wait
 
 
 class TestWaiting:
-    """``wait`` returns the final status and raises on time-out; ``result`` the output."""
+    """``wait`` returns the final status or raises on timeout; ``result`` returns the value."""
 
     def test_it_returns_the_final_status(self, app, send):
         run = send.dispatch(to="ann")
@@ -946,7 +946,7 @@ class TestWaiting:
         assert run.wait(timeout=0) is RunStatus.COMPLETED
 
     @pytest.mark.parametrize("timeout", [0, 0.01, "10ms", timedelta(milliseconds=10)])
-    def test_it_raises_on_time_out_and_the_run_goes_on(self, app, send, timeout):
+    def test_it_raises_on_timeout_and_the_run_goes_on(self, app, send, timeout):
         run = send.dispatch(to="ann")
 
         with pytest.raises(WaitTimeout, match="it is pending") as found:
@@ -960,10 +960,10 @@ class TestWaiting:
 
         assert run.result() == "hello to ann"
 
-    def test_result_raises_when_there_is_none(self, app):
+    def test_result_raises_if_the_run_failed(self, app):
         @app.job
         def fail() -> None:
-            raise ValueError("as asked")
+            raise ValueError("on purpose")
 
         run = fail.dispatch()
         canceled = fail.dispatch()
@@ -971,7 +971,7 @@ class TestWaiting:
         app.run()
 
         assert run.wait() is RunStatus.FAILED_PERMANENT
-        with pytest.raises(RunUnsuccessful, match="as asked") as found:
+        with pytest.raises(RunUnsuccessful, match="on purpose") as found:
             run.result()
         assert found.value.status == "failed_permanent"
         with pytest.raises(RunUnsuccessful, match="not needed"):

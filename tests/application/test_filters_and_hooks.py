@@ -76,7 +76,7 @@ class TestFilters:
         assert run.result() == "done"
         assert run.read().attempt == 1
 
-    def test_they_are_called_with_the_arguments_that_they_take(self, app, passes):
+    def test_filters_get_the_arguments_that_they_take(self, app, passes):
         seen = []
 
         def is_wanted(kind):
@@ -88,7 +88,7 @@ class TestFilters:
 
         assert seen == ["a"]
 
-    def test_they_accumulate(self, app, passes):
+    def test_several_filters_are_all_checked(self, app, passes):
         both = app.schedule("both", lambda: None).when(lambda: True).when(lambda: False)
         either = app.schedule("either", lambda: None).skip(lambda: False).skip(lambda: True)
         put_off, skipped = both.dispatch(), either.dispatch()
@@ -155,7 +155,7 @@ class TestHooks:
         assert seen.names == ["before", "error", "after"]
         assert isinstance(seen.calls[1][1], KeyError)
 
-    def test_a_reported_failure_is_an_error_too(self, app, passes, seen):
+    def test_a_reported_failure_calls_on_error(self, app, passes, seen):
         report = JobResult.failure("out of paper")
         self.hooked(app.schedule("it", lambda: report), seen).dispatch()
         passes(app)

@@ -114,7 +114,7 @@ class TestKindsOfHandlers:
         with pytest.raises(HandlerNotFound, match="neither handle"):
             app.schedule("it", elsewhere.NothingToCall).dispatch()
 
-    def test_a_path_that_leads_nowhere_names_the_close_one(self, app):
+    def test_a_wrong_path_suggests_a_similar_name(self, app):
         with pytest.raises(HandlerNotFound, match="Did you mean 'report'"):
             app.schedule("it", f"{HERE}:reprot").dispatch()
 
@@ -227,7 +227,7 @@ class TestContext:
         assert seen[1][:3] == (1, 3, {"what": "it"})
         assert seen[1][3].total_seconds() == 30
 
-    def test_its_token_grows_with_every_claim_though_the_attempt_is_given_back(
+    def test_its_token_grows_with_every_claim_even_if_the_attempt_is_refunded(
         self, app, clock, passes
     ):
         seen = []

@@ -1,4 +1,4 @@
-"""Nothing asks the system what time it is behind the back of the application's clock."""
+"""Only the application's clock is used; no code reads the time of the system."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ ALLOWED = {"logging"}
 
 
 class Watch:
-    """Notes who calls a function that tells the time of the system."""
+    """Records the callers of functions that return the time of the system."""
 
     def __init__(self):
         self.seen = set()
@@ -51,7 +51,7 @@ class Watch:
 
 
 def busy(app, clock):
-    """A month in which everything happens that can: retries, skips, logs, limits, locks."""
+    """A month with retries, skips, logs, limits and locks."""
     log = logging.getLogger("shop")
 
     def work(ctx: RunContext):
@@ -85,23 +85,23 @@ def busy(app, clock):
 
 
 class TestOneClock:
-    """A month on a clock that a test moves, with somebody watching who asks the system."""
+    """A month on a manual clock, while calls of the system's clock are recorded."""
 
-    def test_nobody_calls_what_tells_the_time_of_the_system(self, app, clock, database):
+    def test_no_code_reads_the_time_of_the_system(self, app, clock, database):
         watch = Watch()
         with watch:
             busy(app, clock)
 
         assert watch.seen == set()
 
-    def test_the_watch_would_see_it(self):
+    def test_the_watch_records_such_a_call(self):
         watch = Watch()
         with watch:
             datetime.now(UTC)  # noqa: TID251  # that is the point
 
         assert len(watch.seen) == 1
 
-    def test_every_moment_in_the_store_is_of_that_month(self, app, clock):
+    def test_every_time_in_the_store_is_in_that_month(self, app, clock):
         busy(app, clock)
 
         store = app._services.store
@@ -129,7 +129,7 @@ class TestOneClock:
         assert max(known) <= START + timedelta(days=30)
 
 
-def test_ids_are_of_that_moment_too(app, clock):
+def test_ids_contain_the_time_of_the_clock(app, clock):
     app.schedule("work", lambda: None).daily()
     run = app.dispatch("work")
     app.run()

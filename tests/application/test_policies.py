@@ -172,7 +172,7 @@ class TestLimits:
     """Exact across all workers: here, two programs on one database."""
 
     def crowd(self, app, limited, runs, **args):
-        """How many of these run at the same time, at most."""
+        """The largest number of these that ran at the same time."""
         running, most = 0, 0
 
         def handler(**kwargs):
@@ -253,7 +253,7 @@ class TestTimeouts:
         assert "longer than 0.05s" in run.read().reason
         assert run.status is RunStatus.FAILED_PERMANENT
 
-    def test_a_function_that_took_too_long_has_failed(self, app, clock):
+    def test_a_function_that_exceeds_its_timeout_fails(self, app, clock):
         @app.job(timeout=5, retries={"max": 2, "delay": 0})
         def slow() -> None:
             clock.advance(seconds=6)
@@ -265,7 +265,7 @@ class TestTimeouts:
 
 
 class TestExpiry:
-    """``expires`` keeps a run from starting too late."""
+    """A run that has expired does not start."""
 
     def test_a_run_that_could_not_start_in_time_is_skipped_with_the_reason(self, app, clock):
         run = app.schedule("it", lambda: None).expires(60).dispatch()
@@ -279,7 +279,7 @@ class TestExpiry:
 class TestLeases:
     """The lease ends, another worker takes the run, the first can no longer write."""
 
-    def test_a_run_whose_worker_was_away_too_long_goes_to_another(self, make_app, clock, passes):
+    def test_a_run_whose_lease_expired_goes_to_another_worker(self, make_app, clock, passes):
         first, second = make_app(), make_app()
         seen = []
 

@@ -1,4 +1,4 @@
-"""``rate(100, per="minute")``: how often a job may start, through the public face."""
+"""``rate(100, per="minute")``: how often a job may start."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -14,14 +14,14 @@ SECOND = timedelta(seconds=1)
 
 
 def seconds(done):
-    """When attempts were made, in seconds after midnight."""
+    """The times of the attempts, in seconds after midnight."""
     return [round((attempt.at - MIDNIGHT).total_seconds(), 3) for attempt in done]
 
 
 class TestRates:
-    """At most so many starts in any such time; whoever waits starts at its own turn."""
+    """At most this many runs start in any such period; the others start one by one."""
 
-    def test_those_who_fit_start_at_once_the_others_one_by_one(self, app):
+    def test_runs_within_the_rate_start_at_once_the_others_one_by_one(self, app):
         @app.job(rate="3/minute")
         def call() -> None: ...
 
@@ -29,7 +29,7 @@ class TestRates:
 
         assert seconds(travel(app, minutes=3)) == [0, 0, 0, 60, 80, 100, 120, 140]
 
-    def test_nothing_more_starts_at_that_moment(self, app):
+    def test_no_more_runs_start_at_that_time(self, app):
         app.schedule("call", lambda: None).rate(2, per="hour")
         app.args().dispatch_many("call", [{}] * 5)
 
@@ -60,21 +60,21 @@ class TestRates:
 
         assert len(drain(app)) == 3
 
-    def test_two_jobs_that_share_one_must_agree(self, app):
+    def test_jobs_that_share_a_rate_must_agree(self, app):
         app.schedule("one", lambda: None).queue("api").rate(3, per="minute", by="queue")
         app.schedule("two", lambda: None).queue("api").rate(5, per="minute", by="queue")
 
         with pytest.raises(DuplicateDefinition, match="queue/minute:api"):
             app.run()
 
-    def test_they_add_up(self, app):
+    def test_several_rates_all_apply(self, app):
         """A hundred a minute, and no more than two of them in a second."""
         job = app.schedule("call", lambda: None).rate(5, per="minute").rate(2, per="second")
         job.dispatch_many([{}] * 7)
 
         assert seconds(travel(app, minutes=2)) == [0, 0, 1, 1.5, 2, 60, 72]
 
-    def test_beside_a_limit(self, app):
+    def test_a_rate_and_a_limit(self, app):
         running = []
 
         @app.job(rate="4/minute", concurrency=1)
@@ -87,7 +87,7 @@ class TestRates:
         assert len(travel(app, minutes=2)) == 2
         assert len(set(running)) == 6
 
-    def test_retries_are_starts(self, app):
+    def test_retries_count_as_starts(self, app):
         @app.job(rate="1/minute", retries={"max": 3, "delay": 1})
         def call() -> None:
             raise ValueError("no")
@@ -96,7 +96,7 @@ class TestRates:
 
         assert seconds(travel(app, minutes=3)) == [0, 60, 120]
 
-    def test_those_who_expire_waiting_are_skipped_and_start_nothing(self, app):
+    def test_runs_that_expire_while_waiting_are_skipped(self, app):
         job = app.schedule("call", lambda: None).rate(1, per="minute").expires("30s")
         runs = job.dispatch_many([{}] * 3)
         travel(app, seconds=45)
@@ -111,7 +111,7 @@ class TestRates:
             RunStatus.COMPLETED,
         ]
 
-    def test_schedules_keep_to_it(self, app):
+    def test_it_applies_to_schedules(self, app):
         app.schedule("call", lambda: None).every_second().rate(2, per="minute").overlap("allow")
 
         assert len(travel(app, minutes=1)) in {2, 3}
@@ -128,7 +128,7 @@ class TestRates:
         drain(app)
         assert made == [1]
 
-    def test_a_pause_keeps_its_place(self, app):
+    def test_a_paused_run_keeps_its_place(self, app):
         job = app.schedule("call", lambda: None).rate(1, per="minute")
         job.dispatch_many([{}] * 3)
         drain(app)
@@ -139,8 +139,8 @@ class TestRates:
         assert len(travel(app, minutes=2)) == 2
 
 
-class TestLooking:
-    """Whoever waits says for what, and when its turn comes."""
+class TestTurns:
+    """A waiting run knows its rate, and when its turn comes."""
 
     @pytest.fixture
     def waiting(self, app):
@@ -149,7 +149,7 @@ class TestLooking:
         drain(app)
         return runs
 
-    def test_it_is_pending_and_says_what_it_waits_for(self, app, waiting):
+    def test_it_is_pending_and_names_the_rate(self, app, waiting):
         run = waiting[2].read()
 
         assert (run.status, run.phase, run.blocked_on) == (
@@ -167,16 +167,16 @@ class TestLooking:
             "job/minute:call (2 a minute): place 2, not before 2026-01-01"
         )
 
-    def test_who_does_not_wait_has_none(self, app, waiting):
+    def test_a_run_that_does_not_wait_has_no_turn(self, app, waiting):
         assert waiting[0].turn() is None
 
-    def test_one_that_is_asked_for_by_name_says_why_not(self, app, waiting):
+    def test_execute_names_the_rate_that_is_full(self, app, waiting):
         with pytest.raises(RunError, match="its rate does not admit it yet"):
             app.execute(waiting[2].id)
 
 
 class TestOperators:
-    """A rate is changed at run time as limits are."""
+    """Rates can be changed at run time, as limits can."""
 
     @pytest.fixture
     def job(self, app):
@@ -190,17 +190,17 @@ class TestOperators:
 
         assert (row.name, row.slots, row.in_force) == ("job/minute:call", 2, 2)
 
-    def test_it_can_be_raised(self, app, job):
+    def test_a_rate_can_be_raised(self, app, job):
         app.limits.change("job/minute:call", 5)
 
         assert len(travel(app, seconds=59)) == 3
 
-    def test_and_lowered(self, app, job):
+    def test_a_rate_can_be_lowered(self, app, job):
         app.limits.change("job/minute:call", 1)
 
         assert len(travel(app, minutes=10)) == 10
 
-    def test_and_lifted(self, app, job):
+    def test_a_rate_can_be_removed(self, app, job):
         app.limits.change("job/minute:call", 0)
 
         assert len(drain(app)) == 18

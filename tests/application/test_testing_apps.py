@@ -1,4 +1,4 @@
-"""Applications for tests: in memory, yours in memory, and yours in a transaction of yours."""
+"""Applications for tests: in memory, swapped into memory, and isolated in a transaction."""
 
 import sqlite3
 from contextlib import closing, contextmanager
@@ -18,13 +18,13 @@ from tickwork.errors import (
 )
 from tickwork.testing import ManualClock
 
-NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing?connect_timeout=1"
+NOWHERE = "postgresql://user@127.0.0.1:9/nothing?connect_timeout=1"
 
 
 class TestAnAppInMemory:
-    """One more Tickwork, with nothing to set up."""
+    """``testing.app()`` is an application that needs no setup."""
 
-    def test_it_is_there_at_once_on_a_clock_that_stands_still(self):
+    def test_it_works_at_once_on_a_clock_that_stands_still(self):
         with testing.app() as app:
             run = app.schedule("double", lambda number: 2 * number).dispatch(number=21)
             testing.drain(app)
@@ -38,13 +38,13 @@ class TestAnAppInMemory:
 
             testing.assert_nothing_dispatched(other)
 
-    def test_it_starts_when_it_is_told_to(self):
+    def test_the_start_time_can_be_given(self):
         clock = ManualClock()
         with testing.app(clock=clock, start="2026-03-01T09:00:00+01:00") as app:
             assert app.clock is clock
             assert clock.now() == datetime(2026, 3, 1, 8, tzinfo=UTC)
 
-    def test_it_takes_the_settings_of_any_other(self):
+    def test_it_takes_other_settings(self):
         with testing.app(timezone="Europe/Berlin") as app:
             app.schedule("report", lambda: None).daily_at("9:00")
 
@@ -56,7 +56,7 @@ class TestAnAppInMemory:
         with testing.app() as app:
             assert app.settings.handler_paths == (__name__.partition(".")[0],)
 
-    def test_coroutines_leave_nothing_open_behind(self):
+    def test_coroutines_leave_nothing_open(self):
         async def wait() -> str:
             return "done"
 
@@ -69,7 +69,7 @@ class TestAnAppInMemory:
 
 
 class TestSwapping:
-    """An application of yours, in memory for a block. Its database is not even opened."""
+    """``testing.swap()`` puts an application into memory. Its database is not opened."""
 
     @pytest.fixture
     def shop(self):
@@ -82,7 +82,7 @@ class TestSwapping:
         app.schedule("digest", lambda: None).daily_at("9:00")
         return app
 
-    def test_what_it_defines_works_without_its_database(self, shop):
+    def test_its_jobs_work_without_its_database(self, shop):
         with testing.swap(shop) as clock:
             run = shop.dispatch("welcome", name="Ann")
             testing.assert_dispatched(shop, "welcome", queue="emails")
@@ -91,7 +91,7 @@ class TestSwapping:
             assert [each.job for each in testing.travel(shop, days=1)] == ["digest"]
             assert clock.now() == datetime(2026, 1, 2, tzinfo=UTC)
 
-    def test_afterwards_it_is_on_its_own_database_again(self, shop):
+    def test_afterwards_it_uses_its_own_database_again(self, shop):
         with testing.swap(shop):
             shop.dispatch("welcome", name="Ann")
 
@@ -104,15 +104,15 @@ class TestSwapping:
         def fail_in_the_block():
             with testing.swap(app):
                 job.dispatch()
-                raise ValueError("as asked")
+                raise ValueError("on purpose")
 
-        with pytest.raises(ValueError, match="as asked"):
+        with pytest.raises(ValueError, match="on purpose"):
             fail_in_the_block()
 
         testing.assert_nothing_dispatched(app)
         assert app.clock is clock
 
-    def test_nothing_of_the_block_reaches_the_database_nor_the_other_way(self, app):
+    def test_the_block_and_the_database_are_separate(self, app):
         job = app.schedule("it", lambda: None)
         outside = job.dispatch()
 
@@ -136,7 +136,7 @@ class TestSwapping:
         assert app._services.opened_store is app._services.store is store
         assert app.runs is runs
 
-    def test_an_application_whose_worker_is_running_is_refused(self, app):
+    def test_an_application_with_a_running_worker_is_rejected(self, app):
         with app.running(), pytest.raises(AlreadyStarted), testing.swap(app):
             pass
 
@@ -146,14 +146,14 @@ class TestSwapping:
                 testing.assert_nothing_dispatched(shop)
                 shop.dispatch("welcome", name="Ann")
 
-    def test_schedules_are_written_down_anew_afterwards(self, app, clock):
+    def test_schedules_are_written_again_afterwards(self, app, clock):
         app.schedule("report", lambda: None).hourly()
         with testing.swap(app):
             assert len(testing.travel(app, hours=2)) == 2
 
         assert len(testing.travel(app, hours=3)) == 3
 
-    def test_previews_go_by_the_clock_of_the_block(self, shop):
+    def test_previews_use_the_clock_of_the_block(self, shop):
         report = shop.schedule("report", lambda: None).hourly()
 
         with testing.swap(shop, start="2030-05-17T08:30:00+00:00"):
@@ -164,7 +164,7 @@ class TestSwapping:
         with testing.swap(shop, clock=clock) as given:
             assert given is clock is shop.clock
 
-    def test_handles_made_in_the_block_go_on_after_it(self, shop):
+    def test_handles_made_in_the_block_work_after_it(self, shop):
         with testing.swap(shop):
             run = shop.dispatch("welcome", name="Ann")
             testing.drain(shop)
@@ -174,7 +174,7 @@ class TestSwapping:
 
 @pytest.fixture
 def connect(database, url):
-    """Opens connections to the application's database, as the user's own code does."""
+    """Opens connections to the application's database."""
 
     @contextmanager
     def open_connection():
@@ -193,7 +193,7 @@ def connect(database, url):
 
 
 class TestIsolation:
-    """Everything that the application does is in your transaction, and gone when you roll back."""
+    """``testing.isolated()``: everything happens in your transaction, and is rolled back."""
 
     @pytest.fixture
     def app(self, make_app):
@@ -214,7 +214,7 @@ class TestIsolation:
         with pytest.raises(RunNotFound):
             app.get_run(run.id).read()
 
-    def test_nobody_else_sees_it_meanwhile(self, app, make_app, connect):
+    def test_other_connections_do_not_see_it(self, app, make_app, connect):
         app.schedule("it", lambda: None)
         other = make_app()
         with connect() as connection:
@@ -234,7 +234,7 @@ class TestIsolation:
 
         testing.assert_nothing_dispatched(app)
 
-    def test_time_can_be_travelled_inside(self, app, connect, clock):
+    def test_travel_works_inside(self, app, connect, clock):
         app.schedule("report", lambda: None).hourly()
         with connect() as connection:
             with testing.isolated(app, connection):
@@ -244,7 +244,7 @@ class TestIsolation:
         assert app.runs.recent() == []
         assert app._services.store.list_schedules() == []
 
-    def test_dispatches_can_be_executed_at_once_inside(self, app, connect):
+    def test_immediately_works_inside(self, app, connect):
         app.schedule("it", lambda n: n)
         with connect() as connection:
             with testing.isolated(app, connection), testing.immediately(app):
@@ -253,7 +253,7 @@ class TestIsolation:
 
         testing.assert_nothing_dispatched(app)
 
-    def test_what_was_there_before_is_told_apart(self, app, connect):
+    def test_assertions_ignore_runs_from_before(self, app, connect):
         job = app.schedule("it", lambda n: None)
         job.dispatch(n=0)
         with connect() as connection:
@@ -267,7 +267,7 @@ class TestIsolation:
         [found] = testing.dispatched(app)
         assert found.args == {"n": 0}
 
-    def test_the_users_own_writes_are_seen_and_kept_until_the_end(self, app, connect):
+    def test_writes_of_the_program_are_visible_until_the_end(self, app, connect):
         app.schedule("it", lambda: None)
         with connect() as connection:
             connection.execute("CREATE TABLE customer (name text)")
@@ -278,7 +278,7 @@ class TestIsolation:
             assert list(connection.execute("SELECT name FROM customer").fetchall()) == [("Ann",)]
             connection.rollback()
 
-    def test_dispatching_on_the_same_connection_takes_part(self, app, connect):
+    def test_dispatches_with_using_on_the_same_connection(self, app, connect):
         job = app.schedule("it", lambda: None)
         with connect() as connection:
             with testing.isolated(app, connection):
@@ -312,7 +312,7 @@ class TestIsolation:
                 assert len(testing.drain(app)) == 1
             connection.rollback()
 
-    def test_tables_that_are_missing_are_made_in_the_transaction_too(self, tmp_path):
+    def test_missing_tables_are_created_in_the_transaction(self, tmp_path):
         path = tmp_path / "fresh.db"
         app = Tickwork(f"sqlite:///{path}")
         app.schedule("it", lambda: None)
@@ -328,11 +328,11 @@ class TestIsolation:
 
         assert left == [("customer",)]
 
-    def test_a_connection_of_another_kind_is_refused(self, app):
+    def test_a_connection_of_another_kind_is_rejected(self, app):
         with pytest.raises(WrongConnection), testing.isolated(app, object()):
             pass
 
-    def test_afterwards_it_is_on_its_own_connections_again(self, app, connect):
+    def test_afterwards_it_uses_its_own_connections_again(self, app, connect):
         job = app.schedule("it", lambda: "done")
         with connect() as connection:
             with testing.isolated(app, connection):

@@ -1,4 +1,4 @@
-"""``testing.assert_dispatched`` and its kin: what was dispatched, and what was not."""
+"""``testing.assert_dispatched`` and the other assertions about dispatched runs."""
 
 import re
 
@@ -23,9 +23,9 @@ def shown(error):
 
 
 class TestDispatched:
-    """The list of what the program dispatched, from the store."""
+    """``testing.dispatched()`` lists the runs that the program dispatched."""
 
-    def test_the_first_one_comes_first(self, app, greet, bill, clock):
+    def test_runs_are_listed_in_order(self, app, greet, bill, clock):
         greet.dispatch(name="Ann")
         bill.dispatch(order=7)
         clock.advance(hours=1)
@@ -40,7 +40,7 @@ class TestDispatched:
         ]
         assert [each.args["name"] for each in testing.dispatched(app, greet)] == ["Ann", "Bob"]
 
-    def test_it_knows_queue_time_status_and_the_run_itself(self, app, greet, clock):
+    def test_it_has_queue_time_status_and_the_handle(self, app, greet, clock):
         run = greet.dispatch(name="Ann")
         testing.drain(app)
 
@@ -50,7 +50,7 @@ class TestDispatched:
         assert found.status is RunStatus.COMPLETED
         assert found.handle == run
 
-    def test_what_schedules_fired_nobody_dispatched(self, app):
+    def test_runs_of_schedules_are_not_included(self, app):
         app.schedule("report", lambda: None).hourly()
         testing.travel(app, hours=2)
 
@@ -63,7 +63,7 @@ class TestDispatched:
 
 
 class TestAssertDispatched:
-    """It passes when such a run is there, and otherwise shows what was."""
+    """It passes if there is such a run, and otherwise shows the dispatched runs."""
 
     def test_by_job_by_name_and_by_builder(self, app, greet):
         greet.dispatch(name="Ann")
@@ -78,13 +78,13 @@ class TestAssertDispatched:
 
         assert found.args == {"name": "Ann"}
 
-    def test_before_and_after_it_was_run(self, app, greet):
+    def test_before_and_after_the_run_was_executed(self, app, greet):
         greet.dispatch(name="Ann")
         testing.assert_dispatched(app, greet)
         testing.drain(app)
         testing.assert_dispatched(app, greet)
 
-    def test_arguments_are_compared_among_others(self, app, greet):
+    def test_only_the_given_arguments_are_compared(self, app, greet):
         greet.dispatch(name="Ann", times=3)
 
         testing.assert_dispatched(app, greet, args={"name": "Ann"})
@@ -104,7 +104,7 @@ class TestAssertDispatched:
         with pytest.raises(AssertionError, match="'greet' was not dispatched 1 time, but 2"):
             testing.assert_dispatched(app, greet, times=1)
 
-    def test_in_which_queue_for_whom_and_when(self, app, greet):
+    def test_queue_tenant_and_time(self, app, greet):
         greet.tenant("acme").delay(60).dispatch(name="Ann")
 
         testing.assert_dispatched(app, greet, queue="emails")
@@ -117,15 +117,15 @@ class TestAssertDispatched:
         with pytest.raises(AssertionError):
             testing.assert_dispatched(app, greet, tenant="")
 
-    def test_a_time_without_a_zone_is_refused(self, app, greet):
+    def test_a_time_without_a_zone_is_rejected(self, app, greet):
         with pytest.raises(NaiveDatetime):
             testing.assert_dispatched(app, greet, at="2026-01-01T00:00:00")
 
-    def test_what_is_no_job_is_refused(self, app):
+    def test_a_value_that_is_no_job_is_rejected(self, app):
         with pytest.raises(InvalidOption, match="must be a job or the name of one"):
             testing.assert_dispatched(app, 42)
 
-    def test_the_message_shows_what_was_there_instead(self, app, greet, bill):
+    def test_the_message_shows_the_dispatched_runs(self, app, greet, bill):
         greet.delay(60).dispatch(name="Ann")
         bill.job.queue("q").tenant("acme").dispatch(order=7)
         testing.drain(app)
@@ -140,18 +140,18 @@ class TestAssertDispatched:
             "  bill(order=7) for 'acme' in the queue 'q', due 2026-01-01T00:00:00+00:00, completed",
         ]
 
-    def test_the_message_says_when_nothing_was(self, app, greet):
+    def test_the_message_if_no_run_was_dispatched(self, app, greet):
         with pytest.raises(AssertionError, match="No run was dispatched"):
             testing.assert_dispatched(app, greet)
 
-    def test_the_message_says_when_only_schedules_fired_it(self, app):
+    def test_the_message_counts_runs_of_schedules(self, app):
         app.schedule("report", lambda: None).hourly()
         testing.travel(app, hours=2)
 
         with pytest.raises(AssertionError, match="Schedules fired it 2 times"):
             testing.assert_dispatched(app, "report")
 
-    def test_the_message_knows_a_name_that_is_close(self, app, greet):
+    def test_the_message_suggests_a_similar_name(self, app, greet):
         greet.dispatch(name="Ann")
 
         with pytest.raises(AssertionError, match="Did you mean 'greet'"):
@@ -178,16 +178,16 @@ class TestAssertDispatched:
 
 
 class TestAssertNotDispatched:
-    """It fails when such a run is there, and when nobody could have dispatched one."""
+    """It fails if there is such a run, and if there is no such job."""
 
-    def test_nothing_like_it(self, app, greet, bill):
+    def test_it_passes_without_such_a_run(self, app, greet, bill):
         bill.dispatch(order=7)
         greet.dispatch(name="Ann")
 
         testing.assert_not_dispatched(app, greet, args={"name": "Bob"})
         testing.assert_not_dispatched(app, "bill", queue="slow")
 
-    def test_something_like_it(self, app, greet):
+    def test_it_fails_with_such_a_run(self, app, greet):
         greet.dispatch(name="Ann")
 
         with pytest.raises(
@@ -195,7 +195,7 @@ class TestAssertNotDispatched:
         ):
             testing.assert_not_dispatched(app, greet)
 
-    def test_a_name_that_nobody_knows_is_an_error_and_no_proof(self, app, greet):
+    def test_an_unknown_name_is_an_error(self, app, greet):
         with pytest.raises(JobNotFound, match="Did you mean 'greet'"):
             testing.assert_not_dispatched(app, "gret")
 
@@ -206,7 +206,7 @@ class TestAssertNotDispatched:
         there.dispatch()
         testing.assert_dispatched(app, "elsewhere")
 
-    def test_nothing_at_all(self, app, greet):
+    def test_assert_nothing_dispatched(self, app, greet):
         testing.assert_nothing_dispatched(app)
         greet.dispatch(name="Ann")
         with pytest.raises(AssertionError, match="Runs were dispatched"):
@@ -214,9 +214,9 @@ class TestAssertNotDispatched:
 
 
 class TestWatching:
-    """What was there before the block is told apart."""
+    """Inside the block, runs from before it are ignored."""
 
-    def test_only_what_the_block_dispatched_is_seen_in_it(self, app, greet):
+    def test_only_runs_of_the_block_are_listed(self, app, greet):
         greet.dispatch(name="before")
 
         with testing.watching(app):
@@ -238,7 +238,7 @@ class TestWatching:
 
             assert [each.args["name"] for each in testing.dispatched(app)] == ["inside"]
 
-    def test_blocks_may_be_inside_of_each_other(self, app, greet):
+    def test_blocks_can_be_nested(self, app, greet):
         with testing.watching(app):
             greet.dispatch(name="outer")
             with testing.watching(app):

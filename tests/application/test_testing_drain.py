@@ -1,4 +1,4 @@
-"""``testing.drain``: what is due is run until nothing is, as a worker does it."""
+"""``testing.drain`` executes everything that is due, as a worker does."""
 
 import logging
 
@@ -9,9 +9,9 @@ from tickwork.errors import InvalidOption, RunUnsuccessful, StillDue
 
 
 class TestDraining:
-    """Tick, claim, execute and record, again and again, until nothing is due."""
+    """It ticks, claims, executes and records until nothing is due."""
 
-    def test_dispatched_runs_are_run_and_their_attempts_returned(self, app):
+    def test_dispatched_runs_are_executed_and_their_attempts_returned(self, app):
         @app.job
         def double(number: int) -> int:
             return 2 * number
@@ -27,13 +27,13 @@ class TestDraining:
         assert [run.result() for run in runs] == [2, 4]
         assert len(testing.drain(app)) == 0
 
-    def test_it_goes_on_past_a_batch(self, app):
+    def test_more_runs_than_one_batch(self, app):
         note = app.schedule("note", lambda number: None)
         note.dispatch_many({"number": number} for number in range(250))
 
         assert len(testing.drain(app)) == 250
 
-    def test_what_handlers_dispatch_is_run_too(self, app):
+    def test_runs_that_handlers_dispatch_are_executed(self, app):
         order = []
 
         def parent(depth: int):
@@ -55,7 +55,7 @@ class TestDraining:
 
         assert (done.schedule, done.nominal_at, done.result) == ("report", clock.now(), "sent")
 
-    def test_what_is_due_later_stays(self, app, clock):
+    def test_runs_that_are_due_later_stay_pending(self, app, clock):
         run = app.schedule("later", lambda: None).delay(10).dispatch()
 
         assert len(testing.drain(app)) == 0
@@ -64,7 +64,7 @@ class TestDraining:
         clock.advance(seconds=10)
         assert len(testing.drain(app)) == 1
 
-    def test_a_delayed_run_of_a_path_that_nobody_has_seen_before(self, make_app, clock):
+    def test_a_delayed_run_of_a_path_that_was_not_imported_before(self, make_app, clock):
         path = "application.handlers_elsewhere:Static"
         make_app(handler_paths=["application"]).draft.delay(10).dispatch(path, number=3)
         clock.advance(seconds=10)
@@ -73,28 +73,28 @@ class TestDraining:
 
         assert done.result == 3
 
-    def test_runs_behind_a_full_limit_have_their_turn(self, app):
+    def test_runs_that_wait_for_a_limit_are_executed(self, app):
         builder = app.schedule("one", lambda number: None).concurrency(1)
         builder.dispatch_many({"number": number} for number in range(5))
 
         assert len(testing.drain(app)) == 5
 
-    def test_what_is_logged_is_kept_with_the_run(self, app):
+    def test_log_lines_are_kept_with_the_run(self, app):
         run = app.schedule("it", lambda: logging.getLogger("shop").warning("sold out")).dispatch()
 
         testing.drain(app)
 
         assert [line.message for line in run.log()] == ["sold out"]
 
-    def test_what_nobody_here_knows_is_left_alone(self, app):
+    def test_runs_of_unknown_jobs_stay_pending(self, app):
         run = app.remote("elsewhere").dispatch()
 
         assert len(testing.drain(app)) == 0
         assert run.status is RunStatus.PENDING
 
 
-class TestWhatWasDone:
-    """Failures are values, and every attempt says what came of it."""
+class TestDrainResult:
+    """The result lists every attempt with its outcome; failures raise nothing."""
 
     def test_failures_are_returned_and_raise_nothing(self, app):
         def fail():
@@ -111,7 +111,7 @@ class TestWhatWasDone:
         assert failure.status is RunStatus.FAILED_PERMANENT
         assert len(done) == 2
 
-    def test_an_attempt_that_will_be_made_again_says_when(self, app, clock):
+    def test_an_attempt_with_a_retry_has_the_due_time(self, app, clock):
         failing = app.schedule("it", lambda: JobResult.failure("busy"))
         failing.retries(2, delay=90).dispatch()
 
@@ -120,7 +120,7 @@ class TestWhatWasDone:
         assert attempt.status is RunStatus.FAILED
         assert (attempt.due_at - clock.now()).total_seconds() == 90
 
-    def test_snoozing_is_an_attempt_and_being_held_back_is_none(self, app):
+    def test_a_snooze_is_an_attempt_and_a_filtered_run_is_none(self, app):
         def later():
             raise Snooze(60)
 
@@ -136,7 +136,7 @@ class TestWhatWasDone:
             "skipped": RunStatus.SKIPPED,
         }
 
-    def test_the_attempts_of_one_job_can_be_had(self, app):
+    def test_the_attempts_of_one_job(self, app):
         first, second = (app.schedule(name, lambda: None) for name in ("first", "second"))
         for job in (first, second, first):
             job.dispatch()
@@ -147,7 +147,7 @@ class TestWhatWasDone:
         with pytest.raises(InvalidOption, match="must be a job or the name of one"):
             done.of(42)
 
-    def test_it_reads_well_when_a_test_fails(self, app):
+    def test_its_repr_lists_the_attempts(self, app):
         def fail():
             raise ValueError("no paper")
 
@@ -159,8 +159,8 @@ class TestWhatWasDone:
         assert "<print, attempt 1 at 2026-01-01T00:00:00+00:00, failed: ValueError" in shown
 
 
-class TestWhatNeverEnds:
-    """Something that is due for ever is an error that says so, at a limit."""
+class TestEndlessLoops:
+    """A run that is always due raises an error at the limit."""
 
     def test_a_handler_that_dispatches_itself(self, app):
         app.schedule("ping", lambda: app.dispatch("ping")).dispatch()
@@ -171,7 +171,7 @@ class TestWhatNeverEnds:
         assert error.value.limit == 50
         assert error.value.jobs == ("ping",)
 
-    def test_a_handler_that_snoozes_for_no_time_at_all(self, app):
+    def test_a_handler_that_snoozes_for_no_time(self, app):
         def again():
             raise Snooze(0)
 
@@ -180,28 +180,28 @@ class TestWhatNeverEnds:
         with pytest.raises(StillDue, match="again"):
             testing.drain(app, limit=50)
 
-    def test_as_much_as_the_limit_is_fine(self, app):
+    def test_exactly_as_many_runs_as_the_limit(self, app):
         note = app.schedule("note", lambda number: None)
         note.dispatch_many({"number": number} for number in range(50))
 
         assert len(testing.drain(app, limit=50)) == 50
 
-    def test_a_limit_of_nothing_is_refused(self, app):
+    def test_a_limit_of_zero_is_rejected(self, app):
         with pytest.raises(InvalidOption, match="limit"):
             testing.drain(app, limit=0)
 
 
 class TestWithoutAManualClock:
-    """Draining needs no clock that a test moves."""
+    """It also works with a clock that moves by itself."""
 
-    def test_it_runs_what_is_due_by_the_real_time(self, make_app):
+    def test_it_executes_what_is_due_now(self, make_app):
         app = make_app(clock=None)
         run = app.schedule("it", lambda: 42).dispatch()
 
         assert len(testing.drain(app)) == 1
         assert run.result() == 42
 
-    def test_a_failed_run_raises_when_its_result_is_asked_for(self, app):
+    def test_the_result_of_a_failed_run_raises(self, app):
         run = app.schedule("it", lambda: 1 / 0).dispatch()
         testing.drain(app)
 

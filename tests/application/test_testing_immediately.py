@@ -1,4 +1,4 @@
-"""``testing.immediately``: every dispatch is executed before it returns."""
+"""``testing.immediately``: each run is executed before its dispatch returns."""
 
 import logging
 import threading
@@ -22,15 +22,15 @@ def raising(app):
 
 
 class TestImmediately:
-    """Enqueued, claimed, executed and recorded: not just called."""
+    """The run is added, claimed, executed and recorded, not just called."""
 
-    def test_a_dispatch_returns_a_run_that_has_ended(self, at_once):
+    def test_a_dispatch_returns_a_finished_run(self, at_once):
         run = at_once.schedule("double", lambda number: 2 * number).dispatch(number=21)
 
         assert run.status is RunStatus.COMPLETED
         assert run.result() == 42
 
-    def test_it_went_through_the_store_as_any_other(self, at_once):
+    def test_the_run_is_stored_as_usual(self, at_once):
         def work(ctx: RunContext):
             found = at_once.get_run(ctx.run_id).read()
             logging.getLogger("shop").warning("working")
@@ -41,7 +41,7 @@ class TestImmediately:
         assert run.result() == ["running", 1, 1]
         assert [line.message for line in run.log()] == ["working"]
 
-    def test_many_are_executed_too(self, at_once):
+    def test_dispatch_many(self, at_once):
         runs = at_once.schedule("it", lambda n: n).dispatch_many({"n": n} for n in range(3))
 
         assert [run.result() for run in runs] == [0, 1, 2]
@@ -58,7 +58,7 @@ class TestImmediately:
             assert app.dispatch("later").result() == "awaited"
             assert app.dispatch(path, number=3).result() == 3
 
-    def test_what_handlers_dispatch_is_executed_inside_of_them(self, at_once):
+    def test_runs_that_handlers_dispatch_are_executed_inside_them(self, at_once):
         order = []
 
         def outer():
@@ -77,14 +77,14 @@ class TestImmediately:
         assert order == ["outer begins", "inner", "outer ends"]
         assert run.result() == 2
 
-    def test_what_is_due_later_stays_pending(self, at_once, clock):
+    def test_runs_that_are_due_later_stay_pending(self, at_once, clock):
         run = at_once.schedule("later", lambda: None).delay(10).dispatch()
 
         assert run.status is RunStatus.PENDING
         clock.advance(seconds=10)
         assert len(testing.drain(at_once)) == 1
 
-    def test_what_was_there_before_is_left_alone(self, app):
+    def test_runs_from_before_are_not_executed(self, app):
         job = app.schedule("it", lambda: None)
         before = job.dispatch()
 
@@ -94,14 +94,14 @@ class TestImmediately:
         assert before.status is RunStatus.PENDING
         assert inside.status is RunStatus.COMPLETED
 
-    def test_after_the_block_dispatches_wait_again(self, app):
+    def test_after_the_block_dispatched_runs_stay_pending(self, app):
         job = app.schedule("it", lambda: None)
         with testing.immediately(app):
             pass
 
         assert job.dispatch().status is RunStatus.PENDING
 
-    def test_what_a_filter_holds_back_is_held_back(self, at_once):
+    def test_filters_apply(self, at_once):
         skipped = at_once.schedule("skipped", lambda: None).skip(lambda: True).dispatch()
         put_off = at_once.schedule("put_off", lambda: None).when(lambda: False).dispatch()
         snoozed = at_once.schedule("snoozed", _snooze).dispatch()
@@ -125,7 +125,7 @@ class TestImmediately:
         assert run.status is RunStatus.COMPLETED
         assert len(attempts) == 3
 
-    def test_a_run_that_waits_for_a_limit_has_its_turn_when_there_is_room(self, at_once):
+    def test_a_run_that_waits_for_a_limit_is_executed_when_a_slot_is_free(self, at_once):
         seen = []
 
         def work(depth: int):
@@ -137,7 +137,7 @@ class TestImmediately:
         assert seen == [RunStatus.PENDING]  # its parent had the only slot
         assert {each.status for each in testing.dispatched(at_once)} == {RunStatus.COMPLETED}
 
-    def test_threads_may_dispatch_too(self, at_once):
+    def test_dispatches_from_threads(self, at_once):
         job = at_once.schedule("it", lambda: threading.current_thread().name)
         results = []
         thread = threading.Thread(target=lambda: results.append(job.dispatch().result()), name="t")
@@ -146,7 +146,7 @@ class TestImmediately:
 
         assert results == ["t"]
 
-    def test_assertions_see_what_was_executed(self, at_once):
+    def test_assertions_see_executed_runs(self, at_once):
         at_once.schedule("greet", lambda name: None).dispatch(name="Ann")
 
         [found] = testing.assert_dispatched(at_once, "greet", args={"name": "Ann"})
@@ -154,15 +154,15 @@ class TestImmediately:
 
 
 class TestFailures:
-    """They are recorded; and reach whoever dispatched, if that was asked for."""
+    """Failures are recorded; with ``raising``, the dispatch raises them."""
 
-    def test_unasked_a_failure_is_only_recorded(self, at_once):
+    def test_without_raising_a_failure_is_only_recorded(self, at_once):
         run = at_once.schedule("it", lambda: 1 / 0).dispatch()
 
         assert run.status is RunStatus.FAILED_PERMANENT
         assert "ZeroDivisionError" in run.read().reason
 
-    def test_asked_for_it_is_raised_as_it_was(self, raising):
+    def test_with_raising_the_exception_is_raised_as_it_was(self, raising):
         def fail():
             raise LookupError("tray 2")
 
@@ -173,18 +173,18 @@ class TestFailures:
         [found] = testing.dispatched(raising)
         assert found.status is RunStatus.FAILED_PERMANENT
 
-    def test_also_when_there_will_be_another_attempt(self, raising):
+    def test_it_is_raised_even_if_the_run_will_be_retried(self, raising):
         with pytest.raises(ZeroDivisionError):
             raising.schedule("it", lambda: 1 / 0).retries(5, base=60).dispatch()
 
         [found] = testing.dispatched(raising)
         assert found.status is RunStatus.FAILED
 
-    def test_a_reported_failure_is_raised_as_what_it_says(self, raising):
+    def test_a_reported_failure_is_raised_with_its_reason(self, raising):
         with pytest.raises(RunUnsuccessful, match="no paper"):
             raising.schedule("it", lambda: JobResult.failure("no paper")).dispatch()
 
-    def test_a_timeout_is_raised_too(self, raising, clock):
+    def test_a_timeout_is_raised(self, raising, clock):
         with pytest.raises((RunUnsuccessful, AttemptTimeout), match="longer than 1s"):
             raising.schedule("it", lambda: clock.advance(seconds=2)).timeout(1).dispatch()
 
@@ -196,7 +196,7 @@ class TestFailures:
 
         assert {each.status for each in testing.dispatched(raising)} == {RunStatus.FAILED_PERMANENT}
 
-    def test_of_many_all_are_executed_and_the_first_failure_is_raised(self, raising):
+    def test_dispatch_many_executes_all_and_raises_the_first_failure(self, raising):
         def fail(n: int):
             if n:
                 raise ValueError(f"number {n}")
@@ -207,7 +207,7 @@ class TestFailures:
         statuses = [each.status.value for each in testing.dispatched(raising)]
         assert statuses == ["completed", "failed_permanent", "failed_permanent"]
 
-    def test_the_hooks_of_the_job_are_called_all_the_same(self, raising):
+    def test_the_hooks_of_the_job_are_called(self, raising):
         seen = []
         job = raising.schedule("it", lambda: 1 / 0).on_error(lambda ctx, error: seen.append(error))
 
@@ -217,8 +217,8 @@ class TestFailures:
         assert len(seen) == 1
 
 
-class TestWhatNeverEnds:
-    """A handler that dispatches itself ends with an error that says so."""
+class TestEndlessLoops:
+    """A handler that dispatches itself raises an error."""
 
     @pytest.mark.parametrize("is_raising", [False, True])
     def test_a_handler_that_dispatches_itself(self, app, is_raising):

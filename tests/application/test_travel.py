@@ -1,4 +1,4 @@
-"""``testing.travel``: time passes, and everything happens at its own time."""
+"""``testing.travel``: the clock moves, and everything is executed when it is due."""
 
 import time
 from dataclasses import replace
@@ -23,7 +23,7 @@ def minutes_of(done):
 
 
 class TestTravelling:
-    """From one moment at which something is due to the next, and nothing is left out."""
+    """The clock moves from one due time to the next, and skips none."""
 
     def test_every_instant_of_a_schedule_gives_its_run_on_time(self, app, clock):
         seen = []
@@ -40,7 +40,7 @@ class TestTravelling:
         assert clock.now() == START + timedelta(days=2)
         assert {run.status for run in app.runs.recent()} == {RunStatus.COMPLETED}
 
-    def test_schedules_and_runs_come_in_the_order_of_time(self, app):
+    def test_schedules_and_runs_are_executed_in_order(self, app):
         app.schedule("hourly", lambda: None).hourly()
         app.schedule("often", lambda: None).every_twenty_minutes()
         app.schedule("once", lambda: None).delay("50m").dispatch()
@@ -64,7 +64,7 @@ class TestTravelling:
         assert minutes_of(done) == [0, 1, 3, 7]
         assert [each.status for each in done][-1] is RunStatus.FAILED_PERMANENT
 
-    def test_what_snoozes_or_is_put_off_comes_back_on_time(self, app, clock):
+    def test_snoozed_and_postponed_runs_are_executed_on_time(self, app, clock):
         def snooze():
             if clock.now() < START + timedelta(minutes=10):
                 raise Snooze(240)
@@ -91,7 +91,7 @@ class TestTravelling:
         assert all(0 <= minutes < 10 for minutes in late)
         assert any(late)
 
-    def test_what_a_dead_worker_held_goes_on_when_its_lease_ends(self, app, clock):
+    def test_a_run_of_a_dead_worker_goes_on_when_its_lease_expires(self, app, clock):
         run = app.schedule("it", lambda: "done").dispatch()
         app._services.store.claim(
             ClaimRequest(1),
@@ -115,13 +115,13 @@ class TestTravelling:
 
         assert minutes_of(done) == [5]
 
-    def test_what_is_due_at_the_very_end_is_done(self, app):
+    def test_a_run_that_is_due_at_the_very_end_is_executed(self, app):
         app.schedule("it", lambda: None).delay(3600).dispatch()
 
         assert len(testing.travel(app, minutes=59, seconds=59)) == 0
         assert len(testing.travel(app, 1)) == 1
 
-    def test_a_month_of_an_hourly_schedule_leaves_nothing_out(self, app, database):
+    def test_a_month_of_an_hourly_schedule_is_complete(self, app, database):
         days = 30 if database == "sqlite" else 3
         app.schedule("report", lambda: None).hourly()
 
@@ -131,7 +131,7 @@ class TestTravelling:
         runs = app.runs.recent(RunFilter(statuses=frozenset({RunStatus.SKIPPED})))
         assert runs == []
 
-    def test_wall_clocks_change_on_the_way(self, app):
+    def test_daylight_saving_time_changes_on_the_way(self, app):
         report = app.schedule("report", lambda: None)
         report.daily_at("12:00").timezone("Europe/Berlin")
         testing.travel_to(app, "2026-03-28T00:00:00+01:00")
@@ -143,14 +143,14 @@ class TestTravelling:
             "2026-03-29T10:00:00+00:00",
         ]
 
-    def test_a_schedule_that_rests_for_a_month_is_not_retired_meanwhile(self, app):
+    def test_a_schedule_without_firings_for_a_month_is_not_retired(self, app):
         app.schedule("report", lambda: None).monthly()
 
         assert len(testing.travel(app, days=100)) == 3
 
 
 class TestTheClock:
-    """It moves forward only, and only if a test may move it."""
+    """Only a manual clock can be moved, and only forward."""
 
     def test_to_a_moment_as_a_datetime_or_as_text(self, app, clock):
         testing.travel_to(app, START + timedelta(hours=1))
@@ -174,7 +174,7 @@ class TestTheClock:
         with pytest.raises(InvalidOption, match=r"testing\.swap"):
             testing.travel(make_app(clock=None), days=1)
 
-    def test_a_handler_that_moves_it_is_not_set_back(self, app, clock):
+    def test_a_clock_that_a_handler_moved_is_not_set_back(self, app, clock):
         app.schedule("slow", lambda: clock.advance(hours=2)).every(minutes=30, starting=START)
 
         done = testing.travel(app, hours=1)
@@ -183,8 +183,8 @@ class TestTheClock:
         assert clock.now() == START + timedelta(hours=2, minutes=30)
 
 
-class TestWhatStandsInTheWay:
-    """Something that cannot be done now hides nothing that comes later."""
+class TestObstacles:
+    """A run that cannot start now does not hide later ones."""
 
     def test_a_schedule_that_cannot_be_fired(self, app, clock):
         for name in ("broken", "sound"):
@@ -199,13 +199,13 @@ class TestWhatStandsInTheWay:
 
         assert [each.job for each in done] == ["sound"] * 3
 
-    def test_a_run_that_nobody_here_may_take(self, app):
+    def test_a_run_that_this_process_cannot_claim(self, app):
         app.remote("elsewhere").dispatch()
         app.schedule("report", lambda: None).hourly()
 
         assert len(testing.travel(app, hours=3)) == 3
 
-    def test_something_that_is_due_for_ever(self, app):
+    def test_a_run_that_is_always_due(self, app):
         app.schedule("ping", lambda: app.dispatch("ping")).delay(60).dispatch()
 
         with pytest.raises(StillDue):
@@ -213,7 +213,7 @@ class TestWhatStandsInTheWay:
 
 
 class TestSpeed:
-    """A month takes no time worth mentioning, through the code that a worker runs."""
+    """A month of a schedule takes less than a second."""
 
     def cpu_seconds(self, every, days):
         with testing.app() as app:
@@ -228,7 +228,7 @@ class TestSpeed:
         assert count == 720
         assert seconds < 1
 
-    def test_a_minute_of_an_every_minute_schedule_costs_no_more_than_it_may(self):
+    def test_the_time_for_one_firing_is_limited(self):
         # 5 s for a month are 167 ms for a day; twice that, because others use this machine.
         seconds, count = min(self.cpu_seconds("every_minute", 1) for _ in range(3))
 
@@ -236,7 +236,7 @@ class TestSpeed:
         assert seconds < 2 * 5 / 30
 
 
-def test_a_clock_of_one_s_own_may_start_anywhere():
+def test_a_manual_clock_may_start_anywhere():
     with testing.app(clock=ManualClock(datetime(2030, 5, 17, 8, tzinfo=UTC))) as app:
         app.schedule("report", lambda: None).daily_at("9:00")
 

@@ -1,4 +1,4 @@
-"""``ctx.complete``: the handler's own writes and the end of its run, or neither."""
+"""``ctx.complete``: the handler's writes and the end of its run are committed together."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ def paid(connect):
 
 
 @pytest.fixture
-def told(app):
+def events_of(app):
     events: list[Event] = []
     app.events.subscribe(Event, events.append)
     return lambda *kinds: [type(event) for event in events if isinstance(event, kinds)]
@@ -57,9 +57,9 @@ def pay(connection, amount):
 
 
 class TestCommitted:
-    """The run is completed with the handler's writes, whatever comes afterwards."""
+    """The run is completed with the handler's writes, whatever happens afterwards."""
 
-    def test_it_is_completed_with_its_result(self, app, connect, paid, told):
+    def test_it_is_completed_with_its_result(self, app, connect, paid, events_of):
         @app.job
         def charge(ctx: RunContext, amount: int) -> None:
             with connect() as connection:
@@ -72,10 +72,12 @@ class TestCommitted:
         assert app.run() == 1
         assert run.result() == {"charged": 5}
         assert paid() == [5]
-        assert told(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [RunSucceeded]
+        assert events_of(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [RunSucceeded]
         assert app.run() == 0
 
-    def test_even_if_the_handler_raises_afterwards(self, app, connect, paid, told, caplog):
+    def test_it_stays_completed_if_the_handler_raises_afterwards(
+        self, app, connect, paid, events_of, caplog
+    ):
         hooks: list[object] = []
 
         @app.job(retries=3, on_success=hooks.append, on_error=lambda: hooks.append("error"))
@@ -92,12 +94,12 @@ class TestCommitted:
 
         assert run.status is RunStatus.COMPLETED
         assert paid() == [5]
-        assert told(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [RunSucceeded]
+        assert events_of(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [RunSucceeded]
         assert len(hooks) == 1
         assert isinstance(hooks[0], RunContext)
         assert "too late to matter" in caplog.text
 
-    def test_a_worker_does_as_a_pass_does(self, make_app, connect, paid, caplog):
+    def test_a_worker_completes_it_as_well(self, make_app, connect, paid, caplog):
         app = make_app(clock=None)
 
         @app.job
@@ -119,7 +121,7 @@ class TestCommitted:
         assert "not committed" in runs[1].read().reason
         assert "too late to matter" in caplog.text
 
-    def test_whoever_waited_for_its_limit_is_let_out_at_once(self, app, connect):
+    def test_a_run_that_waited_for_its_limit_is_unblocked_at_once(self, app, connect):
         @app.job(concurrency=1)
         def charge(ctx: RunContext, amount: int) -> None:
             with connect() as connection:
@@ -145,7 +147,7 @@ class TestCommitted:
         [row] = [row for row in app._services.opened_store.list_jobs() if row.name == "charge"]
         assert (row.last_success_at, row.failures) == (clock.now(), 0)
 
-    def test_hooks_are_told_of_success_with_the_output(self, app, connect):
+    def test_success_hooks_get_the_result(self, app, connect):
         heard = []
 
         @app.job(on_success=lambda ctx, output: heard.append(output))
@@ -177,9 +179,9 @@ class TestCommitted:
 
 
 class TestRolledBack:
-    """The run is still ours: the attempt failed, and is retried as any other."""
+    """After a rollback the attempt has failed, and is retried as usual."""
 
-    def test_the_attempt_failed_and_is_retried(self, app, clock, connect, paid, told):
+    def test_the_attempt_failed_and_is_retried(self, app, clock, connect, paid, events_of):
         tries = []
 
         @app.job(retries={"max": 2, "delay": 60})
@@ -205,7 +207,7 @@ class TestRolledBack:
         assert paid() == [5]
         assert tries == [1, 2]
         assert [attempt.outcome for attempt in run.attempts()] == ["failed", "succeeded"]
-        assert told(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [
+        assert events_of(RunSucceeded, AttemptFailed, RunFailed, RunLost) == [
             AttemptFailed,
             RunSucceeded,
         ]
@@ -228,7 +230,7 @@ class TestRolledBack:
         assert errors == ["no money"]
         assert paid() == []
 
-    def test_hooks_are_told_that_it_failed(self, app, connect):
+    def test_error_hooks_are_called(self, app, connect):
         heard = []
 
         @app.job(on_success=lambda: heard.append("yes"), on_error=lambda: heard.append("no"))
@@ -242,7 +244,7 @@ class TestRolledBack:
 
         assert heard == ["no"]
 
-    def test_what_a_handler_says_of_itself_counts(self, app, clock, connect):
+    def test_a_signal_of_the_handler_applies(self, app, clock, connect):
         @app.job
         def charge(ctx: RunContext) -> None:
             with connect() as connection:
@@ -256,7 +258,7 @@ class TestRolledBack:
         assert run.status is RunStatus.PENDING
         assert (run.read().due_at - clock.now()).total_seconds() == 60
 
-    def test_it_can_be_tried_again_in_the_same_attempt(self, app, connect, paid):
+    def test_the_handler_can_complete_again_in_the_same_attempt(self, app, connect, paid):
         @app.job
         def charge(ctx: RunContext, amount: int) -> None:
             with connect() as connection:
@@ -272,7 +274,7 @@ class TestRolledBack:
         assert run.status is RunStatus.COMPLETED
         assert paid() == [5]
 
-    def test_it_holds_its_limit_until_then(self, app, connect):
+    def test_it_keeps_its_limit_slot_until_the_commit(self, app, connect):
         @app.job(concurrency=1, retries={"max": 2, "delay": 0})
         def charge(ctx: RunContext) -> None:
             with connect() as connection:
@@ -295,7 +297,7 @@ class TestAsyncHandlers:
     """The same on an async connection: ``await ctx.complete_async(...)``."""
 
     @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "rolled back"])
-    def test_their_own_transaction_has_the_last_word(self, app, url, paid, is_committed):
+    def test_their_transaction_decides(self, app, url, paid, is_committed):
         @app.job
         async def charge(ctx: RunContext, amount: int) -> None:
             async with await psycopg.AsyncConnection.connect(url) as connection:
@@ -310,7 +312,7 @@ class TestAsyncHandlers:
         assert run.read().result == ("5" if is_committed else None)
         assert paid() == ([5] if is_committed else [])
 
-    def test_one_that_took_too_long_after_the_commit_is_completed(self, app, url, connect):
+    def test_a_timeout_after_the_commit_leaves_the_run_completed(self, app, url, connect):
         @app.job(timeout=0.3)
         async def charge(ctx: RunContext) -> None:
             async with await psycopg.AsyncConnection.connect(url) as connection:
@@ -325,9 +327,11 @@ class TestAsyncHandlers:
 
 
 class TestLost:
-    """Who has lost the run finishes nothing, and must roll back."""
+    """A handler whose lease was lost cannot complete the run, and must roll back."""
 
-    def test_lease_lost_is_raised_and_nothing_is_written(self, app, make_app, clock, paid, told):
+    def test_lease_lost_is_raised_and_nothing_is_written(
+        self, app, make_app, clock, paid, events_of
+    ):
         other, connect = make_app(), paid.connect
         raised = []
 
@@ -359,4 +363,4 @@ class TestLost:
         assert paid() == [5]  # once, by the other one
         assert run.status is RunStatus.COMPLETED
         assert run.result() is False
-        assert told(RunSucceeded, RunLost) == [RunLost]
+        assert events_of(RunSucceeded, RunLost) == [RunLost]

@@ -1,4 +1,4 @@
-"""Rolled back means never seen: on each kind of connection, by each way that a transaction ends."""
+"""Dispatches and completions on each kind of connection, with each end of a transaction."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from application.borrowers import Borrower, Kind, Undone, connect, each_kind, maybe, orders, ship
+from application.connections import Borrower, Kind, Undone, connect, each_kind, maybe, orders, ship
 from tickwork import RunContext, RunStatus
 from tickwork.errors import NotCommitted
 
@@ -22,7 +22,7 @@ WAIT_SECONDS_MAX = 20.0
 
 
 class Verb(NamedTuple):
-    """Something to be done in a transaction, and how many runs come of it."""
+    """Something to do in a transaction, and the number of runs that it adds."""
 
     act: Callable[[Any, Any], Any]
     added: int
@@ -49,7 +49,7 @@ Act = Callable[[], Awaitable[object]]
 
 
 async def committed(borrower: Borrower, act: Act) -> None:
-    """Nothing but this: whoever commits must know that there is something to commit."""
+    """Only the dispatch: the session must know that there is something to commit."""
     await act()
     await borrower.commit()
 
@@ -77,13 +77,13 @@ async def rolled_back_to_a_savepoint(borrower: Borrower, act: Act) -> None:
 
 
 async def left_open(borrower: Borrower, act: Act) -> None:
-    """As an error would leave it: nobody commits, and the connection is closed."""
+    """As after an error: there is no commit, and the connection is closed."""
     await borrower.order()
     await act()
 
 
 class Ending(NamedTuple):
-    """How a transaction ends, whether what was done in it stays, and how many orders do."""
+    """How a transaction ends, whether its writes stay, and the number of orders."""
 
     end: Callable[[Borrower, Act], Awaitable[None]]
     stays: bool
@@ -112,7 +112,7 @@ def test_a_dispatch(*, app, url, orders, ship, passes, kind: Kind, verb: Verb, e
             async def act() -> None:
                 runs = await maybe(verb.act(ship, borrower.lent))
                 found.extend(runs if isinstance(runs, list) else [runs])
-                assert app.runs.recent() == []  # nobody else sees it yet
+                assert app.runs.recent() == []  # no other connection sees it yet
 
             await ending.end(borrower, act)
 
@@ -159,7 +159,7 @@ async def completed(ctx: RunContext, borrower: Borrower, kind: Kind) -> None:
 
 
 class HalfWay:
-    """Makes verbs stop half-way, inside of a statement, until they are let go on."""
+    """Blocks methods inside a statement until the test continues them."""
 
     def __init__(self, database: str, connect: Callable[[], Any]) -> None:
         self._database = database
@@ -168,7 +168,7 @@ class HalfWay:
 
     @asynccontextmanager
     async def blocking(self, table: str) -> AsyncIterator[None]:
-        """On PostgreSQL somebody else has what is needed; on SQLite a trigger waits."""
+        """On PostgreSQL another connection holds a lock; on SQLite a trigger waits."""
         with self._connect() as other:
             if self._database == "postgres" and table == "tickwork_run":
                 other.execute(f"LOCK TABLE {table} IN SHARE MODE")
@@ -180,7 +180,7 @@ class HalfWay:
                 self._go_on.set()
 
     def prepare(self, connection: Any) -> Any:
-        """What is done with a driver's connection beforehand."""
+        """Prepare a connection of a driver."""
         if self._database != "sqlite":
             return None
         connection.create_function("pause", 0, self._pause)
@@ -192,7 +192,7 @@ class HalfWay:
         return None
 
     async def reached(self) -> None:
-        """Come back when the verb is there."""
+        """Return when the method has reached the statement."""
         with ThreadPoolExecutor(1) as threads:
             await asyncio.get_running_loop().run_in_executor(threads, self._await_reached)
 
@@ -215,7 +215,7 @@ class HalfWay:
                     return
                 connection.rollback()
                 threading.Event().wait(0.005)
-        raise AssertionError("Nobody waits.")
+        raise AssertionError("No statement is blocked.")
 
 
 @pytest.fixture
@@ -241,10 +241,10 @@ each_fate = pytest.mark.parametrize("is_committed", [True, False], ids=["committ
 @is_async
 @each_verb
 @each_fate
-def test_a_dispatch_that_is_called_off(
+def test_a_dispatch_that_is_cancelled(
     *, app, url, orders, ship, half_way: HalfWay, kind: Kind, verb: Verb, is_committed: bool
 ):
-    """Nothing of it is there, the transaction can be used, and its end is the caller's."""
+    """It has no effect, and the caller can go on with the transaction."""
 
     async def main() -> None:
         async with kind.open(url, prepare=half_way.prepare) as borrower:
@@ -263,7 +263,7 @@ def test_a_dispatch_that_is_called_off(
 
 @is_async
 @each_fate
-def test_the_end_of_a_run_that_is_called_off(
+def test_a_completion_that_is_cancelled(
     *, app, url, orders, half_way: HalfWay, kind: Kind, is_committed: bool
 ):
     @app.job(concurrency=1)
@@ -283,10 +283,8 @@ def test_the_end_of_a_run_that_is_called_off(
 
 
 @is_async
-def test_a_task_that_is_called_off_as_a_whole(
-    *, app, url, orders, ship, half_way: HalfWay, kind: Kind
-):
-    """As by the shutdown of a server: what it had open is closed on its way out."""
+def test_a_cancelled_task(*, app, url, orders, ship, half_way: HalfWay, kind: Kind):
+    """As at the shutdown of a server: the connection is closed when the task ends."""
 
     async def place() -> None:
         async with kind.open(url, prepare=half_way.prepare) as borrower:

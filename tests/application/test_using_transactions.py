@@ -1,4 +1,4 @@
-"""In the caller's own transaction: rolled back means never seen."""
+"""Dispatches in the caller's transaction: after a rollback the run never existed."""
 
 import asyncio
 import sqlite3
@@ -33,7 +33,7 @@ def path_of(url: str) -> str:
 
 @pytest.fixture
 def connect(url: str, database: str, app: Tickwork) -> Callable[[], Connection]:
-    """Connections of the program's own, to the database where the tables are."""
+    """Connections of the program, to the application's database."""
     app.install()
     if database == "sqlite":
         return lambda: closing(sqlite3.connect(path_of(url)))
@@ -75,12 +75,12 @@ def listening(app):
 
 
 class TestDispatching:
-    """Committed together with what the caller wrote, or not at all."""
+    """The run is committed together with the caller's writes, or not at all."""
 
-    def test_committed_both_are_there(self, app, connect, connection, ship, passes):
+    def test_after_a_commit_order_and_run_exist(self, app, connect, connection, ship, passes):
         connection.execute("INSERT INTO orders VALUES (1)")
         run = ship.using(connection).dispatch(order=1)
-        assert app.runs.recent() == []  # nobody else sees it yet
+        assert app.runs.recent() == []  # no other connection sees it yet
         connection.commit()
 
         assert orders(connect) == [1]
@@ -88,7 +88,7 @@ class TestDispatching:
         assert passes(app) == 1
         assert run.result() == "shipped 1"
 
-    def test_rolled_back_means_never_seen(self, app, connect, connection, ship, passes):
+    def test_after_a_rollback_neither_exists(self, app, connect, connection, ship, passes):
         connection.execute("INSERT INTO orders VALUES (1)")
         run = ship.using(connection).dispatch(order=1)
         connection.rollback()
@@ -99,7 +99,7 @@ class TestDispatching:
         with pytest.raises(RunNotFound):
             run.read()
 
-    def test_every_other_word_goes_with_it(self, app, clock, connection, ship):
+    def test_other_options_can_be_combined_with_using(self, app, clock, connection, ship):
         run = (
             ship.queue("slow")
             .using(connection)
@@ -125,7 +125,7 @@ class TestDispatching:
 
         assert sorted(run.job for run in app.runs.recent()) == ["elsewhere", "pack", "ship", "ship"]
 
-    def test_many_are_in_it_together(self, app, connection, ship):
+    def test_dispatch_many_is_part_of_the_transaction(self, app, connection, ship):
         runs = ship.using(connection).dispatch_many({"order": order} for order in range(200))
         assert app.runs.recent() == []
         connection.commit()
@@ -133,7 +133,7 @@ class TestDispatching:
         assert len(app.runs.recent(limit=1000)) == 200
         assert [run.read().args for run in runs[:2]] == ['{"order":0}', '{"order":1}']
 
-    def test_a_draft_can_be_used_for_several_in_one_transaction(self, app, connection, ship):
+    def test_a_draft_can_dispatch_several_runs_in_one_transaction(self, app, connection, ship):
         draft = ship.using(connection)
         draft.dispatch(order=1)
         draft.dispatch(order=2)
@@ -143,7 +143,7 @@ class TestDispatching:
 
         assert [run.args for run in app.runs.recent()] == ['{"order":3}']
 
-    def test_a_wrong_call_leaves_the_transaction_as_it_was(self, connect, connection, ship):
+    def test_wrong_arguments_leave_the_transaction_as_it_was(self, connect, connection, ship):
         connection.execute("INSERT INTO orders VALUES (1)")
         with pytest.raises(ArgumentError):
             ship.using(connection).dispatch(no="order")
@@ -160,15 +160,15 @@ class TestDispatching:
 
         assert [run.args for run in app.runs.recent()] == ['{"order":2}']
 
-    def test_a_connection_that_leads_nowhere_near(self, ship):
+    def test_a_connection_to_another_database(self, ship):
         with pytest.raises(WrongConnection):
             ship.using("jobs.db").dispatch(order=1)
 
 
 class TestUniqueKeys:
-    """A key that is taken gives the earlier run, be it of this transaction or before it."""
+    """A duplicate returns the earlier run, of this transaction or an earlier one."""
 
-    def test_the_earlier_run_is_the_answer(self, app, connection, ship):
+    def test_a_duplicate_returns_the_earlier_run(self, app, connection, ship):
         first = ship.unique().dispatch(order=1)
 
         again = ship.unique().using(connection).dispatch(order=1)
@@ -178,7 +178,7 @@ class TestUniqueKeys:
         assert len(app.runs.recent()) == 1
         assert again.status is RunStatus.PENDING
 
-    def test_of_the_same_transaction_too(self, app, connection, ship):
+    def test_a_duplicate_in_the_same_transaction(self, app, connection, ship):
         first = ship.unique().using(connection).dispatch(order=1)
         again = ship.unique().using(connection).dispatch(order=1)
         connection.commit()
@@ -187,7 +187,7 @@ class TestUniqueKeys:
         assert (again, again.is_new) == (first, False)
         assert len(app.runs.recent()) == 1
 
-    def test_rolled_back_the_key_is_free(self, connection, ship):
+    def test_after_a_rollback_the_key_is_free(self, connection, ship):
         ship.unique(within="1h").using(connection).dispatch(order=1)
         connection.rollback()
 
@@ -195,7 +195,7 @@ class TestUniqueKeys:
 
 
 class TestHandles:
-    """Nobody sees a run before it is committed; afterwards its handle is as any other."""
+    """A handle raises NotCommitted before the commit, and works as usual afterwards."""
 
     VERBS = (
         lambda run: run.wait(timeout=5),
@@ -211,20 +211,20 @@ class TestHandles:
     )
 
     @pytest.mark.parametrize("verb", VERBS)
-    def test_before_that_every_verb_says_why(self, connection, ship, verb):
+    def test_before_the_commit_every_method_raises_not_committed(self, connection, ship, verb):
         run = ship.using(connection).dispatch(order=1)
 
         with pytest.raises(NotCommitted, match="not committed, or was rolled back") as found:
             verb(run)
         assert "Commit the transaction" in found.value.fix
 
-    def test_the_async_door_says_so_too(self, connection, ship):
+    def test_async_methods_raise_it_as_well(self, connection, ship):
         run = ship.using(connection).dispatch(order=1)
 
         with pytest.raises(NotCommitted):
             asyncio.run(run.aio.wait())
 
-    def test_rolled_back_it_never_comes_to_be(self, connection, ship):
+    def test_after_a_rollback_the_run_does_not_exist(self, connection, ship):
         run = ship.using(connection).dispatch(order=1)
         connection.rollback()
 
@@ -241,8 +241,8 @@ class TestHandles:
         assert not run.cancel()
 
 
-class TestTelling:
-    """What is not committed is told to nobody: whether it comes to be, we do not see."""
+class TestEvents:
+    """A dispatch with ``using`` emits no event: the transaction may roll back."""
 
     def test_no_event_for_a_run_of_an_open_transaction(self, app, connection, ship):
         with listening(app) as heard:
@@ -253,7 +253,7 @@ class TestTelling:
 
         assert len(heard) == 1
 
-    def test_nobody_is_woken_for_it(self, app, connection, ship):
+    def test_on_added_is_not_called(self, app, connection, ship):
         woken: list[Any] = []
         app._services.inserter.on_added = woken.extend
         ship.using(connection).dispatch(order=1)
@@ -282,7 +282,7 @@ def connect_async(
 
 @pytest.mark.parametrize("database", [POSTGRES], indirect=True)
 class TestAsyncConnections:
-    """Given an async connection the dispatch is awaited, natively, without a thread."""
+    """A dispatch on an async connection is awaited, and uses no thread."""
 
     def test_committed_and_rolled_back(self, app, connect_async, ship):
         async def main():
@@ -342,7 +342,7 @@ class TestAsyncConnections:
         assert first.is_new
         assert (again, again.is_new) == (first, False)
 
-    def test_a_wrong_call_stores_nothing(self, app, connect_async, ship):
+    def test_wrong_arguments_store_nothing(self, app, connect_async, ship):
         async def main():
             async with connect_async() as connection:
                 with pytest.raises(ArgumentError):
@@ -369,14 +369,14 @@ def test_sqlite_takes_no_async_connection():
             asyncio.run(ship.using(Async()).dispatch(order=1))
 
 
-def test_a_failed_run_is_told_by_its_handle(app, connection):
+def test_the_result_of_a_failed_run_raises(app, connection):
     @app.job
     def fail() -> None:
-        raise ValueError("as asked")
+        raise ValueError("on purpose")
 
     run = fail.using(connection).dispatch()
     connection.commit()
     app.run()
 
-    with pytest.raises(RunUnsuccessful, match="as asked"):
+    with pytest.raises(RunUnsuccessful, match="on purpose"):
         run.result()

@@ -16,7 +16,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from application.borrowers import KINDS, Borrower, Kind, maybe
+from application.connections import KINDS, Borrower, Kind, maybe
 from contract.builders import a_run, all_runs
 from scenarios.project import Project
 from servers.given import GivenServer

@@ -1,4 +1,4 @@
-"""A store in memory that can be told to lose answers, or to be away."""
+"""A store in memory that can lose answers, or be unavailable."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ class FaultyStore(MemoryStore):
     """``faults`` has, by verb, what happens to each of the next calls of it.
 
     ``lost`` does what was asked and loses the answer, ``undone`` loses both, ``away`` says
-    that nobody was reached. ``calls`` has what was asked for.
+    that the store is unavailable. ``calls`` has all calls.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -23,27 +23,27 @@ class FaultyStore(MemoryStore):
         self.faults: dict[str, list[str]] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
-    def enqueue(self, *args: Any, **said: Any) -> Any:
-        return self._faulty("enqueue", super().enqueue, args, said)
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any:
+        return self._faulty("enqueue", super().enqueue, args, kwargs)
 
-    def acquire_lock(self, *args: Any, **said: Any) -> Any:
-        return self._faulty("acquire_lock", super().acquire_lock, args, said)
+    def acquire_lock(self, *args: Any, **kwargs: Any) -> Any:
+        return self._faulty("acquire_lock", super().acquire_lock, args, kwargs)
 
-    def release_lock(self, *args: Any, **said: Any) -> Any:
-        return self._faulty("release_lock", super().release_lock, args, said)
+    def release_lock(self, *args: Any, **kwargs: Any) -> Any:
+        return self._faulty("release_lock", super().release_lock, args, kwargs)
 
-    def renew_lock(self, *args: Any, **said: Any) -> Any:
-        return self._faulty("renew_lock", super().renew_lock, args, said)
+    def renew_lock(self, *args: Any, **kwargs: Any) -> Any:
+        return self._faulty("renew_lock", super().renew_lock, args, kwargs)
 
-    def get_runs(self, *args: Any, **said: Any) -> Any:
-        return self._faulty("get_runs", super().get_runs, args, said)
+    def get_runs(self, *args: Any, **kwargs: Any) -> Any:
+        return self._faulty("get_runs", super().get_runs, args, kwargs)
 
-    def _faulty(self, verb: str, act: Any, args: Any, said: Any) -> Any:
-        self.calls.append((verb, said))
+    def _faulty(self, verb: str, act: Any, args: Any, kwargs: Any) -> Any:
+        self.calls.append((verb, kwargs))
         fault = self.faults[verb].pop(0) if self.faults.get(verb) else ""
         if fault == "away":
-            raise StoreUnavailable("memory://", "nobody answers")
-        answer = None if fault == "undone" else act(*args, **said)
+            raise StoreUnavailable("memory://", "no answer")
+        answer = None if fault == "undone" else act(*args, **kwargs)
         if fault:
             raise OutcomeUnknown("memory://", "the line went dead")
         return answer

@@ -11,15 +11,15 @@ def nothing(kind: str = "") -> None:
 
 
 class TestChains:
-    """A chain is one thing under one name: each word changes it, and gives it back."""
+    """Each method changes the declaration and returns the same builder."""
 
-    def test_each_word_gives_the_same_builder(self, app):
+    def test_each_method_returns_the_same_builder(self, app):
         builder = app.schedule("report", nothing)
 
         assert builder.queue("q").priority(5).hourly().retries(3) is builder
         assert (builder.name, repr(builder)) == ("report", "<schedule report>")
 
-    def test_what_it_says_is_what_the_application_knows(self, app):
+    def test_the_application_has_the_options_of_the_builder(self, app):
         builder = app.schedule("report", nothing).queue("slow").timeout("5m")
 
         assert builder.job.definition.spec.queue == "slow"
@@ -38,7 +38,7 @@ class TestChains:
 class TestDispatching:
     """A builder dispatches as its job does."""
 
-    def test_words_that_are_about_one_dispatch_give_a_draft(self, app):
+    def test_options_of_one_dispatch_return_a_draft(self, app):
         builder = app.schedule("report", nothing)
         for draft in (
             builder.delay(5),
@@ -48,7 +48,7 @@ class TestDispatching:
         ):
             assert isinstance(draft, Draft)
 
-    def test_words_that_both_have_are_about_the_job(self, app):
+    def test_options_of_both_change_the_job(self, app):
         builder = app.schedule("report", nothing)
 
         assert builder.queue("slow") is builder
@@ -61,7 +61,7 @@ class TestDispatching:
         assert builder.dispatch("daily").read().args == '{"kind":"daily"}'
         assert len(builder.dispatch_many([{"kind": "a"}, {"kind": "b"}])) == 2
 
-    def test_one_more_schedule_of_a_job_dispatches_nothing(self, app):
+    def test_a_schedule_of_a_job_has_no_dispatch(self, app):
         schedule = app.schedule("another", app.job(nothing))
 
         assert isinstance(schedule, ScheduleBuilder)
@@ -69,7 +69,7 @@ class TestDispatching:
         assert not hasattr(schedule, "dispatch")
 
     @pytest.mark.parametrize("kind", ["adhoc", "remote"])
-    def test_ad_hoc_and_remote_ones_are_builders_too(self, app, kind):
+    def test_ad_hoc_and_remote_jobs_are_builders(self, app, kind):
         args = ("it", nothing) if kind == "adhoc" else ("it",)
         builder = getattr(app, kind)(*args).queue("slow").priority(3)
         run = builder.delay(60).dispatch(kind="daily").read()

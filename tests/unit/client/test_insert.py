@@ -24,7 +24,7 @@ def send(app):
 
 
 @pytest.fixture
-def told(app):
+def events(app):
     events: list[RunDispatched] = []
     app.events.subscribe(RunDispatched, events.append)
     return events
@@ -35,11 +35,11 @@ def runs(app):
 
 
 class TestLostAnswers:
-    """A run is added once, whatever becomes of the answers; and is new to its caller."""
+    """A run is added once, also when answers are lost; for the caller it is new."""
 
     @pytest.mark.parametrize("fault", ["lost", "undone"])
     @pytest.mark.parametrize("times", [1, 2, 3])
-    def test_it_is_repeated_and_nothing_is_doubled(self, app, store, send, fault, times):
+    def test_a_lost_insert_is_repeated_and_adds_the_run_once(self, app, store, send, fault, times):
         store.faults["enqueue"] = [fault] * times
 
         run = send.dispatch("ann")
@@ -47,31 +47,31 @@ class TestLostAnswers:
         assert [found.id for found in runs(app)] == [run.id]
         assert run.is_new
         assert [
-            said.get("is_repeat", False) for verb, said in store.calls if verb == "enqueue"
+            kwargs.get("is_repeat", False) for verb, kwargs in store.calls if verb == "enqueue"
         ] == [
             False,
             *[True] * times,
         ]
 
-    def test_many_together(self, app, store, send, told):
+    def test_many_runs_in_one_insert(self, app, store, send, events):
         store.faults["enqueue"] = ["lost", "undone"]
 
         made = send.dispatch_many({"to": str(n)} for n in range(50))
 
         assert len(runs(app)) == 50
         assert all(run.is_new for run in made)
-        assert len(told) == 50
+        assert len(events) == 50
 
-    def test_an_earlier_run_of_the_key_is_still_the_earlier_one(self, app, store, send, told):
+    def test_an_earlier_run_with_the_key_is_not_new(self, app, store, send, events):
         first = send.unique().dispatch("ann")
         store.faults["enqueue"] = ["undone"]
 
         again = send.unique().dispatch("ann")
 
         assert (again, again.is_new) == (first, False)
-        assert len(told) == 1
+        assert len(events) == 1
 
-    def test_its_own_key_is_its_own(self, app, store, send):
+    def test_a_run_does_not_collide_with_its_own_key(self, app, store, send):
         store.faults["enqueue"] = ["lost"]
 
         run = send.unique().dispatch("ann")
@@ -79,7 +79,7 @@ class TestLostAnswers:
         assert run.is_new
         assert [found.id for found in runs(app)] == [run.id]
 
-    def test_one_that_has_finished_meanwhile(self, app, store, send, monkeypatch):
+    def test_a_run_that_has_finished_before_the_repeat(self, app, store, send, monkeypatch):
         store.faults["enqueue"] = ["lost"]
         monkeypatch.setattr(time, "sleep", lambda _: app.run())
 
@@ -88,13 +88,13 @@ class TestLostAnswers:
         assert run.status == "completed"
         assert len(runs(app)) == 1
 
-    def test_while_nobody_is_reached_it_is_tried_again(self, app, store, send):
+    def test_an_unavailable_store_is_tried_again(self, app, store, send):
         store.faults["enqueue"] = ["lost", "away", "away"]
 
         assert send.dispatch("ann").is_new
         assert len(runs(app)) == 1
 
-    def test_in_the_end_the_caller_is_told_that_nobody_knows(self, app, store, send, pauses, told):
+    def test_after_the_last_try_the_caller_gets_the_error(self, app, store, send, pauses, events):
         store.faults["enqueue"] = ["lost", "away", "undone", "away"]
 
         with pytest.raises(OutcomeUnknown) as found:
@@ -103,9 +103,9 @@ class TestLostAnswers:
         [run] = runs(app)
         assert run.id in found.value.__notes__[0]
         assert pauses == list(PAUSES)
-        assert told == []
+        assert events == []
 
-    def test_of_many_a_few_are_named(self, store, send):
+    def test_the_error_names_a_few_of_many_runs(self, store, send):
         store.faults["enqueue"] = ["lost", *["away"] * 3]
 
         with pytest.raises(OutcomeUnknown) as found:
@@ -113,7 +113,7 @@ class TestLostAnswers:
 
         assert "and 7 more" in found.value.__notes__[0]
 
-    def test_one_that_was_never_sent_is_not_repeated(self, app, store, send):
+    def test_an_insert_that_was_never_sent_is_not_repeated(self, app, store, send):
         store.faults["enqueue"] = ["away"]
 
         with pytest.raises(StoreUnavailable) as found:
@@ -121,7 +121,7 @@ class TestLostAnswers:
         assert not isinstance(found.value, OutcomeUnknown)
         assert runs(app) == []
 
-    def test_a_retry_is_added_the_same_way(self, app, store, send, told):
+    def test_a_retry_is_inserted_the_same_way(self, app, store, send, events):
         run = send.dispatch("ann")
         app.run()
         store.faults["enqueue"] = ["lost"]
@@ -130,16 +130,16 @@ class TestLostAnswers:
 
         assert again.is_new
         assert len(runs(app)) == 2
-        assert [event.run_id for event in told] == [run.id, again.id]
+        assert [event.run_id for event in events] == [run.id, again.id]
 
 
-class TestTelling:
-    """Whoever listens is told of new runs, after they were added."""
+class TestEvents:
+    """Subscribers get an event for each new run, after it was added."""
 
-    def test_what_a_subscriber_hears(self, app, clock, send, told):
+    def test_the_fields_of_the_event(self, app, clock, send, events):
         run = send.queue("slow").tenant("acme").delay(60).dispatch("ann")
 
-        [event] = told
+        [event] = events
         assert (event.run_id, event.job, event.queue, event.tenant) == (
             run.id,
             "send",
@@ -149,18 +149,18 @@ class TestTelling:
         assert event.at == clock.now()
         assert (event.due_at - clock.now()).total_seconds() == 60
 
-    def test_an_earlier_run_is_no_news(self, send, told):
+    def test_an_earlier_run_emits_no_event(self, send, events):
         send.unique().dispatch("ann")
         send.unique().dispatch("ann")
 
-        assert len(told) == 1
+        assert len(events) == 1
 
-    def test_a_subscriber_that_fails_is_no_harm(self, app, send):
+    def test_a_failing_subscriber_does_not_affect_the_dispatch(self, app, send):
         app.events.subscribe(RunDispatched, lambda _: 1 / 0)
 
         assert send.dispatch("ann").is_new
 
-    def test_who_sleeps_is_woken_once_for_a_batch(self, app, send):
+    def test_on_added_is_called_once_for_a_batch(self, app, send):
         woken: list[int] = []
         app._services.inserter.on_added = lambda added: woken.append(len(added))
         send.dispatch("ann")

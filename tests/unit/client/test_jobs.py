@@ -20,13 +20,13 @@ def send(app):
 
 
 class TestJobs:
-    """Still the function that it was."""
+    """A job is still callable as the function that it was."""
 
     def test_it_is_called_as_before(self, send):
         assert send("ann") == "hello ann"
         assert send(to="ann", subject="bye") == "bye ann"
 
-    def test_it_looks_as_before(self, send):
+    def test_name_and_docstring_are_those_of_the_function(self, send):
         assert isinstance(send, Job)
         assert (send.__name__, send.__doc__, send.name) == ("send", "Send it.", "send")
         assert repr(send) == "<job send>"
@@ -51,17 +51,17 @@ class Mail:
         return f"{self.server} {to}"
 
 
-class TestByHand:
-    """What a worker would call is called here and now, as if it were no job."""
+class TestDirectCalls:
+    """Calling a job calls its handler here, without a run."""
 
-    def test_a_class_is_made_an_instance_of(self, app):
+    def test_a_handler_class_is_instantiated(self, app):
         mail = app.job(Mail)
 
         assert mail("ann") == "localhost ann"
         app.construct = lambda kind: kind("example.org")
         assert mail(to="ann") == "example.org ann"
 
-    def test_what_the_class_has_of_its_own_is_not_taken_over(self, app):
+    def test_attributes_of_the_class_are_not_copied(self, app):
         mail = app.job(Mail)
 
         assert (mail.name, mail.__name__, mail.__doc__) == ("Mail", "Mail", "Sends it.")
@@ -72,7 +72,7 @@ class TestByHand:
 
         assert mail.job("ann") == "localhost ann"
 
-    def test_who_asks_for_the_context_gets_one_that_belongs_to_no_run(self, app):
+    def test_outside_a_run_the_context_belongs_to_no_run(self, app):
         @app.job
         def report(ctx: RunContext, account: int, kind: str = "daily") -> list[object]:
             ctx.progress(0.5)
@@ -84,7 +84,7 @@ class TestByHand:
         assert report(7) == report(account=7) == report(7, "daily") == expected
         assert app.runs.recent() == []
 
-    def test_one_of_ones_own_is_passed_on(self, app):
+    def test_a_context_that_is_passed_is_used(self, app):
         @app.job
         def which(ctx: RunContext) -> RunContext:
             return ctx
@@ -93,7 +93,7 @@ class TestByHand:
         assert which(mine) is mine
         assert which(ctx=mine) is mine
 
-    def test_inside_of_a_run_it_is_that_runs(self, app):
+    def test_inside_a_run_the_context_is_that_of_the_run(self, app):
         @app.job
         def inner(ctx: RunContext) -> str:
             return ctx.run_id
@@ -115,7 +115,7 @@ class TestByHand:
 
         assert asyncio.run(fetch("a")) == "a"
 
-    def test_a_job_that_is_defined_elsewhere_cannot_be_called(self, app):
+    def test_a_remote_job_cannot_be_called(self, app):
         with pytest.raises(DefinitionError, match="does not have its handler"):
             app.remote("elsewhere").job()
 
@@ -147,13 +147,13 @@ class TestDrafts:
 
         assert draft.dispatch().read().args == '{"to":"ann"}'
 
-    def test_every_word_of_a_draft_is_a_word_of_the_job(self):
+    def test_a_job_has_every_option_of_a_draft(self):
         words = {name for name in dir(Draft) if not name.startswith("_")}
 
         assert words <= {name for name in dir(Job) if not name.startswith("_")}
 
-    def test_every_word_of_a_job_gives_a_draft(self, send):
-        said = {
+    def test_every_option_of_a_job_returns_a_draft(self, send):
+        options = {
             "at": ("2030-01-01T00:00:00Z",),
             "delay": (5,),
             "queue": ("q",),
@@ -165,22 +165,22 @@ class TestDrafts:
             "target": ("o-1",),
             "using": (object(),),
         }
-        for word, args in said.items():
-            assert isinstance(getattr(send, word)(*args), Draft), word
+        for option, args in options.items():
+            assert isinstance(getattr(send, option)(*args), Draft), option
         assert isinstance(send.args(to="ann"), Draft)
 
-    def test_no_tenant_is_a_word_too(self, send):
+    def test_an_empty_tenant_is_allowed(self, send):
         assert send.tenant("acme").tenant("").dispatch("ann").read().tenant == ""
 
-    def test_a_set_of_arguments_is_a_mapping(self, send):
+    def test_dispatch_many_takes_only_mappings(self, send):
         with pytest.raises(InvalidOption, match="mapping"):
             send.dispatch_many([("to", "ann")])
 
 
 class TestDefinitionsThatChange:
-    """A job is looked up when it is dispatched: what was said since counts."""
+    """A job is looked up when it is dispatched, so later changes apply."""
 
-    def test_what_the_builder_says_later_counts(self, app):
+    def test_later_changes_of_the_builder_apply(self, app):
         builder = app.schedule("it", lambda: None)
         job, draft = builder.job, builder.job.draft
         builder.queue("slow")
@@ -190,9 +190,9 @@ class TestDefinitionsThatChange:
 
 
 class TestContexts:
-    """The context is given by the worker, and is no argument of a dispatch."""
+    """The worker passes the context; it is not an argument of a dispatch."""
 
-    def test_it_may_stand_anywhere(self, app):
+    def test_the_context_may_be_any_parameter(self, app):
         @app.job
         def first(ctx: RunContext, number: int) -> int:
             return number + ctx.attempt

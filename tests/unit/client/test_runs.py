@@ -17,7 +17,7 @@ def send(app):
 
 
 class TestHandles:
-    """A handle knows its id; everything else is looked up when asked for."""
+    """A handle holds its id; everything else is read from the store."""
 
     def test_dispatching_reads_nothing(self, store, send):
         run = send.dispatch("ann")
@@ -25,7 +25,7 @@ class TestHandles:
         assert [verb for verb, _ in store.calls] == ["enqueue"]
         assert run.status is RunStatus.PENDING
 
-    def test_it_is_equal_to_another_on_the_same_run_only(self, app, send):
+    def test_handles_on_the_same_run_are_equal(self, app, send):
         run, other = send.dispatch("ann"), send.dispatch("ann")
 
         assert run == app.get_run(run.id) != other
@@ -33,9 +33,9 @@ class TestHandles:
 
 
 class TestWaiting:
-    """The wait ends with the run, with its time, or with the store."""
+    """A wait ends when the run finishes, when its time is up, or when the store fails."""
 
-    def test_a_run_that_ends_between_the_last_look_and_the_time_out(
+    def test_a_run_that_finishes_between_the_last_poll_and_the_timeout(
         self, app, store, send, monkeypatch
     ):
         run = send.dispatch("ann")
@@ -47,14 +47,14 @@ class TestWaiting:
         assert run.wait(timeout=0.5) is RunStatus.COMPLETED
         assert look([run.id])
 
-    def test_a_store_that_is_away_is_told(self, store, send):
+    def test_an_unavailable_store_raises(self, store, send):
         run = send.dispatch("ann")
         threading.Timer(0.05, lambda: store.faults.update(get_runs=["away"])).start()
 
         with pytest.raises(StoreUnavailable):
             run.wait(timeout=10)
 
-    def test_negative_and_no_time_are_one_look(self, send):
+    def test_a_zero_or_negative_timeout_reads_once(self, send):
         run = send.dispatch("ann")
 
         for timeout in (0, timedelta(0), "0s"):
@@ -80,7 +80,7 @@ class TestWaiting:
 
 
 class TestReading:
-    """What there is to know about a run."""
+    """Attempts, log and lists of runs."""
 
     def test_attempts_and_log(self, app):
         import logging
@@ -97,7 +97,7 @@ class TestReading:
         assert [attempt.error for attempt in run.attempts()] == ["ValueError: no"] * 2
         assert [line.message for line in run.log()] == ["trying"] * 2
 
-    def test_recent_runs_the_newest_first(self, app, send):
+    def test_recent_runs_are_listed_newest_first(self, app, send):
         runs = [send.dispatch(str(n)) for n in range(3)]
 
         assert [run.id for run in app.runs.recent()] == [run.id for run in runs[::-1]]

@@ -27,7 +27,7 @@ def finished(run: Run) -> Run:
 
 
 class Table:
-    """Runs by id, and who asked for which."""
+    """Runs by id, and the ids of each query."""
 
     def __init__(self, *runs: Run) -> None:
         self.runs = {run.id: run for run in runs}
@@ -48,10 +48,10 @@ def assert_no_poller():
     assert not pollers()
 
 
-class TestPace:
-    """A look after a third of the time waited so far; those who wait for long look together."""
+class TestPolling:
+    """A run is polled after a third of the time waited so far; long waits are polled together."""
 
-    def test_it_grows_with_the_time_waited(self):
+    def test_the_pause_grows_with_the_time_waited(self):
         wait = _Wait(PENDING.id, now=100.0)
         assert wait.poll_at == 100.0 + PAUSE_MIN
         wait.postpone(now=100.001)
@@ -59,7 +59,7 @@ class TestPace:
         wait.postpone(now=100.3)
         assert wait.poll_at == pytest.approx(100.4)
 
-    def test_after_a_while_all_poll_at_the_same_moments(self):
+    def test_long_waits_are_polled_at_the_same_time(self):
         waits = [_Wait(PENDING.id, now=100.0 + n / 100) for n in range(9)]
         for n, wait in enumerate(waits):
             wait.postpone(now=102.01 + n / 100)
@@ -69,9 +69,9 @@ class TestPace:
 
 
 class TestRunWaiter:
-    """One thread looks for all who wait, and ends with the last of them."""
+    """One thread polls for all waits, and ends with the last of them."""
 
-    def test_who_waits_is_told_the_end(self):
+    def test_the_future_is_done_when_the_run_has_finished(self):
         table = Table(PENDING)
         waiter = RunWaiter(table.look)
 
@@ -82,7 +82,7 @@ class TestRunWaiter:
 
         assert_no_poller()
 
-    def test_two_who_wait_for_one_run_ask_once(self):
+    def test_two_waits_for_one_run_need_one_query(self):
         table = Table(PENDING)
         waiter = RunWaiter(table.look)
 
@@ -92,16 +92,16 @@ class TestRunWaiter:
 
         assert all(look == [PENDING.id] for look in table.looks)
 
-    def test_a_run_that_is_gone_is_told_to_who_waits_for_it_and_nobody_else(self):
+    def test_a_missing_run_fails_only_its_own_wait(self):
         table = Table(PENDING)
         waiter = RunWaiter(table.look)
 
-        with waiter.watch(RunId("nobody")) as lost, waiter.watch(PENDING.id) as other:
+        with waiter.watch(RunId("missing")) as lost, waiter.watch(PENDING.id) as other:
             with pytest.raises(RunNotFound):
                 lost.result(5)
             assert not other.done()
 
-    def test_a_look_that_fails_is_told_to_all_it_was_for_and_the_next_may_succeed(self):
+    def test_a_failed_query_fails_its_waits_and_the_next_query_may_succeed(self):
         table = Table(finished(PENDING))
         faults = [ConnectionError("gone")]
 
@@ -116,7 +116,7 @@ class TestRunWaiter:
         with waiter.watch(PENDING.id) as done:
             assert done.result(5).is_finished
 
-    def test_who_leaves_is_not_asked_for_any_more(self):
+    def test_a_wait_that_was_left_is_not_polled_any_more(self):
         table = Table(PENDING)
         waiter = RunWaiter(table.look)
 
@@ -127,9 +127,9 @@ class TestRunWaiter:
         assert done.cancelled()
         assert_no_poller()
 
-    def test_a_child_begins_with_nobody_waiting(self):
+    def test_a_forked_child_starts_without_waits(self):
         waiter = RunWaiter(Table(finished(PENDING)).look)
-        # As it comes out of a fork: somebody waits, and the thread that looks is not here.
+        # As after a fork: there is a wait, and the polling thread does not exist.
         waiter._waits.add(_Wait(RunId("of the parent"), now=0))
         waiter._poller = threading.Thread()
 
@@ -138,7 +138,7 @@ class TestRunWaiter:
         with waiter.watch(PENDING.id) as done:
             assert done.result(5).is_finished
 
-    def test_many_at_once(self):
+    def test_many_waits_at_once(self):
         runs = [replace(PENDING, id=RunId(f"run-{n}")) for n in range(1200)]
         table = Table(*runs)
         waiter = RunWaiter(table.look)

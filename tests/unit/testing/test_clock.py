@@ -12,19 +12,19 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 class TestManualClock:
-    """It shows what it was told, moves when it is told, and never behind anyone's back."""
+    """It shows the time that was set, and moves only when the test moves it."""
 
     def test_it_is_a_clock(self):
         clock: Clock = ManualClock(NOON)
 
         assert clock.now() == NOON
 
-    def test_it_stands_still_by_itself(self):
+    def test_it_does_not_move_by_itself(self):
         clock = ManualClock(NOON)
 
         assert (clock.now(), clock.monotonic()) == (clock.now(), clock.monotonic()) == (NOON, 0.0)
 
-    def test_advancing_moves_both_of_its_times(self):
+    def test_advance_moves_now_and_monotonic(self):
         clock = ManualClock(NOON)
 
         clock.advance(timedelta(seconds=1), minutes=1, milliseconds=500)
@@ -32,14 +32,14 @@ class TestManualClock:
         assert clock.now() == NOON + timedelta(seconds=61.5)
         assert clock.monotonic() == 61.5
 
-    def test_setting_it_forward_lets_that_much_time_pass(self):
+    def test_setting_it_forward_moves_monotonic_as_well(self):
         clock = ManualClock(NOON)
 
         clock.set(NOON + timedelta(hours=1))
 
         assert clock.monotonic() == 3600.0
 
-    def test_setting_it_back_turns_only_the_wall_clock(self):
+    def test_setting_it_back_leaves_monotonic_as_it_is(self):
         clock = ManualClock(NOON)
         clock.advance(seconds=10)
 
@@ -52,7 +52,7 @@ class TestManualClock:
         with pytest.raises(ValueError, match="cannot go back"):
             ManualClock().advance(seconds=-1)
 
-    def test_it_shows_utc_whatever_it_was_set_to(self):
+    def test_now_is_always_in_utc(self):
         clock = ManualClock()
 
         clock.set(datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin")))

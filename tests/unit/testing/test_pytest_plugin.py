@@ -1,4 +1,4 @@
-"""The pytest plugin, in tests of a program of somebody else's."""
+"""The pytest plugin, in the tests of a program that uses tickwork."""
 
 import subprocess
 import sys
@@ -32,12 +32,12 @@ def run_tests(pytester, monkeypatch):
 SHOP = """
     from tickwork import Tickwork
 
-    app = Tickwork("postgresql://nobody@127.0.0.1:9/nothing")
+    app = Tickwork("postgresql://user@127.0.0.1:9/nothing")
 
     @app.job
     def welcome(name: str) -> str:
         if not name:
-            raise ValueError("nobody to welcome")
+            raise ValueError("no name given")
         return f"Welcome {name}"
 
     app.schedule("digest", lambda: None).daily_at("9:00")
@@ -48,7 +48,7 @@ SHOP = """
 
 
 class TestFixtures:
-    """An application, a clock, and yours put into memory: whatever a test asks for."""
+    """Fixtures: an application in memory, a clock, and your own application in memory."""
 
     def test_an_application_in_memory_on_a_clock_of_the_tests(self, run_tests):
         found = run_tests(
@@ -73,7 +73,7 @@ class TestFixtures:
 
         assert found.parseoutcomes() == {"passed": 3}
 
-    def test_every_test_gets_its_own(self, run_tests):
+    def test_every_test_gets_an_application_of_its_own(self, run_tests):
         found = run_tests(
             test_it="""
                 import pytest
@@ -123,7 +123,7 @@ class TestFixtures:
 
         assert found.parseoutcomes() == {"passed": 3}
 
-    def test_a_conftest_says_which_application_it_is_for_all_tests(self, run_tests):
+    def test_a_conftest_can_choose_the_application_for_all_tests(self, run_tests):
         found = run_tests(
             shop=SHOP,
             conftest="""
@@ -147,7 +147,7 @@ class TestFixtures:
 
         assert found.parseoutcomes() == {"passed": 1}
 
-    def test_doctests_can_have_one(self, run_tests):
+    def test_doctests_can_use_the_fixtures(self, run_tests):
         found = run_tests(
             "--doctest-modules",
             shop='''
@@ -163,9 +163,9 @@ class TestFixtures:
 
 
 class TestMarker:
-    """It says when the clock begins, and whether dispatches are executed at once."""
+    """The marker sets the start time, and whether runs are executed at their dispatch."""
 
-    def test_when_the_clock_begins(self, run_tests):
+    def test_the_start_of_the_clock(self, run_tests):
         found = run_tests(
             test_it="""
                 import pytest
@@ -178,7 +178,7 @@ class TestMarker:
 
         assert found.parseoutcomes() == {"passed": 1}
 
-    def test_dispatches_that_are_executed_at_once(self, run_tests):
+    def test_runs_that_are_executed_at_their_dispatch(self, run_tests):
         found = run_tests(
             shop=SHOP,
             test_it="""
@@ -193,7 +193,7 @@ class TestMarker:
                 @pytest.mark.tickwork(raising=True)
                 def test_failure(tickwork_swap):
                     tickwork_swap(shop.app)
-                    with pytest.raises(ValueError, match="nobody to welcome"):
+                    with pytest.raises(ValueError, match="no name given"):
                         shop.sign_up("")
 
                 @pytest.mark.tickwork(immediately=True)
@@ -204,13 +204,13 @@ class TestMarker:
 
         assert found.parseoutcomes() == {"passed": 3}
 
-    @pytest.mark.parametrize("said", ["imediately=True", "'2026-01-01T00:00:00+00:00'"])
-    def test_a_word_that_it_does_not_know_is_an_error(self, run_tests, said):
+    @pytest.mark.parametrize("options", ["imediately=True", "'2026-01-01T00:00:00+00:00'"])
+    def test_an_unknown_option_is_an_error(self, run_tests, options):
         found = run_tests(
             test_it=f"""
                 import pytest
 
-                @pytest.mark.tickwork({said})
+                @pytest.mark.tickwork({options})
                 def test_it(tickwork_app):
                     pass
             """
@@ -219,14 +219,14 @@ class TestMarker:
         assert found.parseoutcomes() == {"errors": 1}
         found.stdout.fnmatch_lines(["*@pytest.mark.tickwork: it takes no *"])
 
-    def test_pytest_lists_it(self, run_tests):
+    def test_pytest_lists_the_marker(self, run_tests):
         found = run_tests("--markers")
 
         found.stdout.fnmatch_lines(["@pytest.mark.tickwork(start=None, *"])
 
 
-class TestWhoDoesNotUseIt:
-    """They notice nothing: nothing is loaded, patched or slowed down."""
+class TestWithoutTheFixtures:
+    """In tests that use no fixture, nothing is loaded, patched or slowed down."""
 
     def test_nothing_of_tickwork_is_loaded(self, run_tests):
         found = run_tests(
@@ -246,7 +246,7 @@ class TestWhoDoesNotUseIt:
 
         assert found.parseoutcomes() == {"passed": 1}
 
-    def test_loading_it_takes_no_time(self):
+    def test_the_plugin_loads_fast(self):
         code = (
             "import pytest, time\n"
             "begun = time.process_time()\n"
@@ -274,7 +274,7 @@ class TestWhoDoesNotUseIt:
         assert not [name for name in project["dependencies"] if "pytest" in name]
 
 
-def test_pytest_finds_it_by_itself():
+def test_pytest_loads_the_plugin_by_itself():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     assert project["entry-points"]["pytest11"] == {"tickwork": PLUGIN}

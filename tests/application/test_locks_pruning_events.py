@@ -1,4 +1,4 @@
-"""Locks, pruning, events and logging: what an application offers besides."""
+"""Locks, pruning, events and logging."""
 
 import logging
 import threading
@@ -53,7 +53,7 @@ class TestLocks:
             pass
         held.__exit__(None, None, None)
 
-    def test_whoever_lost_it_does_not_release_the_others(self, make_app, clock):
+    def test_a_process_that_lost_the_lock_does_not_release_it(self, make_app, clock):
         first, second, third = make_app(), make_app(), make_app()
         lost = first.lock("nightly", ttl=30)
         lost.__enter__()
@@ -64,15 +64,15 @@ class TestLocks:
             with pytest.raises(LockHeld), third.lock("nightly"):
                 pass
 
-    def test_a_ttl_of_next_to_nothing_is_refused(self, app):
+    def test_a_very_short_ttl_is_rejected(self, app):
         with pytest.raises(InvalidOption, match="ttl"), app.lock("nightly", ttl=0.1):
             pass
 
 
 class TestPruning:
-    """Finished runs with their attempts, and definitions unseen, older than so many days."""
+    """Pruning deletes old finished runs, their attempts, and unused definitions."""
 
-    def test_old_finished_runs_go_and_young_ones_stay(self, app, clock, passes):
+    def test_only_old_finished_runs_are_deleted(self, app, clock, passes):
         job = app.schedule("it", nothing)
         old = job.dispatch()
         passes(app)
@@ -86,7 +86,7 @@ class TestPruning:
         assert [run.id for run in app.runs.recent()] == [young.id]
         assert old.id != young.id
 
-    def test_unfinished_runs_stay_whatever_their_age(self, app, clock):
+    def test_unfinished_runs_are_never_deleted(self, app, clock):
         run = app.schedule("it", nothing).delay("300d").dispatch()
         clock.advance(days=200)
 
@@ -94,7 +94,7 @@ class TestPruning:
 
         assert run.status is RunStatus.PENDING
 
-    def test_a_definition_that_nobody_has_any_more_goes(self, make_app, clock):
+    def test_an_unused_definition_is_deleted(self, make_app, clock):
         old = make_app()
         old.schedule("gone", nothing).hourly()
         old.run()
@@ -150,7 +150,7 @@ class TestEvents:
         [event] = events
         assert (event.schedule, event.job, event.nominal_at) == ("it", "it", clock.now())
 
-    def test_a_failing_subscriber_harms_nobody(self, app, passes, caplog):
+    def test_a_failing_subscriber_affects_nothing_else(self, app, passes, caplog):
         @app.on(RunSucceeded)
         def broken(event: RunSucceeded) -> None:
             raise ValueError("in a subscriber")
@@ -161,7 +161,7 @@ class TestEvents:
         assert run.status is RunStatus.COMPLETED
         assert "A subscriber to RunSucceeded failed." in caplog.text
 
-    def test_unsubscribing_ends_it(self, app, passes):
+    def test_unsubscribing_ends_the_calls(self, app, passes):
         events: list[Event] = []
         end = app.events.subscribe(Event, events.append)
         end()
@@ -172,7 +172,7 @@ class TestEvents:
 
 
 class TestLogging:
-    """Plain logging, with the run in the record, and kept with the run, bounded."""
+    """Log records of a handler name the run, and are kept with it, up to a limit."""
 
     def test_records_made_in_a_handler_carry_run_job_and_attempt(self, app, passes, caplog):
         def talk():
@@ -185,7 +185,7 @@ class TestLogging:
         fields = vars(record)
         assert (fields["run_id"], fields["job"], fields["attempt"]) == (run.id, "it", 1)
 
-    def test_only_so_many_lines_are_kept(self, app, passes):
+    def test_the_number_of_lines_is_limited(self, app, passes):
         def chatter():
             for number in range(700):
                 logging.getLogger("shop").warning("%d", number)
@@ -195,7 +195,7 @@ class TestLogging:
 
         assert len(run.log()) == 500
 
-    def test_other_threads_of_the_program_are_not_mixed_in(self, app, passes):
+    def test_records_of_other_threads_are_not_kept(self, app, passes):
         def talk():
             thread = threading.Thread(target=logging.getLogger("shop").warning, args=["elsewhere"])
             thread.start()
@@ -208,9 +208,9 @@ class TestLogging:
 
 
 class TestInstalling:
-    """SQLite installs itself; a server is asked only if told."""
+    """SQLite is installed at the first use, a server only on request."""
 
-    def test_a_server_without_tables_says_what_to_do(self, postgres_url):
+    def test_a_server_without_tables_raises_with_the_cure(self, postgres_url):
         with Tickwork(postgres_url) as app:
             with pytest.raises(SchemaMissing, match="tickwork install"):
                 app.schedule("it", nothing).dispatch()

@@ -1,7 +1,7 @@
-"""Programs with a connection of their own: one of each kind that a dispatch can be handed.
+"""Programs with a connection of their own: one for each kind of connection that `using` takes.
 
-All of them are asked in one way, and awaited, whatever their own colour is: what a promise says
-is written once for all. What is plain blocks the loop meanwhile, and nobody minds.
+All of them have the same async methods, so that each test is written once. A sync connection
+blocks the event loop meanwhile, which does not matter here.
 """
 
 import sqlite3
@@ -32,7 +32,7 @@ NEW_ORDER: Final = "INSERT INTO notes_of_orders (id) VALUES (1)"
 
 
 class Borrower(ABC):
-    """Somebody who writes orders, and hands over ``lent`` to have runs written with them."""
+    """A program that writes orders, and lends its connection to dispatches."""
 
     lent: Any
 
@@ -40,7 +40,7 @@ class Borrower(ABC):
     async def execute(self, statement: str) -> None: ...
 
     async def order(self) -> None:
-        """Write something."""
+        """Execute a statement."""
         await self.execute(NEW_ORDER)
 
     @abstractmethod
@@ -51,10 +51,10 @@ class Borrower(ABC):
 
     @abstractmethod
     def savepoint(self) -> AbstractAsyncContextManager[object]:
-        """A part that is undone when an error leaves it."""
+        """A savepoint that is rolled back when an error leaves the block."""
 
 
-class Undone(Exception):  # noqa: N818  # it says what happens
+class Undone(Exception):  # noqa: N818  # not an error of the program
     """Leaves a savepoint, so that it is rolled back."""
 
 
@@ -186,7 +186,7 @@ Opener: TypeAlias = Callable[..., AbstractAsyncContextManager[Borrower]]
 
 
 class Kind(NamedTuple):
-    """A kind of connection to a kind of database; ``open(url, **said)`` gives somebody with one.
+    """A kind of connection and of database; ``open(url, **options)`` gives a program with one.
 
     ``isolation`` names a level as SQL spells it; ``prepare`` is called with the driver's own
     connection, once it is open; ``is_at_once`` asks for one that commits each statement.
@@ -214,22 +214,22 @@ def nothing(_: Any) -> None:
 
 @asynccontextmanager
 async def sqlite3_connection(
-    url: str, *, prepare: Prepare = nothing, is_at_once: bool = False, **said: Any
+    url: str, *, prepare: Prepare = nothing, is_at_once: bool = False, **options: Any
 ) -> AsyncIterator[Borrower]:
     if is_at_once:
-        said["isolation_level"] = None
-    with closing(sqlite3.connect(path_of(url), **said)) as connection:
+        options["isolation_level"] = None
+    with closing(sqlite3.connect(path_of(url), **options)) as connection:
         prepare(connection)
         yield PlainDriver(connection)
 
 
 @asynccontextmanager
 async def aiosqlite_connection(
-    url: str, *, prepare: Prepare = nothing, is_at_once: bool = False, **said: Any
+    url: str, *, prepare: Prepare = nothing, is_at_once: bool = False, **options: Any
 ) -> AsyncIterator[Borrower]:
     if is_at_once:
-        said["isolation_level"] = None
-    async with aiosqlite.connect(path_of(url), **said) as connection:
+        options["isolation_level"] = None
+    async with aiosqlite.connect(path_of(url), **options) as connection:
         await connection._execute(prepare, connection._conn)
         yield AsyncDriver(connection)
 
@@ -268,9 +268,9 @@ async def asyncpg_connection(
     prepare: Prepare = nothing,
     isolation: str = "",
     is_at_once: bool = False,
-    **said: Any,
+    **options: Any,
 ) -> AsyncIterator[Borrower]:
-    connection = await asyncpg.connect(url, **said)
+    connection = await asyncpg.connect(url, **options)
     try:
         await _prepared(prepare, connection)
         yield await _in_transaction(connection, isolation, is_at_once=is_at_once)
@@ -285,11 +285,11 @@ async def asyncpg_of_a_pool(
     prepare: Prepare = nothing,
     isolation: str = "",
     is_at_once: bool = False,
-    **said: Any,
+    **options: Any,
 ) -> AsyncIterator[Borrower]:
     init = partial(_prepared, prepare)
     async with (
-        asyncpg.create_pool(url, min_size=1, max_size=1, init=init, **said) as pool,
+        asyncpg.create_pool(url, min_size=1, max_size=1, init=init, **options) as pool,
         pool.acquire() as connection,
     ):
         yield await _in_transaction(connection, isolation, is_at_once=is_at_once)
@@ -310,9 +310,9 @@ async def pymysql_connection(
     prepare: Prepare = nothing,
     isolation: str = "",
     is_at_once: bool = False,
-    **said: Any,
+    **options: Any,
 ) -> AsyncIterator[Borrower]:
-    with closing(mariadb.connect(url, autocommit=is_at_once, **said)) as connection:
+    with closing(mariadb.connect(url, autocommit=is_at_once, **options)) as connection:
         if isolation:
             connection.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
         prepare(connection)
@@ -329,14 +329,14 @@ def engine_url(url: str, driver: str) -> str:
 
 @contextmanager
 def engine_of(
-    url: str, driver: str, *, prepare: Prepare = nothing, isolation: str = "", **said: Any
+    url: str, driver: str, *, prepare: Prepare = nothing, isolation: str = "", **options: Any
 ) -> Iterator[Engine]:
-    is_at_once = said.pop("is_at_once", False)
+    is_at_once = options.pop("is_at_once", False)
     if is_at_once or isolation:
-        said["isolation_level"] = "AUTOCOMMIT" if is_at_once else isolation
-    if driver == "pymysql":  # to read certificates takes 80 ms
-        said["connect_args"] = {"ssl_disabled": True, **said.get("connect_args", {})}
-    engine = create_engine(engine_url(url, driver), poolclass=NullPool, **said)
+        options["isolation_level"] = "AUTOCOMMIT" if is_at_once else isolation
+    if driver == "pymysql":  # reading certificates takes 80 ms
+        options["connect_args"] = {"ssl_disabled": True, **options.get("connect_args", {})}
+    engine = create_engine(engine_url(url, driver), poolclass=NullPool, **options)
     event.listen(engine, "connect", lambda connection, _: prepare(connection))
     try:
         yield engine
@@ -346,15 +346,15 @@ def engine_of(
 
 @asynccontextmanager
 async def async_engine_of(
-    url: str, driver: str, *, prepare: Prepare = nothing, isolation: str = "", **said: Any
+    url: str, driver: str, *, prepare: Prepare = nothing, isolation: str = "", **options: Any
 ) -> AsyncIterator[AsyncEngine]:
-    is_at_once = said.pop("is_at_once", False)
+    is_at_once = options.pop("is_at_once", False)
     if is_at_once or isolation:
-        said["isolation_level"] = "AUTOCOMMIT" if is_at_once else isolation
-    engine = create_async_engine(engine_url(url, driver), poolclass=NullPool, **said)
+        options["isolation_level"] = "AUTOCOMMIT" if is_at_once else isolation
+    engine = create_async_engine(engine_url(url, driver), poolclass=NullPool, **options)
 
     def connected(connection: Any, _: object) -> None:
-        if driver == "aiosqlite":  # what is plain stays in its thread
+        if driver == "aiosqlite":  # a sync connection stays in its thread
             connection.run_async(lambda aio: aio._execute(prepare, aio._conn))
         elif driver == "asyncpg":
             connection.run_async(lambda aio: _prepared(prepare, aio))
@@ -375,8 +375,8 @@ async def _prepared(prepare: Prepare, connection: Any) -> None:
 
 def connection_over(driver: str) -> Opener:
     @asynccontextmanager
-    async def open_borrower(url: str, **said: Any) -> AsyncIterator[Borrower]:
-        with engine_of(url, driver, **said) as engine, engine.connect() as connection:
+    async def open_borrower(url: str, **options: Any) -> AsyncIterator[Borrower]:
+        with engine_of(url, driver, **options) as engine, engine.connect() as connection:
             yield PlainSession(connection)
 
     return open_borrower
@@ -384,8 +384,8 @@ def connection_over(driver: str) -> Opener:
 
 def session_over(driver: str) -> Opener:
     @asynccontextmanager
-    async def open_borrower(url: str, **said: Any) -> AsyncIterator[Borrower]:
-        with engine_of(url, driver, **said) as engine, Session(engine) as session:
+    async def open_borrower(url: str, **options: Any) -> AsyncIterator[Borrower]:
+        with engine_of(url, driver, **options) as engine, Session(engine) as session:
             yield PlainSession(session)
 
     return open_borrower
@@ -393,9 +393,9 @@ def session_over(driver: str) -> Opener:
 
 def async_connection_over(driver: str) -> Opener:
     @asynccontextmanager
-    async def open_borrower(url: str, **said: Any) -> AsyncIterator[Borrower]:
+    async def open_borrower(url: str, **options: Any) -> AsyncIterator[Borrower]:
         async with (
-            async_engine_of(url, driver, **said) as engine,
+            async_engine_of(url, driver, **options) as engine,
             engine.connect() as connection,
         ):
             yield WaitingSession(connection)
@@ -405,9 +405,9 @@ def async_connection_over(driver: str) -> Opener:
 
 def async_session_over(driver: str) -> Opener:
     @asynccontextmanager
-    async def open_borrower(url: str, **said: Any) -> AsyncIterator[Borrower]:
+    async def open_borrower(url: str, **options: Any) -> AsyncIterator[Borrower]:
         async with (
-            async_engine_of(url, driver, **said) as engine,
+            async_engine_of(url, driver, **options) as engine,
             AsyncSession(engine) as session,
         ):
             yield WaitingSession(session)
@@ -439,7 +439,7 @@ KINDS: Final = [
 
 
 def each_kind(which: Callable[[Kind], bool] = lambda _: True) -> Any:
-    """Run a test with each of these kinds, on the database that it is of."""
+    """Run a test with each of these kinds of connections, on its database."""
     return pytest.mark.parametrize(
         ("database", "kind"),
         [
@@ -457,7 +457,7 @@ def each_kind(which: Callable[[Kind], bool] = lambda _: True) -> Any:
 
 
 async def maybe(answer: Any) -> Any:
-    """What is to be awaited, awaited; all else as it is."""
+    """Await an awaitable; return any other value as it is."""
     return await answer if isinstance(answer, Awaitable) else answer
 
 
@@ -466,7 +466,7 @@ async def maybe(answer: Any) -> Any:
 
 @pytest.fixture
 def connect(url: str, database: str, app: Tickwork) -> Callable[[], Any]:
-    """Plain connections of somebody else's; a table of orders is there."""
+    """Sync connections of another program, with a table of orders."""
     app.install()
 
     def opened() -> Any:
@@ -485,7 +485,7 @@ def connect(url: str, database: str, app: Tickwork) -> Callable[[], Any]:
 
 @pytest.fixture
 def orders(connect: Callable[[], Any]) -> Callable[[], int]:
-    """How many there are for everybody."""
+    """The number of committed orders."""
 
     def count() -> int:
         with connect() as connection:

@@ -1,4 +1,4 @@
-"""Each kind of connection with everything about it that a caller can change."""
+"""Connections with unusual settings: codecs, row factories, isolation levels, sessions."""
 
 import asyncio
 import sqlite3
@@ -15,7 +15,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from application.borrowers import (
+from application.connections import (
     NEW_ORDER,
     Borrower,
     Kind,
@@ -52,8 +52,8 @@ KEY = "ключ 'ü' \\ €😀"
 TEXT = "\"ü\\€😀\n'%s $1 :a"
 
 
-def check_everything(app: Tickwork, url: str, kind: Kind, **said: Any) -> None:
-    """Every verb in one transaction, with whatever it may ask the database.
+def check_everything(app: Tickwork, url: str, kind: Kind, **options: Any) -> None:
+    """Call every method in one transaction.
 
     The run that ends in it had failed before: then its row is locked, and an attempt added.
     """
@@ -63,7 +63,7 @@ def check_everything(app: Tickwork, url: str, kind: Kind, **said: Any) -> None:
     async def charge(ctx: RunContext) -> None:
         if ctx.attempt == 1:
             raise ValueError("once")
-        async with kind.open(url, **said) as borrower:
+        async with kind.open(url, **options) as borrower:
             await borrower.order()
             runs = await dispatches(app, borrower.lent)
             answers.extend(run.is_new for run in runs)
@@ -89,7 +89,7 @@ def check_everything(app: Tickwork, url: str, kind: Kind, **said: Any) -> None:
 async def dispatches(app: Tickwork, lent: Any) -> list[Any]:
     draft = app.remote("ship").tags("ü,", "b").using(lent)
     first = await maybe(draft.unique(KEY).dispatch(to=TEXT))
-    again = await maybe(draft.unique(KEY).dispatch(to="somebody else"))
+    again = await maybe(draft.unique(KEY).dispatch(to="bob"))
     many = await maybe(draft.unique(by="to").dispatch_many({"to": to} for to in "aab"))
     assert (again.id, many[0].id) == (first.id, many[1].id)
     return [first, again, *many]
@@ -99,7 +99,7 @@ async def dispatches(app: Tickwork, lent: Any) -> list[Any]:
 
 
 class OddRecord(asyncpg.Record):  # type: ignore[misc]  # it has no types
-    """One that cannot be read by its columns' places."""
+    """A record that cannot be read by position."""
 
     def __getitem__(self, _: object) -> str:
         return ODD
@@ -146,7 +146,7 @@ def odd_converters() -> Iterator[None]:
 
 
 def oddities(kind: Kind) -> dict[str, Any]:
-    """All that can be said about a connection of this kind."""
+    """The unusual options of this kind of connection."""
     is_engine = " over " in kind.name
     if kind.database == "sqlite":
         types = {"detect_types": sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES}
@@ -176,7 +176,7 @@ def test_isolation_levels(*, app, url, orders, kind: Kind, level: str):
 
 @on_postgres
 def test_a_search_path_that_leads_elsewhere(*, app, url, orders, ship, kind: Kind):
-    """It is said where it leads, and the transaction can be used."""
+    """The error names the search path, and the transaction can still be used."""
 
     async def main() -> None:
         async with kind.open(url) as borrower:
@@ -196,7 +196,7 @@ def test_a_search_path_that_leads_elsewhere(*, app, url, orders, ship, kind: Kin
 
 @each_kind()
 def test_where_each_statement_is_committed_by_itself(*, app, url, orders, kind: Kind):
-    """So is each verb: as a whole, and at once."""
+    """Then each method is committed by itself, as a whole."""
 
     async def main() -> None:
         async with kind.open(url, is_at_once=True) as borrower:
@@ -239,7 +239,7 @@ def test_a_verb_that_failed_leaves_the_transaction_as_it_was(*, app, url, orders
 
 @on_postgres
 def test_a_transaction_that_had_failed_before(*, app, url, orders, ship, kind: Kind):
-    """A savepoint of the caller's by our own name is not taken for ours."""
+    """A savepoint of the caller with the same name is not taken for ours."""
 
     async def main() -> None:
         async with kind.open(url) as borrower:
@@ -286,7 +286,7 @@ def test_a_repeat_is_not_added_again(*, app, clock, url, connect, kind: Kind):
 def test_a_repeat_where_the_first_try_cannot_be_seen(
     *, app, clock, url, connect, kind: Kind, level: str
 ):
-    """What was committed after the snapshot cannot be seen: it would be added a second time."""
+    """A run that was committed after the snapshot is invisible: it would be added twice."""
     run, other = (a_run(job="ship", created_at=clock.now()) for _ in range(2))
     app.schedule("ship", lambda: None)
 
@@ -315,7 +315,7 @@ def test_a_repeat_where_the_first_try_cannot_be_seen(
 
 @on_all
 class TestSessions:
-    """What SQLAlchemy has around a connection."""
+    """Sessions of SQLAlchemy."""
 
     @pytest.fixture
     def engine(self, url, database, connect):
@@ -331,7 +331,7 @@ class TestSessions:
         assert (orders(), app.runs.recent()) == (0, [])
 
     def test_a_draft_outlives_a_transaction(self, app, engine, ship):
-        """With each transaction the session has another connection."""
+        """Each transaction of the session has another connection."""
         with Session(engine) as session:
             draft = ship.using(session)
             draft.dispatch(order=1)
@@ -351,7 +351,7 @@ class TestSessions:
 
         assert [run.args for run in app.runs.recent()] == ['{"order":1}']
 
-    def test_a_session_inside_of_somebodys_transaction(self, app, engine, ship):
+    def test_a_session_inside_an_outer_transaction(self, app, engine, ship):
         with engine.connect() as connection, connection.begin() as outer:
             connection.execute(text(NEW_ORDER))
             with Session(connection, join_transaction_mode="create_savepoint") as session:
@@ -364,7 +364,7 @@ class TestSessions:
 
         assert [run.args for run in app.runs.recent()] == ['{"order":1}']
 
-    def test_whatever_the_application_does(self, app, engine, ship):
+    def test_the_application_in_a_session(self, app, engine, ship):
         with Session(engine) as session:
             with testing.isolated(app, session):
                 ship.dispatch(order=1)
@@ -394,7 +394,7 @@ def test_a_session_of_a_task(*, app, url, database, connect, ship):
 
 @of_sqlite
 def test_sqlite_transactions_that_the_program_begins_itself(app, url, connect, ship):
-    """As SQLAlchemy's documentation advises, where savepoints are to work."""
+    """As the documentation of SQLAlchemy advises for savepoints."""
     with engine_of(url, "pysqlite") as engine:
 
         @event.listens_for(engine, "connect")
@@ -419,12 +419,12 @@ def test_sqlite_transactions_that_the_program_begins_itself(app, url, connect, s
 # ---------------------------------------------------------------- what cannot be used
 
 
-class TestRefused:
-    """The error says what it is, and what there could be instead."""
+class TestWrongConnections:
+    """The error names the connection, and those that are supported."""
 
     @on_all
     @pytest.mark.parametrize("thing", ["jobs.db", object(), pymysql])
-    def test_something_else(self, app, connect, database, ship, thing):
+    def test_an_object_that_is_no_connection(self, app, connect, database, ship, thing):
         with pytest.raises(WrongConnection, match="a Connection or Session of SQLAlchemy") as found:
             ship.using(thing).dispatch(order=1)
 
@@ -432,7 +432,7 @@ class TestRefused:
         assert f"{drivers[database]}.Connection" in found.value.fix
 
     @of_postgres
-    def test_a_session_that_leads_elsewhere(self, app, connect, ship, tmp_path):
+    def test_a_session_on_another_database(self, app, connect, ship, tmp_path):
         with (
             engine_of(f"sqlite:///{tmp_path}/other.db", "pysqlite") as engine,
             Session(engine) as session,
@@ -453,7 +453,7 @@ class TestRefused:
         asyncio.run(main())
 
     @on_both
-    def test_the_plain_side_of_an_async_session(self, app, url, database, connect, ship):
+    def test_the_sync_session_of_an_async_session(self, app, url, database, connect, ship):
         async def main() -> None:
             driver = "aiosqlite" if database == "sqlite" else "asyncpg"
             async with async_engine_of(url, driver) as engine, AsyncSession(engine) as session:
@@ -468,7 +468,7 @@ class TestRefused:
 
 @each_kind(lambda kind: kind.database == "sqlite")
 def test_tables_that_are_missing_while_a_transaction_is_open(url, kind: Kind):
-    """To create them would be to wait for oneself: half a minute, for nothing."""
+    """Creating them would wait for the caller's own transaction."""
     with closing(sqlite3.connect(path_of(url))) as connection:
         connection.execute("CREATE TABLE notes_of_orders (id INTEGER NOT NULL)")
 
