@@ -62,9 +62,6 @@ def read_settings(
 
     ``install`` is the default for SQLite and memory, which no other program owns, and not for
     servers. ``package`` is the default of ``handler_paths``.
-
-    Raises:
-        InvalidOption: A setting is invalid.
     """
     # An empty URL counts as none.
     explicit = {
@@ -92,11 +89,7 @@ def read_settings(
 
 
 def convert_setting(name: str, value: Any) -> Any:
-    """Check one setting and convert it to its type.
-
-    Raises:
-        InvalidOption: The value is invalid.
-    """
+    """Check one setting and convert it to its type."""
     return _CONVERTERS[name](name, value)
 
 
@@ -115,11 +108,7 @@ def settings_in(document: "Document") -> dict[str, Any]:
 
 
 def app_in(document: "Document") -> str | None:
-    """Return the path of the application that a file names for the command line.
-
-    Raises:
-        InvalidOption: The path is invalid.
-    """
+    """Return the path of the application that a file names for the command line."""
     table = document.content.get(TABLE, {})
     path = table.get("app") if isinstance(table, dict) else None
     if path is not None and not (isinstance(path, str) and is_path(path)):

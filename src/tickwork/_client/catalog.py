@@ -13,9 +13,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from tickwork._client.schedule_changes import ScheduleChangeStore, is_retimed, write_change
+from tickwork._client.schedule_changes import is_retimed, write_change
 from tickwork._define.definition import Declaration, Definition, schedule_spec
 from tickwork._define.registry import Registry
 from tickwork._domain.firings import due_again, first_due
@@ -25,7 +25,7 @@ from tickwork._domain.schedules.rules import from_text
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
 from tickwork.errors import ArgumentError, DefinitionError, InvalidSchedule
-from tickwork.stores.contract import NewSchedule
+from tickwork.stores.contract import NewSchedule, Store
 
 SEEN_EVERY: Final = 3600.0
 """Seconds after which a running program marks its definitions as seen again."""
@@ -34,31 +34,11 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _log: Final = logging.getLogger("tickwork.catalog")
 
 
-class CatalogStore(ScheduleChangeStore, Protocol):
-    def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
-        """Add schedules and return their rows; of a name that exists, the existing row."""
-        ...
-
-    def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
-        """Read schedules by (tenant, name)."""
-        ...
-
-    def stamp_seen(
-        self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
-    ) -> None:
-        """Note that a running program defines these."""
-        ...
-
-    def set_limits(self, slots_by_name: Mapping[str, int]) -> None:
-        """Set the limits that code defines."""
-        ...
-
-
 class Catalog:
     def __init__(
         self,
         *,
-        store: CatalogStore,
+        store: Store,
         clock: Clock,
         registry: Registry,
         timezone: str,
@@ -90,11 +70,7 @@ class Catalog:
             self._stamp()
 
     def write(self) -> None:
-        """Write all schedules and limits, and mark jobs and schedules as seen.
-
-        Raises:
-            DefinitionError: A definition is invalid. Nothing was written.
-        """
+        """Write all schedules and limits, and mark jobs and schedules as seen."""
         definitions = self._registry.definitions()
         now = self._clock.now()
         declarations = {each.name: each for each in self._registry.schedules()}

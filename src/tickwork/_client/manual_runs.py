@@ -41,7 +41,6 @@ class ManualRuns:
         self._runs = runs
 
     def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle:
-        """Add the run that a firing at this moment would add."""
         run = new_manual_run(row, self._job(row), RunId(new_id(now)), nominal_at=now, now=now)
         [handle] = self._add([run])
         if row.spec.overlap is Overlap.CANCEL_RUNNING and handle.is_new:

@@ -25,11 +25,7 @@ def timing_of(
     timezone: str | None,
     symbols: Symbols,
 ) -> Timing:
-    """Combine the four options that decide when a schedule fires.
-
-    Raises:
-        InvalidSchedule: ``rule`` is not a rule, or two of the options contradict each other.
-    """
+    """Combine the four options that decide when a schedule fires."""
     if rule is None:
         assert at is not None, "ScheduleDefinition requires a rule or an instant"
         timing = Timetable().once(at).said
@@ -47,20 +43,12 @@ def timing_of(
 
 
 def build_rule(timing: Timing, *, key: str, tz: str, anchor: datetime) -> Schedule:
-    """Build the rule, as a process that reads the stored row will see it.
-
-    Raises:
-        InvalidSchedule: The timing contradicts itself, or the rule cannot be stored as text.
-    """
+    """Build the rule, as a process that reads the stored row will see it."""
     return check_storable(timing.rule(key=key, tz=tz, anchor=anchor))
 
 
 def check_storable(rule: Schedule) -> Schedule:
-    """Return the rule after a round trip through text. Rules of users' own classes fail.
-
-    Raises:
-        InvalidSchedule: The rule was not made by ``tickwork.schedules``.
-    """
+    """Return the rule after a round trip through text. Rules of users' own classes fail."""
     return from_text(rule.to_text())
 
 

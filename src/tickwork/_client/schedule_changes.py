@@ -1,28 +1,15 @@
 """Writes a changed spec over a stored schedule, by compare and set."""
 
 from datetime import datetime
-from typing import Protocol
 
 from tickwork._domain.firings import due_again
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.schedules.rules import from_text
-
-
-class ScheduleChangeStore(Protocol):
-    def change_schedule(
-        self,
-        row: ScheduleRow,
-        spec: ScheduleSpec,
-        *,
-        now: datetime,
-        next_due_at: datetime | None,
-    ) -> ScheduleRow | None:
-        """Replace the spec; None if another process changed the schedule since ``row``."""
-        ...
+from tickwork.stores.contract import ScheduleStore
 
 
 def write_change(
-    store: ScheduleChangeStore,
+    store: ScheduleStore,
     row: ScheduleRow,
     spec: ScheduleSpec,
     *,

@@ -45,13 +45,7 @@ class ScheduleFactory:
         self._size_max = size_max
 
     def build(self, definition: ScheduleDefinition, *, anchor: datetime) -> ScheduleSpec:
-        """Build the spec of a definition. An interval without a start counts from ``anchor``.
-
-        Raises:
-            DefinitionError: An option is invalid.
-            ArgumentError: The job's handler does not take the arguments.
-            PayloadError: The arguments cannot be stored.
-        """
+        """Build the spec of a definition. An interval without a start counts from ``anchor``."""
         job = find_job(definition.job, self._registry)
         timing = timing_of(
             definition.rule,
@@ -89,13 +83,6 @@ class ScheduleFactory:
     def apply_changes(
         self, spec: ScheduleSpec, changes: Mapping[str, Any], *, created_at: datetime, now: datetime
     ) -> ScheduleSpec:
-        """Return the spec of a stored schedule with some options replaced.
-
-        Raises:
-            DefinitionError: An option is invalid.
-            ArgumentError: The job's handler does not take the arguments.
-            PayloadError: The arguments cannot be stored.
-        """
         given = convert_options(changes)
         job = find_job(given["job"], self._registry) if "job" in given else self._find_job_of(spec)
         changed: dict[str, Any] = {
@@ -174,11 +161,7 @@ def _fill_from_job(options: Mapping[str, Any], job: FoundJob) -> dict[str, Any]:
 
 
 def check_not_code(spec: ScheduleSpec, *, doing: str) -> None:
-    """Refuse to change a schedule that code defines: the next start would undo the change.
-
-    Raises:
-        DefinitionError: Code defines it.
-    """
+    """Refuse to change a schedule that code defines: the next start would undo the change."""
     if spec.origin is ScheduleOrigin.CODE:
         raise DefinitionError(
             f"The schedule {spec.name!r} is defined in code and cannot be {doing} here.",

@@ -56,11 +56,6 @@ class ScheduleRows:
         self.on_scheduled: Callable[[Sequence[ScheduleRow]], None] | None = None
 
     def find(self, tenant: str, name: str) -> ScheduleRow:
-        """Read a schedule.
-
-        Raises:
-            ScheduleNotFound: It does not exist; the error suggests a close name.
-        """
         row = self._store.get_schedule(tenant, name)
         if row is None:
             others = self._store.list_schedules(tenant=tenant, limit=NAMES_MAX)
@@ -105,7 +100,6 @@ class ScheduleRows:
         raise too_many_conflicts(definition.name)
 
     def update(self, tenant: str, name: str, changes: Mapping[str, Any]) -> ScheduleRow:
-        """Replace some options of a stored schedule."""
         for _ in range(TRIES_MAX):
             row, now = self.find(tenant, name), self._clock.now()
             check_not_code(row.spec, doing="changed")
@@ -182,9 +176,6 @@ def _first_due(
     continues at its next instant; a start that passed within ``grace`` still fires. For a
     stored schedule (``row``), instants that were decided before, or lie in its pause, are
     left out.
-
-    Raises:
-        InvalidSchedule: There is no firing left.
     """
     rule = from_text(spec.rule)
     after = now

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
 from tickwork._domain.schedules.rules import from_text
@@ -45,25 +46,20 @@ class ScheduleView:
         return self.next_due_at is None and not self.is_paused
 
 
+_FROM_SPEC: Final = (
+    "name", "tenant", "job", "zone", "until", "queue", "priority", "overlap", "misfire", "target",
+    "tags", "origin",
+)  # fmt: skip
+
+
 def view_of(row: ScheduleRow, *, now: datetime, seen_after: datetime) -> ScheduleView:
-    spec, is_paused = row.spec, row.is_paused_at(now)
+    is_paused = row.is_paused_at(now)
     return ScheduleView(
-        name=spec.name,
-        tenant=spec.tenant,
-        job=spec.job,
+        **{name: getattr(row.spec, name) for name in _FROM_SPEC},
         rule=describe_rule(row),
-        zone=spec.zone,
         next_due_at=row.next_due_at,
         last_fired_at=row.last_fired_at,
         created_at=row.created_at,
-        until=spec.until,
-        queue=spec.queue,
-        priority=spec.priority,
-        overlap=spec.overlap,
-        misfire=spec.misfire,
-        target=spec.target,
-        tags=spec.tags,
-        origin=spec.origin,
         is_retired=row.is_retired(seen_after=seen_after),
         is_paused=is_paused,
         paused_at=row.paused_at if is_paused else None,

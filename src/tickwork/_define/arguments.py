@@ -77,11 +77,6 @@ class Parameters:
         return given
 
     def check(self, job: str, given: Mapping[str, Any]) -> None:
-        """Check that the handler can be called with these arguments.
-
-        Raises:
-            ArgumentError: An argument is missing, or the handler does not take one.
-        """
         if given.keys() == self.required:
             return
         if not (self.takes_any or self.known.issuperset(given)):
@@ -109,11 +104,6 @@ class Parameters:
 
 
 def parameters_of(function: Callable[..., Any], *, context_type: type | None = None) -> Parameters:
-    """Read the parameters of a function.
-
-    Raises:
-        DefinitionError: Its arguments cannot be stored by name.
-    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:

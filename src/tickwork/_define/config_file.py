@@ -43,7 +43,6 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def read_declarations(
     document: Document, *, registry: Registry, symbols: Symbols, timezone: str
 ) -> tuple[list[Declaration], Symbols]:
-    """Read the jobs, schedules and symbols of a file. Problems are reported to the document."""
     document.check_keys((), document.content, TABLES)
     reader = _DeclarationReader(document, registry, symbols, timezone)
     return reader.read(), reader.symbols
@@ -167,7 +166,6 @@ class _DeclarationReader:
         return declaration if self._document.problem_count == before else None
 
     def _find_job(self, path: Path, name: str) -> Definition | None:
-        """Find the job of a schedule, in this file or in code."""
         if name in self._job_names:
             return self._definition_by_name.get(name)  # None if the job itself is invalid
         known = self._registry.job_names()

@@ -90,11 +90,7 @@ def check_pattern(document: Document, path: Path, fields: Mapping[str, Any]) -> 
 
 
 def read_timing_text(text: str, symbols: Symbols, *, label: str = "run = ") -> Timing:
-    """Read a symbol, a cron expression, or a frequency that needs no arguments.
-
-    Raises:
-        InvalidSchedule: The text is none of them.
-    """
+    """Read a symbol, a cron expression, or a frequency that needs no arguments."""
     chain = Timetable(symbols=symbols)
     if text in symbols:
         return chain.symbol(text).said

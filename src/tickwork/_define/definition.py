@@ -86,12 +86,7 @@ class Definition:
         return self.parameters.secrets | self.redacted
 
     def args_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Merge the arguments of a dispatch with the defaults, check them, and encode them.
-
-        Raises:
-            ArgumentError: They do not fit the handler.
-            PayloadError: They cannot be stored.
-        """
+        """Merge the arguments of a dispatch with the defaults, check them, and encode them."""
         parameters, name = self.handler.parameters, self.spec.name
         given = parameters.bind(name, args, kwargs) if args else kwargs
         if self.options.args:
@@ -100,26 +95,15 @@ class Definition:
         return encode_args(given, size_max=self.size_max)
 
     def check_unique(self, unique: Unique) -> None:
-        """Check that the handler takes the arguments that make runs unique.
-
-        Raises:
-            DefinitionError: It does not.
-        """
         _check_names(self.name, set(unique.by), "uses the argument", self.parameters)
 
     def decode_masked_args(self, args: str) -> dict[str, Any]:
-        """Decode stored arguments and mask the secret ones."""
         return mask_args(decode(args), self.secrets)
 
 
 def define(
     declaration: Declaration, handler: Handler, *, size_max: int = SIZE_MAX, redact: frozenset[str]
 ) -> Definition:
-    """Check a declaration as a whole and turn it into a definition.
-
-    Raises:
-        DefinitionError: An option is invalid, or does not fit the handler.
-    """
     options = declaration.options
     spec = options.spec(declaration.name, args=encode_args(options.args, size_max=size_max))
     named = {name for limit in spec.limits for name in limit.parameters}
@@ -143,12 +127,6 @@ def define(
 def schedule_spec(
     declaration: Declaration, definition: Definition, *, tz: str, anchor: datetime | None
 ) -> ScheduleSpec:
-    """Build the spec of a schedule that code or a file declares.
-
-    Raises:
-        InvalidSchedule: The rule is invalid.
-        ArgumentError: The handler needs an argument that is not given.
-    """
     own = declaration.options
     # A further schedule of a job has the job's policies, except those it sets itself.
     explicit = own.explicit if declaration.job else frozenset[str]()

@@ -23,11 +23,7 @@ class EngineRegistration(NamedTuple):
 
 
 def check_engine(name: str, known: Collection[str]) -> None:
-    """Check that a job chooses a registered engine.
-
-    Raises:
-        InvalidOption: There is no such engine.
-    """
+    """Check that a job chooses a registered engine."""
     names = sorted({AUTO, *known})
     if name not in names:
         rule = f"must be one of {', '.join(names)}"

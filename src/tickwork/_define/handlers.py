@@ -64,11 +64,7 @@ class ScheduledJob(ABC):
 
 
 def handler_of(target: object) -> Handler:
-    """Make a handler of a callable, or of a class or instance with ``handle`` or ``execute``.
-
-    Raises:
-        HandlerNotFound: The target is none of these.
-    """
+    """Make a handler of a callable, or of a class or instance with ``handle`` or ``execute``."""
     if inspect.isclass(target):
         return _of_class(target)
     if callable(target):
@@ -93,11 +89,7 @@ def handler_for_types(instance: Any) -> Handler:
 
 
 def import_handler(path: str) -> object:
-    """Import ``package.module:Name``.
-
-    Raises:
-        HandlerNotFound: The module does not exist, or does not have that name.
-    """
+    """Import ``package.module:Name``."""
     module_name, mark, name = path.partition(":")
     if not mark or not module_name or not name:
         raise HandlerNotFound(path, "The path has no ':' between module and name.")
@@ -119,11 +111,7 @@ def import_handler(path: str) -> object:
 
 
 def check_allowed(path: str, prefixes: Iterable[str]) -> None:
-    """Check that a row may name this handler.
-
-    Raises:
-        HandlerNotAllowed: Its module is not below one of the prefixes.
-    """
+    """Check that a row may name this handler."""
     prefixes = tuple(prefixes)
     module = path.partition(":")[0]
     if not any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes):

@@ -54,31 +54,18 @@ class Registry:
     # ------------------------------------------------------------ adding
 
     def add(self, declaration: Declaration) -> None:
-        """Add a declaration to which a builder may add options later.
-
-        Raises:
-            DuplicateDefinition: Other code is declared under the same name.
-        """
+        """Add a declaration to which a builder may add options later."""
         with self._lock:
             self._append(declaration)
             self._is_stale = True
 
     def add_complete(self, declaration: Declaration) -> None:
-        """Add a declaration that will not change any more. On an error, nothing is added.
-
-        Raises:
-            DuplicateDefinition: Something different is declared under the same name.
-        """
+        """Add a declaration that will not change any more. On an error, nothing is added."""
         with self._lock, self._all_or_none([declaration]):
             self._append_complete(declaration)
 
     def add_all(self, declarations: Sequence[Declaration]) -> None:
-        """Add several complete declarations: all of them, or none on an error.
-
-        Raises:
-            DuplicateDefinition: Something different is declared under one of the names, or
-                two jobs disagree on a limit that they share.
-        """
+        """Add several complete declarations: all of them, or none on an error."""
         with self._lock, self._all_or_none(declarations):
             for declaration in declarations:
                 self._append_complete(declaration)
@@ -96,7 +83,6 @@ class Registry:
         self._is_stale = True
 
     def add_handler(self, instance: Any) -> None:
-        """Register a handler for the job types that it supports."""
         for method in ("supports", "handle"):
             if not callable(getattr(instance, method, None)):
                 raise DefinitionError(
@@ -113,11 +99,7 @@ class Registry:
     # ------------------------------------------------------------ reading
 
     def definitions(self) -> Mapping[str, Definition]:
-        """Return all jobs by name and alias, checked as a whole.
-
-        Raises:
-            DefinitionError: A declaration is invalid.
-        """
+        """Return all jobs by name and alias, checked as a whole."""
         if self._is_stale:
             self._import_paths()
         with self._lock:
@@ -185,12 +167,7 @@ class Registry:
         return name if any(each.target is function for each in declarations) else None
 
     def define(self, declaration: Declaration) -> Definition:
-        """Build the definition of a declaration without adding it.
-
-        Raises:
-            DefinitionError: The declaration is invalid.
-            ImportError: The module of its handler cannot be imported.
-        """
+        """Build the definition of a declaration without adding it."""
         target = declaration.target
         if isinstance(target, str):
             path = target
@@ -208,11 +185,6 @@ class Registry:
         return define(declaration, handler, size_max=self._size_max, redact=self._redact)
 
     def handler_for(self, job_type: str) -> Handler | None:
-        """Return the registered handler that supports a job type.
-
-        Raises:
-            DefinitionError: Two handlers support it.
-        """
         found = [instance for instance in self._handlers if instance.supports(job_type)]
         if len(found) > 1:
             names = " and ".join(path_of(type(instance)) for instance in found[:2])

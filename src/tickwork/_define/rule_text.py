@@ -24,11 +24,6 @@ RULE_MAX: Final = 1_000
 
 
 def parse_rule_text(text: str, *, symbols: Symbols) -> Timing:
-    """Parse a rule.
-
-    Raises:
-        InvalidSchedule: It is not a rule; the message says why.
-    """
     text = text.strip()
     if len(text) > RULE_MAX:
         raise InvalidSchedule(

@@ -32,11 +32,6 @@ class Document:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Document":
-        """Read a file.
-
-        Raises:
-            ConfigError: It cannot be read, or it is not valid TOML.
-        """
         source = fspath(path)
         try:
             with open(source, "rb") as file:  # noqa: PTH123  # no Path is needed
@@ -94,11 +89,6 @@ class Document:
             self.report(path, " ".join(str(error).split("\n")))
 
     def raise_problems(self) -> None:
-        """Raise one error for all problems, if there are any.
-
-        Raises:
-            ConfigError: With all problems, each with its line.
-        """
         if self._problems:
             found = sorted(self._problems, key=lambda problem: problem[0])
             raise ConfigError(self.source, [f"line {line}: {text}" for line, text in found])
@@ -143,6 +133,5 @@ def suggest_or_list(name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """Render a value for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
