@@ -479,7 +479,7 @@ def prune_command(ctx: CommandContext, days: float, batch: int, orphans: bool) -
     app = ctx.app
     canceled = app.cancel_orphans(days=days) if orphans else 0
     with ctx.out.progress("Pruning") as progress:
-        pruned = app.prune(days, batch=batch, on_batch=lambda total: progress(sum(total)))
+        pruned = app.prune(days, batch=batch, on_batch=lambda total: progress(sum(total), None))
     done = PruneResult(
         runs=pruned.runs, jobs=pruned.jobs, schedules=pruned.schedules, orphans=canceled
     )

@@ -1,30 +1,22 @@
-"""Where the result of a command goes: JSON, a pipe, or a terminal.
-
-Rich is imported only to print on a terminal: a worker and a pipe do not need it.
-"""
+"""Where the result of a command goes: JSON, a pipe, or a terminal."""
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import click
 
-from tickwork.cli.render import Cell, Cropped, Part, plain_lines, rich_parts
+from tickwork.cli.render import Cell, Part, plain_lines
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-class Progress(Protocol):
-    """Reports how much of a long task is done."""
-
-    def __call__(self, done: int, total: int | None = None) -> None: ...
+Draw = Callable[[Iterable[Part]], None]
+Progress = Callable[[int, int | None], None]
+"""Reports how much of a long task is done, and its total if that is known."""
 
 
 def as_json(value: Any) -> Any:
@@ -61,7 +53,6 @@ class Output:
 
     def __init__(self, *, is_json: bool = False) -> None:
         self.is_json = is_json
-        self._console: Console | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -75,84 +66,41 @@ class Output:
             self.write(parts())
 
     def write(self, parts: Iterable[Part]) -> None:
-        if not self.is_terminal:
-            for line in plain_lines(parts):
-                click.echo(line)
+        if self.is_terminal:
+            from tickwork.cli.terminal import print_parts  # noqa: PLC0415  # it imports Rich
+
+            print_parts(parts)
             return
-        for renderable in rich_parts(parts):
-            self.console.print(renderable)
+        for line in plain_lines(parts):
+            click.echo(line)
 
     def write_line(self, cells: Sequence[Cell]) -> None:
         """Print the cells that have a text in one line."""
-        if not self.is_terminal:
-            click.echo("  ".join(cell.text for cell in cells if cell.text))
-            return
-        from rich.text import Text  # noqa: PLC0415  # only a terminal needs it
+        cells = [cell for cell in cells if cell.text]
+        if self.is_terminal:
+            from tickwork.cli.terminal import print_line  # noqa: PLC0415  # as above
 
-        line = Text("  ").join(Text(cell.text, cell.style) for cell in cells if cell.text)
-        self.console.print(line, overflow="ellipsis", no_wrap=True)
+            print_line(cells)
+        else:
+            click.echo("  ".join(cell.text for cell in cells))
 
     def note(self, text: str, style: str = "") -> None:
         """Print to standard error, so that a pipe receives only the result."""
-        click.echo(
-            click.style(text, fg=style or None) if _has_color(sys.stderr) else text, err=True
-        )
+        has_color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        click.echo(click.style(text, fg=style or None) if has_color else text, err=True)
 
-    @property
-    def console(self) -> "Console":
-        if self._console is None:
-            from rich.console import Console  # noqa: PLC0415  # as above
-
-            self._console = Console(highlight=False, soft_wrap=False)
-        return self._console
-
-    @contextmanager
-    def live(self) -> Iterator[Callable[[Iterable[Part]], None]]:
+    def live(self) -> AbstractContextManager[Draw]:
         """Redraw parts in place; in a pipe, print them one after the other."""
         if not self.is_terminal:
-            yield self.write
-            return
-        from rich.console import Group  # noqa: PLC0415  # as above
-        from rich.live import Live  # noqa: PLC0415
+            return nullcontext(self.write)
+        from tickwork.cli.terminal import live_view  # noqa: PLC0415  # as above
 
-        with Live(
-            console=self.console, auto_refresh=False, screen=False, vertical_overflow="crop"
-        ) as live:
+        return live_view()
 
-            def draw(parts: Iterable[Part]) -> None:
-                live.update(Cropped(Group(*rich_parts(parts))), refresh=True)
-
-            yield draw
-
-    @contextmanager
-    def progress(self, label: str) -> Iterator[Progress]:
+    def progress(self, label: str) -> AbstractContextManager[Progress]:
         """Show a progress bar on standard error, if that is a terminal."""
         if self.is_json or not sys.stderr.isatty():
-            yield lambda *_, **__: None
-            return
-        from rich.console import Console  # noqa: PLC0415  # as above
-        from rich.progress import (  # noqa: PLC0415
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-        from rich.progress import Progress as Bars  # noqa: PLC0415
+            return nullcontext(lambda _done, _total: None)
+        from tickwork.cli.terminal import progress_bar  # noqa: PLC0415  # as above
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-            task = bars.add_task(label, total=None)
-
-            def update(done: int, total: int | None = None) -> None:
-                bars.update(task, completed=done, total=total)
-
-            yield update
-
-
-def _has_color(stream: Any) -> bool:
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+        return progress_bar(label)

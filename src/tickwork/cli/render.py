@@ -1,16 +1,15 @@
-"""Tables, fields and lines: plain text in a pipe, colours on a terminal."""
+"""The parts of a result: tables, fields and lines; and how a pipe receives them.
+
+``terminal`` draws the same parts on a terminal.
+"""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.table import Table as RichTable
 
 GOOD: Final = "green"
 BAD: Final = "red"
@@ -84,25 +83,22 @@ class TextLine:
 Part = TextTable | FieldList | TextLine
 
 
-# ---------------------------------------------------------------- plain
-
-
 def plain_lines(parts: Iterable[Part]) -> Iterator[str]:
-    for part in _add_titles(parts):
+    for part in add_titles(parts):
         match part:
             case TextLine(text=text):
                 yield from text.split("\n")
             case FieldList():
                 width = max((len(name) for name, _ in part.pairs), default=0)
                 for name, value in part.pairs:
-                    first, *more = _text(value).splitlines() or [""]
+                    first, *more = cell_text(value).splitlines() or [""]
                     yield f"{name + ':':<{width + 2}}{first}".rstrip()
                     yield from (" " * (width + 2) + line for line in more)
             case TextTable():
                 yield from _plain_table(part)
 
 
-def _add_titles(parts: Iterable[Part]) -> Iterator[Part]:
+def add_titles(parts: Iterable[Part]) -> Iterator[Part]:
     """Put the title of a table or a list of fields on a line above it, after an empty line."""
     is_first = True
     for part in parts:
@@ -118,7 +114,7 @@ def _plain_table(table: TextTable) -> Iterator[str]:
         return
     heads = [column.name.upper() for column in table.columns]
     rows = [
-        [_one_line(_text(cell)) for cell in row] + [""] * (len(heads) - len(row))
+        [one_line(cell_text(cell)) for cell in row] + [""] * (len(heads) - len(row))
         for row in table.rows
     ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
@@ -130,59 +126,12 @@ def _plain_table(table: TextTable) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _text(cell: Cell | str) -> str:
+def cell_text(cell: Cell | str) -> str:
     return cell.text if isinstance(cell, Cell) else cell
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-# ---------------------------------------------------------------- rich
-
-
-def rich_parts(parts: Iterable[Part]) -> Iterator["RenderableType"]:
-    from rich.text import Text  # noqa: PLC0415  # as above
-
-    for part in _add_titles(parts):
-        match part:
-            case TextLine(text=text, style=style):
-                yield Text(text, style=style)
-            case FieldList():
-                yield _rich_fields(part)
-            case TextTable():
-                yield _rich_table(part) if part.rows else Text(part.empty, style=DIM)
-
-
-def _rich_fields(part: FieldList) -> "RichTable":
-    from rich.table import Table as RichTable  # noqa: PLC0415  # as above
-
-    grid = RichTable.grid(padding=(0, 2))
-    grid.add_column(style=DIM, no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in part.pairs:
-        grid.add_row(name, _rich_text(value))
-    return grid
-
-
-def _rich_table(part: TextTable) -> "RichTable":
-    from rich.table import Table as RichTable  # noqa: PLC0415  # as above
-
-    table = RichTable(box=None, pad_edge=False, header_style=f"{BOLD} {DIM}", padding=(0, 2, 0, 0))
-    widths = column_widths(part, terminal_width())
-    for index, width in widths.items():
-        column = part.columns[index]
-        table.add_column(
-            column.name,
-            justify="right" if column.is_right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            width=width,
-        )
-    for row in part.rows:
-        cells = [row[index] if index < len(row) else "" for index in widths]
-        table.add_row(*(_rich_text(cell, is_one_line=True) for cell in cells))
-    return table
 
 
 def column_widths(part: TextTable, room: int) -> dict[int, int]:
@@ -190,7 +139,7 @@ def column_widths(part: TextTable, room: int) -> dict[int, int]:
     wanted = {
         index: max(
             len(column.name),
-            *(len(_one_line(_text(row[index]))) for row in part.rows if index < len(row)),
+            *(len(one_line(cell_text(row[index]))) for row in part.rows if index < len(row)),
             0,
         )
         for index, column in enumerate(part.columns)
@@ -221,31 +170,6 @@ def column_widths(part: TextTable, room: int) -> dict[int, int]:
         widths[index] += extra
         left -= extra
     return widths
-
-
-def _rich_text(cell: Cell | str, *, is_one_line: bool = False) -> Any:
-    from rich.text import Text  # noqa: PLC0415  # as above
-
-    text = _one_line(_text(cell)) if is_one_line else _text(cell)
-    return Text(text, style=cell.style if isinstance(cell, Cell) else "")
-
-
-class Cropped:
-    """Cuts a view to the height of the screen: Rich cannot redraw a taller one in place."""
-
-    def __init__(self, inner: "RenderableType") -> None:
-        self._inner = inner
-
-    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        from rich.segment import Segment  # noqa: PLC0415  # as above
-
-        lines = console.render_lines(self._inner, options, pad=False)
-        room = max(options.size.height - 2, 1)
-        for line in lines[:room]:
-            yield from line
-            yield Segment.line()
-        if len(lines) > room:
-            yield Segment(f"… {len(lines) - room} more lines")
 
 
 def terminal_width() -> int:
