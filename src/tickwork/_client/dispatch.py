@@ -187,7 +187,7 @@ class Dispatcher:
             ArgumentError: The arguments do not fit the handler. Nothing was stored.
             PayloadError: They cannot be stored.
         """
-        now = self._now(options)
+        _, now = self._prepare(options.connection)
         run = new_run(definition, options, RunId(new_id(now)), args, kwargs, now=now)
         [answer] = self._add([run], options)
         is_open = options.connection is not None
@@ -202,7 +202,8 @@ class Dispatcher:
         calls: Iterable[Mapping[str, Any]],
     ) -> list[RunHandle]:
         """Add many runs in one transaction: all of them or none."""
-        runs = new_runs(definition, options, calls, now=self._now(options))
+        _, now = self._prepare(options.connection)
+        runs = new_runs(definition, options, calls, now=now)
         return self.handles(self._add(runs, options), options)
 
     async def prepare(self, connection: object) -> tuple[Store, datetime]:
@@ -221,14 +222,10 @@ class Dispatcher:
         ]
 
     def _prepare(self, connection: object) -> tuple[Store, datetime]:
-        self.services.check_connection(connection)
+        # The first use of the store checks its tables, before anything else is done.
+        if connection is not None:
+            self.services.check_connection(connection)
         return self.services.store, self.services.clock.now()
-
-    def _now(self, options: DispatchOptions) -> datetime:
-        if options.connection is not None:
-            self.services.check_connection(options.connection)
-        self.services.store  # noqa: B018  # the tables are checked before anything else is done
-        return self.services.clock.now()
 
     def _add(self, runs: Sequence[NewRun], options: DispatchOptions) -> list[Enqueued]:
         if options.connection is None:
