@@ -1,8 +1,8 @@
-"""Rules that say when: each constructor gives an immutable value.
+"""Schedule rules. Each constructor returns an immutable rule.
 
-A rule knows its instants (``next_after``, ``prev_before``, ``preview``,
-``count_between``), says what it means (``describe``) and fits into a row (``to_text``,
-:func:`from_text`). What returns a :class:`Timetable` can be refined by more words:
+A rule computes its firings (``next_after``, ``prev_before``, ``preview``, ``count_between``),
+describes itself in English (``describe``) and can be stored as text (``to_text``,
+:func:`from_text`). The methods of a :class:`Timetable` refine it:
 
 >>> from tickwork import schedules
 >>> schedules.every_five_minutes().hours(range(9, 18)).weekdays().describe()
@@ -24,15 +24,15 @@ from tickwork._domain.schedules.rules import from_text
 P = ParamSpec("P")
 
 
-def _constructor(word: Callable[Concatenate[Timetable, P], Timetable]) -> Callable[P, Timetable]:
-    """A word of the chain as a function that begins one."""
+def _constructor(method: Callable[Concatenate[Timetable, P], Timetable]) -> Callable[P, Timetable]:
+    """A function that calls this method on an empty timetable."""
 
-    def begin(*args: P.args, **kwargs: P.kwargs) -> Timetable:
-        return word(Timetable(), *args, **kwargs)
+    def construct(*args: P.args, **kwargs: P.kwargs) -> Timetable:
+        return method(Timetable(), *args, **kwargs)
 
-    begin.__name__ = begin.__qualname__ = word.__name__
-    begin.__doc__ = word.__doc__
-    return begin
+    construct.__name__ = construct.__qualname__ = method.__name__
+    construct.__doc__ = method.__doc__
+    return construct
 
 
 cron = _constructor(Timetable.cron)

@@ -181,7 +181,7 @@ class TestRefining:
         assert self.firings(refined) == firings
 
     def test_two_frequency_helpers_in_one_chain_are_an_error(self):
-        with pytest.raises(InvalidSchedule, match=r"daily\(\) comes after hourly\(\)"):
+        with pytest.raises(InvalidSchedule, match=r"hourly\(\) and daily\(\) both set"):
             Tickwork("memory://").schedule("it", nothing).hourly().daily()
 
     def test_symbols_of_the_application_are_added_to_the_built_in_ones(self):

@@ -54,7 +54,7 @@ class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
     def _timing(self) -> Timing:
         return self._declaration.timing
 
-    def _timed(self, timing: Timing) -> Self:
+    def _with_timing(self, timing: Timing) -> Self:
         self._declaration.timing = timing
         self._factory.registry.mark_changed()
         return self

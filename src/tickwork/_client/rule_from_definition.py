@@ -11,7 +11,7 @@ from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.interval import whole_second
 from tickwork._domain.schedules.pattern import Symbols
 from tickwork._domain.schedules.rules import from_text
-from tickwork._domain.schedules.timing import NOTHING_SAID, FieldBase, RuleBase, Timing
+from tickwork._domain.schedules.timing import NO_FIELDS, FieldBase, RuleBase, Timing
 from tickwork.errors import InvalidSchedule
 
 _RECURRING: Final = frozenset({"daily", "weekly", "monthly", "yearly"})
@@ -28,7 +28,7 @@ def timing_of(
     """Combine the four options that decide when a schedule fires."""
     if rule is None:
         assert at is not None, "ScheduleDefinition requires a rule or an instant"
-        timing = Timetable().once(at).said
+        timing = Timetable().once(at).timing
     else:
         timing = _read_rule(rule, symbols)
         timing = timing if at is None else _start_at(timing, at)
@@ -38,8 +38,8 @@ def timing_of(
                 f"timezone is {timezone!r}, but the rule has the time zone {timing.zone!r}.",
                 fix="Set the time zone in one place.",
             )
-        timing = timing.zoned(timezone)
-    return timing if max_firings is None else timing.bounded(max_firings=max_firings)
+        timing = timing.with_zone(timezone)
+    return timing if max_firings is None else timing.with_bounds(max_firings=max_firings)
 
 
 def build_rule(timing: Timing, *, key: str, tz: str, anchor: datetime) -> Schedule:
@@ -64,7 +64,7 @@ def set_max_firings(rule: Schedule, max_firings: int | None, *, now: datetime) -
 
 def _read_rule(rule: Any, symbols: Symbols) -> Timing:
     if isinstance(rule, Timetable):
-        return rule.said
+        return rule.timing
     if isinstance(rule, str):
         return _parse_rule(rule.strip(), symbols)
     if not isinstance(rule, Schedule):
@@ -72,15 +72,15 @@ def _read_rule(rule: Any, symbols: Symbols) -> Timing:
             f"{rule!r} is not a rule.",
             fix="Use one of tickwork.schedules, or a cron expression such as '0 9 * * 1-5'.",
         )
-    return Timetable().on(rule).said
+    return Timetable().on(rule).timing
 
 
 def _parse_rule(text: str, symbols: Symbols) -> Timing:
     chain = Timetable(symbols=symbols)
     if text.startswith("{"):
-        return chain.on(from_text(text)).said
+        return chain.on(from_text(text)).timing
     # A single identifier must be a symbol: the error for an unknown one suggests a close name.
-    return (chain.symbol(text) if text.isidentifier() else chain.cron(text)).said
+    return (chain.symbol(text) if text.isidentifier() else chain.cron(text)).timing
 
 
 def _start_at(timing: Timing, at: datetime) -> Timing:
@@ -90,11 +90,11 @@ def _start_at(timing: Timing, at: datetime) -> Timing:
             f"at is {at}, but the rule starts at {timing.starting}.",
             fix="Set the start in one place.",
         )
-    has_no_time = timing.refined == NOTHING_SAID and isinstance(timing.base, FieldBase)
+    has_no_time = timing.refined == NO_FIELDS and isinstance(timing.base, FieldBase)
     if timing.word in _RECURRING and has_no_time:
         # daily() alone fires at midnight. With a start at nine o'clock it fires at nine.
         frequency = getattr(Timetable(), timing.word)
-        return replace(timing, base=frequency(starting=start).said.base)
+        return replace(timing, base=frequency(starting=start).timing.base)
     if isinstance(timing.base, RuleBase) and getattr(timing.base.rule, "anchor", None) == start:
         return timing
-    return timing.bounded(starting=start)
+    return timing.with_bounds(starting=start)

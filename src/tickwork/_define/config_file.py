@@ -343,7 +343,7 @@ class _DeclarationReader:
         self, path: Path, table: Mapping[str, Any], declaration: Declaration, definition: Definition
     ) -> None:
         """Check that a schedule can fire, and that its handler gets all arguments."""
-        if not declaration.timing.is_said:
+        if not declaration.timing.has_rule:
             return
         here = (*path, "run")
         try:

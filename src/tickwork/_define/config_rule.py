@@ -19,7 +19,7 @@ from typing import Any, Final
 from tickwork._define.toml_document import Document, shown, suggest_or_list
 from tickwork._define.toml_lines import Path
 from tickwork._domain.schedules.frequencies import Frequencies, Timetable
-from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Symbols, said_by_dict
+from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Symbols, parse_dict_pattern
 from tickwork._domain.schedules.timing import Timing
 from tickwork._kernel.durations import parse_duration
 from tickwork.errors import InvalidSchedule, suggest
@@ -83,21 +83,21 @@ def check_pattern(document: Document, path: Path, fields: Mapping[str, Any]) -> 
     document.check_keys(path, fields, PATTERN_FIELDS)
     for key in fields.keys() & PATTERN_FIELDS:
         with document.reporting((*path, key)):
-            said_by_dict({key: fields[key]})
+            parse_dict_pattern({key: fields[key]})
     if document.problem_count == before:
         with document.reporting(path):
-            said_by_dict(fields)
+            parse_dict_pattern(fields)
 
 
 def read_timing_text(text: str, symbols: Symbols, *, label: str = "run = ") -> Timing:
     """Read a symbol, a cron expression, or a frequency that needs no arguments."""
     chain = Timetable(symbols=symbols)
     if text in symbols:
-        return chain.symbol(text).said
+        return chain.symbol(text).timing
     if text.startswith("@") or len(text.split()) > 1:
-        return chain.cron(text).said
+        return chain.cron(text).timing
     if text in ALONE:
-        return call_method(chain, text, True).said
+        return call_method(chain, text, True).timing
     if text in RULE_METHODS:
         fix = f"{text!r} needs arguments: "
         fix += f"run = {{ {text} = ... }}." if label else f"{text}(...)."
@@ -127,7 +127,7 @@ def _read_pattern(
     before = document.problem_count
     check_pattern(document, path, fields)
     chain = _read_bounds(document, path, table, chain)
-    return None if document.problem_count > before else chain.pattern(**fields).said
+    return None if document.problem_count > before else chain.pattern(**fields).timing
 
 
 def _read_frequency(
@@ -152,7 +152,7 @@ def _read_frequency(
             )
         else:
             document.report_unknown_key((*path, key), sorted(RULE_METHODS))
-    return _read_bounds(document, path, table, chain).said
+    return _read_bounds(document, path, table, chain).timing
 
 
 def _read_bounds(

@@ -118,7 +118,7 @@ class Registry:
         self.definitions()
         with self._lock:
             first = [declarations[0] for declarations in self._declarations.values()]
-        return [each for each in first if each.timing.is_said and not each.is_adhoc]
+        return [each for each in first if each.timing.has_rule and not each.is_adhoc]
 
     @property
     def is_empty(self) -> bool:

@@ -55,7 +55,7 @@ def _parse_pattern(text: str, chain: Timetable) -> Timing:
             raise InvalidSchedule(f"The field {name!r} is given twice.")
         else:
             fields[name] = value
-    return chain.pattern(**fields).said
+    return chain.pattern(**fields).timing
 
 
 def _parse_calls(text: str, chain: Timetable) -> Timing:
@@ -66,7 +66,7 @@ def _parse_calls(text: str, chain: Timetable) -> Timing:
             f"{text!r} cannot be parsed: {error.msg}.",
             fix="Write method calls as in code: daily_at('13:00').weekdays()",
         ) from None
-    return _apply_calls(tree, chain).said
+    return _apply_calls(tree, chain).timing
 
 
 def _apply_calls(node: ast.expr, chain: Timetable) -> Timetable:

@@ -318,7 +318,7 @@ class TestTiming:
     def test_a_job_without_it_has_no_rule(self):
         [declaration] = declared_in(a_job())
 
-        assert not declaration.timing.is_said
+        assert not declaration.timing.has_rule
 
     def test_a_table_with_its_own_header(self):
         [declaration] = declared_in(a_job('[jobs.run]\ndaily_at = "13:00"\nweekdays = true'))

@@ -40,7 +40,7 @@ def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> 
         target=None,
         place="a.py:2",
         options=options_by_name(options),
-        timing=Timetable().daily_at("13:00").said,
+        timing=Timetable().daily_at("13:00").timing,
         job=job,
     )
     return schedule_spec(declaration, definition, tz="Europe/Berlin", anchor=NOON)
@@ -167,7 +167,7 @@ class TestSchedules:
             target=None,
             place="a.py:2",
             job="send",
-            timing=Timetable().every(hours=5).mondays().said,
+            timing=Timetable().every(hours=5).mondays().timing,
         )
 
         with pytest.raises(InvalidSchedule):
@@ -192,9 +192,9 @@ class TestLikeness:
 
     def test_the_method_that_set_the_rule_does_not_matter(self):
         hourly, every_hour, daily = self.declared(), self.declared(), self.declared()
-        hourly.timing = Timetable().hourly().said
-        every_hour.timing = Timetable().every_hour().said
-        daily.timing = Timetable().daily().said
+        hourly.timing = Timetable().hourly().timing
+        every_hour.timing = Timetable().every_hour().timing
+        daily.timing = Timetable().daily().timing
 
         assert hourly.is_like(every_hour)
         assert not hourly.is_like(daily)

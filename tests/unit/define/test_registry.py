@@ -154,8 +154,8 @@ class TestDuplicates:
     def test_another_rule(self):
         daily, hourly = declared("report"), declared("report", place="b.py:2")
         daily.timing, hourly.timing = (
-            Timetable().daily().said,
-            Timetable().hourly().said,
+            Timetable().daily().timing,
+            Timetable().hourly().timing,
         )
 
         with pytest.raises(DuplicateDefinition):
@@ -178,8 +178,8 @@ class TestDuplicates:
             declared("report", queue="default", overlap="skip"),
         )
         plain.timing, spelled.timing = (
-            Timetable().hourly().said,
-            Timetable().every_hour().said,
+            Timetable().hourly().timing,
+            Timetable().every_hour().timing,
         )
 
         assert list(registry_of(plain, spelled).definitions()) == ["report"]
@@ -407,7 +407,7 @@ class TestSchedules:
         adhoc = declare("adhoc", code.report, is_adhoc=True)
         daily, again = declared("daily"), declared("daily")
         for declaration in (nightly, adhoc, daily, again):
-            declaration.timing = Timetable().daily().said
+            declaration.timing = Timetable().daily().timing
 
         registry = registry_of(declared("report"), nightly, adhoc, daily, again)
 

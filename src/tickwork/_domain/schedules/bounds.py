@@ -1,4 +1,4 @@
-"""Rules that hold other rules back: an end, windows of the day, dates left out."""
+"""Rules that restrict other rules: start, end, windows of the day, excluded dates."""
 
 import json
 import re
@@ -13,28 +13,29 @@ from tickwork._domain.schedules.contract import Schedule, walk
 from tickwork._domain.schedules.interval import is_whole, whole_second
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import DAY, FIRST_TS, LAST_TS, Zone, floor_ts
+from tickwork._kernel.plurals import count_of
 from tickwork.errors import InvalidSchedule, NaiveDatetime
 
 FIRINGS_MAX: Final = 100_000
 DATES_MAX: Final = 10_000
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
-# A rule that never meets its window would be asked for ever: this many tries are enough
-# for two years of days with one window.
+# Stops the search if the rule never fires inside of its window. Enough for two years of days
+# with one window.
 _TRIES: Final = 1_500
 
 
-def anchored(rule: Schedule, at: datetime) -> Schedule:
-    """A rule that counts, counted from this instant; any other as it is."""
-    anchor: Callable[[datetime], Schedule] | None = getattr(rule, "anchored", None)
+def set_anchor(rule: Schedule, at: datetime) -> Schedule:
+    """Set the anchor of a rule that counts. Any other rule stays as it is."""
+    anchor: Callable[[datetime], Schedule] | None = getattr(rule, "with_anchor", None)
     return rule if anchor is None else anchor(at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounded:
-    """A rule with a beginning and an end: an instant, or a number of firings.
+    """A rule with a start and an end: a time, or a number of firings.
 
-    ``max_firings`` counts the rule's instants from ``starting`` on, whether they were
-    run or missed, so that every machine finds the same end.
+    ``max_firings`` counts the times of the rule from ``starting`` on, also missed ones, so that
+    every machine computes the same end.
     """
 
     rule: Schedule
@@ -51,17 +52,15 @@ class Bounded:
             return
         check_firings(self.max_firings)
         if self.starting is None:
-            raise InvalidSchedule(
-                "max_firings needs a beginning to count from.", fix="Say starting=... too."
-            )
+            raise InvalidSchedule("max_firings needs a time to count from.", fix="Add starting=...")
 
     @property
     def tz(self) -> str:
         return self.rule.tz
 
-    def anchored(self, at: datetime) -> Self:
-        """The same bounds, counted from another instant."""
-        return replace(self, rule=anchored(self.rule, at), starting=at)
+    def with_anchor(self, at: datetime) -> Self:
+        """The same bounds, counted from another time."""
+        return replace(self, rule=set_anchor(self.rule, at), starting=at)
 
     def next_after(self, after: datetime) -> datetime | None:
         after = _in_utc(after)
@@ -96,7 +95,7 @@ class Bounded:
         if self.until is not None:
             words.append(f"until {self.until:%Y-%m-%d %H:%M:%S} UTC")
         if self.max_firings is not None:
-            words.append(f"{self.max_firings} times")
+            words.append(count_of(self.max_firings, "time"))
         return ", ".join(words)
 
     def to_text(self) -> str:
@@ -111,7 +110,7 @@ class Bounded:
 
 @lru_cache(maxsize=4096)
 def _end(bounded: Bounded) -> datetime | None:
-    """The last instant that may fire. The count is walked once, then kept."""
+    """The last time that may fire. Counted once, then cached."""
     if bounded.max_firings is None or bounded.starting is None:
         return bounded.until
     last = None
@@ -124,7 +123,7 @@ def _end(bounded: Bounded) -> datetime | None:
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """The same instant. Two datetimes of one zone compare, and add up, as if it had no folds."""
+    """The same time. Python ignores folds when it compares datetimes of one zone."""
     if moment.tzinfo is None:
         raise NaiveDatetime(moment)
     return moment.astimezone(UTC)
@@ -132,23 +131,23 @@ def _in_utc(moment: datetime) -> datetime:
 
 def check_firings(count: int) -> None:
     if not (is_whole(count) and 1 <= count <= FIRINGS_MAX):
-        raise InvalidSchedule(f"max_firings={count!r} is not in 1-{FIRINGS_MAX:,}.")
+        raise InvalidSchedule(f"max_firings must be between 1 and {FIRINGS_MAX:,}, got {count!r}.")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """A stretch of the day on the wall clock, both ends included; it may pass midnight."""
+    """A window of the day in wall time, both ends included. It may pass midnight."""
 
     first: time
     last: time
 
     @classmethod
     def parse(cls, first: str | time, last: str | time) -> Self:
-        """From two times of day, such as ``09:00`` and ``17:00``."""
+        """Parse two times of day, such as ``09:00`` and ``17:00``."""
         return cls(parse_time(first), parse_time(last))
 
     def holds(self, second: int) -> bool:
-        """Whether this second of the day lies in the window."""
+        """Whether this second of the day is in the window."""
         first, last = _second_of(self.first), _second_of(self.last)
         if first <= last:
             return first <= second <= last
@@ -162,14 +161,16 @@ _TIME: Final = re.compile(r"(\d\d?)(?::(\d\d))?(?::(\d\d))?", re.ASCII)
 
 
 def parse_time(text: object) -> time:
-    """A time of day: ``9``, ``09:00`` or ``9:00:30``.
+    """Parse a time of day: ``9``, ``09:00`` or ``9:00:30``.
 
     Raises:
-        InvalidSchedule: it is none.
+        InvalidSchedule: It is not a time of day.
     """
     if isinstance(text, time):
         if text.tzinfo is not None or text.microsecond:
-            raise InvalidSchedule(f"{text} is not a plain time of day in whole seconds.")
+            raise InvalidSchedule(
+                f"A time of day must have whole seconds and no time zone, got {text}."
+            )
         return text
     found = _TIME.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is not None:
@@ -181,10 +182,10 @@ def parse_time(text: object) -> time:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windowed:
-    """A rule that keeps to some hours of the day, and leaves out others, or whole dates.
+    """A rule that fires only inside or outside of windows of the day, and not on some dates.
 
-    Several ``between`` windows are alternatives; ``unless`` and ``dates`` always win. All
-    are read in the rule's own zone.
+    Several ``between`` windows are alternatives. ``unless`` and ``dates`` always win. All use
+    the time zone of the rule.
     """
 
     rule: Schedule
@@ -194,7 +195,9 @@ class Windowed:
 
     def __post_init__(self) -> None:
         if len(self.dates) > DATES_MAX:
-            raise InvalidSchedule(f"{len(self.dates):,} dates are more than {DATES_MAX:,}.")
+            raise InvalidSchedule(
+                f"except_on() takes at most {DATES_MAX:,} dates, got {len(self.dates):,}."
+            )
         object.__setattr__(self, "between", tuple(sorted(set(self.between))))
         object.__setattr__(self, "unless", tuple(sorted(set(self.unless))))
 
@@ -202,9 +205,9 @@ class Windowed:
     def tz(self) -> str:
         return self.rule.tz
 
-    def anchored(self, at: datetime) -> Self:
-        """The same windows over a rule counted from another instant."""
-        return replace(self, rule=anchored(self.rule, at))
+    def with_anchor(self, at: datetime) -> Self:
+        """The same windows, with a rule counted from another time."""
+        return replace(self, rule=set_anchor(self.rule, at))
 
     def next_after(self, after: datetime) -> datetime | None:
         zone = Zone.named(self.tz)
@@ -212,8 +215,8 @@ class Windowed:
         for _ in range(self._tries):
             if found is None or self._allows(zone, floor_ts(found)):
                 return found
-            # On to where the answer may change; the rule knows what lies there.
-            change = self._stretch(zone, floor_ts(found))[1]
+            # Continue where the answer may change.
+            change = self._range_around(zone, floor_ts(found))[1]
             found = self.rule.next_after(zone.datetime_at(change - 1))
         return None
 
@@ -223,7 +226,7 @@ class Windowed:
         for _ in range(self._tries):
             if found is None or self._allows(zone, floor_ts(found)):
                 return found
-            change = self._stretch(zone, floor_ts(found))[0]
+            change = self._range_around(zone, floor_ts(found))[0]
             found = self.rule.prev_before(zone.datetime_at(change))
         return None
 
@@ -233,7 +236,7 @@ class Windowed:
         end = min(floor_ts(last), LAST_TS)
         total = 0
         while at <= end:
-            change = self._stretch(zone, at)[1]
+            change = self._range_around(zone, at)[1]
             if self._allows(zone, at):
                 until = zone.datetime_at(min(change - 1, end))
                 total += self.rule.count_between(zone.datetime_at(at), until)
@@ -250,7 +253,7 @@ class Windowed:
         if self.unless:
             words.append(f"not between {' or '.join(map(str, self.unless))}")
         if self.dates:
-            words.append(f"not on {len(self.dates)} date{'s' * (len(self.dates) != 1)}")
+            words.append(f"not on {count_of(len(self.dates), 'date')}")
         return ", ".join(words)
 
     def to_text(self) -> str:
@@ -274,12 +277,12 @@ class Windowed:
             return False
         return date.fromordinal(day + _EPOCH_ORDINAL) not in self.dates
 
-    def _stretch(self, zone: Zone, ts: int) -> tuple[int, int]:
-        """The stretch around this instant, from and to (not included), of one answer."""
+    def _range_around(self, zone: Zone, ts: int) -> tuple[int, int]:
+        """The range around this time in which _allows() gives the same answer; end excluded."""
         start, end, offset, _ = zone.span_at(ts)
         day, second = divmod(ts + offset, DAY)
         edges = {0, DAY}
-        # A date that is left out is left out whole, and passed in one step.
+        # An excluded date is skipped as a whole.
         if date.fromordinal(day + _EPOCH_ORDINAL) not in self.dates:
             for window in self.between + self.unless:
                 edges |= {_second_of(window.first), _second_of(window.last) + 1}

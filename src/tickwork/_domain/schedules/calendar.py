@@ -1,4 +1,4 @@
-"""What rules made of calendar fields share: cron expressions and patterns."""
+"""The common base of cron expressions and patterns."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,35 +12,35 @@ from tickwork._domain.schedules.zones import LAST_TS, UTC_ZONE, Zone, floor_ts
 
 
 class CalendarRule:
-    """A search through calendar fields in one zone.
+    """Calendar fields in a time zone. Immutable.
 
-    Immutable. Equal when they say the same in the same words, whatever they match.
+    Rules are equal if their texts are equal, not if they match the same times.
     """
 
-    __slots__ = ("_fields", "_words", "_zone")
+    __slots__ = ("_fields", "_identity", "_zone")
 
     _fields: Fields
     _zone: Zone
-    _words: tuple[object, ...]  # what makes two rules equal
+    _identity: tuple[object, ...]  # for equality
 
-    def __init__(self, words: tuple[object, ...], values: FieldValues, zone: Zone) -> None:
+    def __init__(self, identity: tuple[object, ...], values: FieldValues, zone: Zone) -> None:
         put = object.__setattr__
-        put(self, "_words", words)
+        put(self, "_identity", identity)
         put(self, "_fields", Fields(values))
         put(self, "_zone", zone)
 
     @property
     def tz(self) -> str:
-        """The name of the zone in which the fields are read."""
+        """The name of the time zone."""
         return self._zone.name
 
     @property
     def values(self) -> FieldValues:
-        """What the rule allows, field by field."""
+        """The allowed values of each field."""
         return self._fields.values
 
     def next_ts(self, after: int) -> int | None:
-        """:meth:`next` in whole seconds since 1970: for loops that count."""
+        """:meth:`next` in whole seconds since 1970."""
         return search.next_ts(self._fields, self._zone, after)
 
     def prev_ts(self, before: int) -> int | None:
@@ -48,32 +48,32 @@ class CalendarRule:
         return search.prev_ts(self._fields, self._zone, before)
 
     def next(self, after: datetime) -> datetime | None:
-        """The first firing strictly after this instant, or None when there is none."""
+        """The first firing strictly after this time; None if there is none."""
         ts = floor_ts(after)
         if self._zone is UTC_ZONE and 0 <= ts < LAST_TS:
-            # The same as below, without a step between: most of the time is calls.
+            # The same as below with fewer calls, which take most of the time.
             found = self._fields.next(ts + 1)
             return None if found is None or found > LAST_TS else datetime.fromtimestamp(found, UTC)
         found = search.next_ts(self._fields, self._zone, ts)
         return None if found is None else self._zone.datetime_at(found)
 
     def prev(self, before: datetime) -> datetime | None:
-        """The last firing strictly before this instant, or None when there is none."""
-        # A fraction of a second counts: what fired in this very second is earlier.
+        """The last firing strictly before this time; None if there is none."""
+        # With a fraction of a second, a firing in this second is earlier.
         ts = floor_ts(before) + (before.microsecond > 0)
         found = search.prev_ts(self._fields, self._zone, ts)
         return None if found is None else self._zone.datetime_at(found)
 
     def next_after(self, after: datetime) -> datetime | None:
-        """The same as :meth:`next`: the name that every rule has."""
+        """The same as :meth:`next`; all rules have this method."""
         return self.next(after)
 
     def prev_before(self, before: datetime) -> datetime | None:
-        """The same as :meth:`prev`: the name that every rule has."""
+        """The same as :meth:`prev`; all rules have this method."""
         return self.prev(before)
 
     def matches(self, moment: datetime) -> bool:
-        """Whether this instant is a firing. Firings are whole seconds."""
+        """Whether this time is a firing. Firings are whole seconds."""
         if moment.microsecond and moment.tzinfo is not None:
             return False
         if moment.tzinfo is UTC and self._zone is UTC_ZONE:
@@ -90,12 +90,12 @@ class CalendarRule:
         return self._zone.datetimes(found, first=start)
 
     def count_between(self, first: datetime, last: datetime) -> int:
-        """How many firings :meth:`between` would give, without visiting them."""
+        """The number of firings from ``first`` to ``last``, without iterating over them."""
         start = floor_ts(first) + (first.microsecond > 0)
         return search.count(self._fields, self._zone, start, floor_ts(last))
 
     def take(self, count: int, after: datetime) -> Sequence[datetime]:
-        """The next ``count`` firings after this instant; fewer when there are no more."""
+        """The next ``count`` firings after this time; fewer if there are no more."""
         first = self.next_ts(floor_ts(after))
         if first is None or count <= 0:
             return []
@@ -103,23 +103,23 @@ class CalendarRule:
         return list(self._zone.datetimes(islice(found, count), first=first))
 
     def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        """The next ``count`` firings after this instant; fewer when there are no more."""
+        """The next ``count`` firings after this time; fewer if there are no more."""
         return self.take(count, after)
 
     def describe(self) -> str:
-        """The rule in plain English, with its zone."""
+        """The rule in plain English, with its time zone."""
         return f"{describe(self._fields.values)} ({self._zone.name})"
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return self._words == other._words
+        return self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self._words)
+        return hash(self._identity)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is a value: {name} cannot be set")
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is a value: {name} cannot be deleted")
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")

@@ -1,4 +1,4 @@
-"""What clock changes do to a rule: which of its times do not exist, or come twice."""
+"""The effects of clock changes on a rule: times that do not exist, or that repeat."""
 
 import json
 from collections.abc import Iterator
@@ -15,11 +15,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 
 class ClockChange(NamedTuple):
-    """The instant at which the clocks of a zone are moved, and by how much.
-
-    ``before`` and ``after`` are what they show at that instant; as wall times they have no
-    zone. A change forward leaves a gap between the two, one back repeats what lies between.
-    """
+    """A clock change of a time zone. ``before`` and ``after`` are wall times, without a zone."""
 
     zone: str
     at: datetime
@@ -28,7 +24,7 @@ class ClockChange(NamedTuple):
 
     @property
     def is_forward(self) -> bool:
-        """Whether an hour is left out, rather than repeated."""
+        """Whether clocks skip times, instead of repeating them."""
         return self.after > self.before
 
 
@@ -36,10 +32,10 @@ class Effect(NamedTuple):
     """What a clock change does to one rule."""
 
     change: ClockChange
-    missing: int  # of its times that day that do not exist
-    repeated: int  # of those that come twice
-    moved_to: datetime | None  # when a time that does not exist fires instead
-    is_doubled: bool  # whether what comes twice fires twice
+    missing: int  # times of the rule that do not exist
+    repeated: int  # times of the rule that repeat
+    moved_to: datetime | None  # when a missing time fires instead
+    is_doubled: bool  # whether repeated times fire twice
 
     @property
     def text(self) -> str:
@@ -55,15 +51,15 @@ class Effect(NamedTuple):
         if change.is_forward:
             many = _times(self.missing)
             if self.moved_to is None:
-                return f"{head} {many} in the gap: skipped, because they do not exist."
+                return f"{head} {many} in the gap: skipped."
             return f"{head} {many} in the gap: fires once, at {self.moved_to:%H:%M:%S %Z}."
         many = _times(self.repeated)
-        passes = "in both passes" if self.is_doubled else "once, in the first pass"
-        return f"{head} {many} in the hour that comes twice: fires {passes}."
+        passes = "twice" if self.is_doubled else "once, at the first time"
+        return f"{head} {many} in the repeated period: fires {passes}."
 
 
 def clock_changes(zone: str, *, after: datetime, until: datetime) -> Iterator[ClockChange]:
-    """When clocks are moved in a zone, in order."""
+    """The clock changes of a time zone, in order."""
     place = Zone.named(zone)
     ts, last = floor_ts(after), min(floor_ts(until), LAST_TS)
     span = place.span_at(ts)
@@ -71,7 +67,7 @@ def clock_changes(zone: str, *, after: datetime, until: datetime) -> Iterator[Cl
         if span.end > last:
             return
         following = place.span_at(span.end)
-        if following.offset != span.offset:  # otherwise it is only a cut
+        if following.offset != span.offset:  # otherwise the span was only cut
             yield ClockChange(
                 place.name,
                 EPOCH + timedelta(seconds=span.end),
@@ -82,7 +78,7 @@ def clock_changes(zone: str, *, after: datetime, until: datetime) -> Iterator[Cl
 
 
 def effects(rule: Schedule, *, after: datetime, until: datetime) -> list[Effect]:
-    """What the clock changes of a rule's zone do to it. None of those that do nothing."""
+    """The effects of the clock changes of the rule's time zone; without those that have none."""
     if rule.tz == "UTC" or isinstance(rule, Interval | Once):
         return []
     twin = _in_utc(rule)
@@ -93,14 +89,14 @@ def effects(rule: Schedule, *, after: datetime, until: datetime) -> list[Effect]
 
 
 def _effect(rule: Schedule, twin: Schedule, change: ClockChange) -> Effect | None:
-    """The rule beside its twin, for which no clock ever moves: its times are wall times."""
+    """Compare the rule with its twin in UTC, whose times are the wall times of the rule."""
     low, high = sorted((change.before, change.after))
     first, last = low.replace(tzinfo=UTC), high.replace(tzinfo=UTC) - _SECOND
     count = twin.count_between(first, last)
     if not count:
         return None
     if change.is_forward:
-        # One that also fires at the wall time after the gap would do so on any day.
+        # A rule that also fires right after the gap does so on any day.
         is_due_then = twin.count_between(high.replace(tzinfo=UTC), high.replace(tzinfo=UTC))
         moved = None if is_due_then else rule.next_after(change.at - _SECOND)
         if moved is not None and moved.astimezone(UTC) != change.at:
@@ -112,7 +108,7 @@ def _effect(rule: Schedule, twin: Schedule, change: ClockChange) -> Effect | Non
 
 
 def _in_utc(rule: Schedule) -> Schedule | None:
-    """The same rule on a clock that is never moved."""
+    """The same rule in UTC, without clock changes."""
 
     def moved(facts: Any) -> Any:
         if not isinstance(facts, dict):
@@ -124,7 +120,7 @@ def _in_utc(rule: Schedule) -> Schedule | None:
 
     facts = json.loads(rule.to_text())
     if facts.get("kind") == "recurrence":
-        return None  # it counts from an instant, which would be another one
+        return None  # its anchor would be a different time in UTC
     try:
         return from_text(json.dumps(moved(facts)))
     except ValueError:
@@ -136,4 +132,4 @@ def _wall(seconds: int) -> datetime:
 
 
 def _times(count: int) -> str:
-    return "1 of its times is" if count == 1 else f"{count} of its times are"
+    return "1 time is" if count == 1 else f"{count} times are"

@@ -1,4 +1,4 @@
-"""What every rule can do, whatever it is made of."""
+"""The contract of all schedule rules."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -7,30 +7,30 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Schedule(Protocol):
-    """A rule that says when something is due: an immutable value, stored as text.
+    """A schedule rule: an immutable value that can be stored as text.
 
-    Instants are aware datetimes in whole seconds, in the rule's own zone.
+    Firings are aware datetimes in whole seconds, in the time zone of the rule.
     """
 
     @property
     def tz(self) -> str:
-        """The name of the zone in which the rule thinks."""
+        """The name of the time zone."""
         ...
 
     def next_after(self, after: datetime) -> datetime | None:
-        """The first instant strictly after this one; None when there is no more."""
+        """The first firing strictly after this time; None if there is none."""
         ...
 
     def prev_before(self, before: datetime) -> datetime | None:
-        """The last instant strictly before this one; None when there was none."""
+        """The last firing strictly before this time; None if there is none."""
         ...
 
     def count_between(self, first: datetime, last: datetime) -> int:
-        """How many instants there are from ``first`` to ``last``, both included."""
+        """The number of firings from ``first`` to ``last``, both included."""
         ...
 
     def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        """The next ``count`` instants after this one; fewer when the rule ends."""
+        """The next ``count`` firings after this time; fewer if the rule ends."""
         ...
 
     def describe(self) -> str:
@@ -38,12 +38,12 @@ class Schedule(Protocol):
         ...
 
     def to_text(self) -> str:
-        """The rule as text that ``schedules.from_text`` reads back; equal rules, equal text."""
+        """The rule as text, for ``schedules.from_text``. Equal rules have equal texts."""
         ...
 
 
 def walk(rule: Schedule, after: datetime) -> Iterator[datetime]:
-    """Every instant after this one. Endless, unless the rule ends: bound it."""
+    """All firings after this time. This never ends, unless the rule does."""
     found = rule.next_after(after)
     while found is not None:
         yield found

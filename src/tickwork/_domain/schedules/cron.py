@@ -1,4 +1,4 @@
-"""``Cron``: one cron expression in one time zone, as a value."""
+"""``Cron``: a cron expression in a time zone."""
 
 from datetime import tzinfo
 from typing import Self
@@ -10,12 +10,12 @@ from tickwork._domain.schedules.zones import UTC_ZONE, Zone
 
 
 class Cron(CalendarRule):
-    """A cron expression in a time zone: when it fires, and what it means.
+    """A cron expression in a time zone.
 
-    Five fields (minute, hour, day of month, month, day of week), or six with seconds
-    first. Where both day fields are restricted either may match, as in Vixie's cron. A job
-    at a fixed time of day runs once a day even when clocks change; one with a star in
-    its time fields follows the clock on the wall:
+    It has five fields (minute, hour, day of month, month, day of week), or six if the first one
+    is seconds. If both day fields are restricted, either may match, as in Vixie's cron. A job at
+    a fixed time of day runs once a day, also when clocks change. A job with a star in its time
+    fields follows the wall clock:
 
     >>> from datetime import datetime, UTC
     >>> nightly = Cron.parse("30 2 * * *", tz="Europe/Berlin")
@@ -33,7 +33,7 @@ class Cron(CalendarRule):
 
     def __init__(self, expr: str, tz: str | tzinfo = "UTC", key: str | None = None) -> None:
         values, is_hashed = parse_cron(expr, key)
-        # A key that nothing depends on would make equal rules unequal.
+        # An unused key must not make equal rules unequal.
         key = key if is_hashed else None
         zone = UTC_ZONE if tz == "UTC" else Zone.named(tz)
         object.__setattr__(self, "expr", expr)
@@ -42,16 +42,16 @@ class Cron(CalendarRule):
 
     @classmethod
     def parse(cls, expr: str, tz: str | tzinfo = "UTC", key: str | None = None) -> Self:
-        """Read an expression. ``key`` is what ``H`` hashes: the schedule's name.
+        """Parse an expression. ``key`` is the name of the schedule, which ``H`` hashes.
 
         Raises:
-            CronError: the expression does not parse; it says where and why.
-            InvalidSchedule: there is no such time zone.
+            CronError: The expression does not parse.
+            InvalidSchedule: There is no such time zone.
         """
         return cls(expr, tz, key)
 
     def to_text(self) -> str:
-        """The rule as text, for a row to hold."""
+        """The rule as text, for storage."""
         return encode_rule("cron", expr=self.expr, key=self.key, tz=self.tz)
 
     def __repr__(self) -> str:

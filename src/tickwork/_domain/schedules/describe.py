@@ -1,7 +1,6 @@
-"""Calendar fields in plain English.
+"""Describes calendar fields in plain English.
 
-Works from the masks, not from the text they came from, so that it cannot say anything
-but what will happen: which of "and" and "or" joins the days above all.
+It uses the masks, not the text of the rule, so that the description is what will happen.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +44,7 @@ _WEEKDAYS: Final = (
 )
 _WORKWEEK: Final = 0b0111110
 _WEEKEND: Final = 0b1000001
-_TIMES_MAX: Final = 6  # more times of day than this are said field by field
+_TIMES_MAX: Final = 6  # more times than this are described field by field
 _ORDINALS: Final = ("", "1st", "2nd", "3rd", "4th", "5th")
 
 
@@ -67,14 +66,14 @@ def _time(values: FieldValues) -> str:
         words = _often("second", seconds, 60)
         if minutes != EVERY_MINUTE or words.startswith("at "):
             words += f" of {_which('minute', minutes, 60)}"
-    if "every" in words:  # a pace, which the hours interrupt
+    if "every" in words:  # a frequency, limited to some hours
         return words if hours == EVERY_HOUR else f"{words} during {_which('hour', hours, 24)}"
     return f"{words} of {_which('hour', hours, 24)}"
 
 
 def _times_of_day(values: FieldValues) -> str:
     form = "{:02}:{:02}" if values.seconds == 1 else "{:02}:{:02}:{:02}"
-    return "at " + _listed(
+    return "at " + _join(
         [
             form.format(hour, minute, second)
             for hour in bits(values.hours)
@@ -89,7 +88,7 @@ def _often(noun: str, mask: int, size: int) -> str:
     if mask.bit_count() == size:
         return f"every {noun}"
     step = _even_step(mask, size)
-    return f"every {step} {noun}s" if step else f"at {_counted(noun, bits(mask))}"
+    return f"every {step} {noun}s" if step else f"at {_count_values(noun, bits(mask))}"
 
 
 def _which(noun: str, mask: int, size: int) -> str:
@@ -97,7 +96,7 @@ def _which(noun: str, mask: int, size: int) -> str:
     if mask.bit_count() == size:
         return f"every {noun}"
     step = _even_step(mask, size)
-    return f"every {_nth(step)} {noun}" if step else _counted(noun, bits(mask))
+    return f"every {_nth(step)} {noun}" if step else _count_values(noun, bits(mask))
 
 
 def _days(values: FieldValues) -> str:
@@ -118,7 +117,7 @@ def _day_words(mask: int, marks: DayMarks) -> str:
         return ""
     words = []
     if mask:
-        words.append(f"{_counted('day', bits(mask))} of the month")
+        words.append(f"{_count_values('day', bits(mask))} of the month")
     if marks.last_day:
         words.append("the last day of the month")
     if marks.last_workday:
@@ -126,7 +125,7 @@ def _day_words(mask: int, marks: DayMarks) -> str:
     words += [
         f"the Monday-to-Friday day nearest to day {day}" for day in bits(marks.nearest_workday)
     ]
-    return _listed(words)
+    return _join(words)
 
 
 def _weekday_words(mask: int, marks: DayMarks) -> str:
@@ -143,7 +142,7 @@ def _weekday_words(mask: int, marks: DayMarks) -> str:
     words += [
         f"the {_ORDINALS[nth]} {_WEEKDAYS[day]} of the month" for day, nth in marks.nth_weekday
     ]
-    return _listed(words)
+    return _join(words)
 
 
 def _months(values: FieldValues) -> str:
@@ -159,9 +158,9 @@ def _years(values: FieldValues) -> str:
 
 
 def _even_step(mask: int, size: int) -> int:
-    """n, when the mask is every nth value and the wrap is as long as the other steps.
+    """The step n if the mask is every nth value, also across the end; else 0.
 
-    "Every 7 minutes" would be a lie about ``*/7``: from :56 to :00 there are only four.
+    ``*/7`` is not every 7 minutes: from :56 to :00 it is only four.
     """
     values = bits(mask)
     if len(values) < 2 or values[0] != 0 or size % len(values):
@@ -174,7 +173,7 @@ def _nth(number: int) -> str:
     return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
-def _counted(noun: str, values: Sequence[int]) -> str:
+def _count_values(noun: str, values: Sequence[int]) -> str:
     plural = "s" if len(values) > 1 else ""
     return f"{noun}{plural} {_spans(values, str)}"
 
@@ -193,10 +192,10 @@ def _spans(values: Sequence[int], name: Callable[[int], str]) -> str:
             words.append(f"{name(span[0])} to {name(span[-1])}")
         else:
             words += [name(value) for value in span]
-    return _listed(words)
+    return _join(words)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,8 +1,8 @@
-"""The six fields of a calendar rule as bit masks, and the search through them.
+"""Searches the fields of a calendar rule, as bit masks.
 
-Everything here is wall time: seconds since 1970-01-01 00:00 as clocks on the wall count
-them (see ``zones``). A mask has a bit for each value that a field allows, so "the next
-allowed minute" is a shift and a bit count.
+All times here are wall times: seconds since 1970-01-01 00:00 on the wall clock (see ``zones``). A
+mask has a bit for each allowed value of a field, so "the next allowed minute" is a shift and a
+bit count.
 """
 
 from bisect import bisect_left
@@ -24,13 +24,13 @@ _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _FIRST_YEAR: Final = 1
 _LAST_YEAR: Final = 9999
 _LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-# A year repeats itself, weekdays and all, after 400 years.
+# The calendar repeats after 400 years, with weekdays.
 _CYCLE: Final = 400
-_TIMES_KEPT: Final = 1440  # more times of day than this are made anew for each use
+_TIMES_KEPT: Final = 1440  # longer lists of times are not cached
 
 
 class DayMarks(NamedTuple):
-    """Days that have no fixed number: they depend on the month's length and weekdays."""
+    """Days that depend on the length and the weekdays of the month."""
 
     last_day: bool = False  # L
     last_workday: bool = False  # LW
@@ -43,11 +43,11 @@ NO_MARKS: Final = DayMarks()
 
 
 class FieldValues(NamedTuple):
-    """What a rule says, field by field: the value behind :class:`Fields`.
+    """The allowed values of each field.
 
-    ``is_either`` joins day of month and day of week with "or", as Vixie's cron does when
-    both are restricted. ``is_fixed`` is a job at fixed times of day: DST moves it to an
-    instant that exists, and never runs it twice.
+    ``is_either`` joins day of month and day of week with "or", as Vixie's cron does if both are
+    restricted. ``is_fixed`` is a job at fixed times of day: a clock change moves it to a time
+    that exists, and never runs it twice.
     """
 
     seconds: int = 1
@@ -87,7 +87,7 @@ class Fields:
         self.values = values
         self.is_fixed = values.is_fixed
         self._seconds, self._minutes, self._hours = seconds, minutes, hours
-        # Most rules ask for nothing but weekdays, if for that: no calendar is needed.
+        # Most rules restrict at most the weekdays, and need no calendar.
         is_weekly = (
             values.months == EVERY_MONTH
             and values.days == EVERY_DAY
@@ -103,7 +103,7 @@ class Fields:
         self._latest = _last_time(seconds, minutes, hours)
         self._day_masks: dict[int, int] = {}
         self._is_possible: bool | None = None
-        self._times: list[int] | None = None  # all times of day, once asked for
+        self._times: list[int] | None = None  # all times of day, when first needed
 
     # ------------------------------------------------------------ one wall time
 
@@ -308,7 +308,7 @@ class Fields:
         return self._days_of_shape(_length(year, month), first_weekday)
 
     def _days_of_shape(self, length: int, first_weekday: int) -> int:
-        """The same for any month of this length that begins on this weekday."""
+        """The same, for any month of this length that starts on this weekday."""
         shape = length * 8 + first_weekday
         mask = self._day_masks.get(shape)
         if mask is None:
@@ -316,7 +316,7 @@ class Fields:
         return mask
 
     def _can_match(self) -> bool:
-        """Whether any month at all has a matching day: `0 0 30 2 *` has none."""
+        """Whether any month has a matching day: `0 0 30 2 *` has none."""
         if self._is_possible is None:
             lengths = {_LENGTHS[month] for month in bits(self.values.months)}
             if 28 in lengths:
@@ -337,14 +337,14 @@ def bits(mask: int) -> list[int]:
     return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
 
 
-def stepped(first: int, last: int, step: int = 1) -> int:
+def step_mask(first: int, last: int, step: int = 1) -> int:
     """A mask of ``first``, ``first + step`` and so on, up to ``last``."""
     count = (last - first) // step + 1
     # A number of all ones in base 2^step: one bit in every step.
     return ((1 << count * step) - 1) // ((1 << step) - 1) << first
 
 
-_ONE_A_WEEK: Final = stepped(0, 28, 7)
+_ONE_A_WEEK: Final = step_mask(0, 28, 7)
 
 
 def _last_time(seconds: int, minutes: int, hours: int) -> int:
@@ -360,7 +360,7 @@ def _length(year: int, month: int) -> int:
 
 
 def _day_mask(values: FieldValues, length: int, first_weekday: int) -> int:
-    """Which days match in a month of this length that begins on this weekday (0: Sunday)."""
+    """The matching days of a month of this length that starts on this weekday (0: Sunday)."""
     whole = (1 << (length + 1)) - 2
     by_number = values.days & whole
     by_weekday = 0
@@ -386,12 +386,12 @@ def _day_mask(values: FieldValues, length: int, first_weekday: int) -> int:
 
 
 def _days_on(weekday: int, first_weekday: int) -> int:
-    """A mask of the days of a month that fall on this weekday; it may run past its end."""
+    """The days of a month that fall on this weekday. The mask may be longer than the month."""
     return _ONE_A_WEEK << (1 + (weekday - first_weekday) % 7)
 
 
 def _nearest_workday(day: int, length: int, weekday: int) -> int:
-    """Monday to Friday, nearest to this day, and in the same month."""
+    """The nearest Monday to Friday in the same month."""
     if weekday == 6:
         return day - 1 if day > 1 else day + 2
     if weekday == 0:

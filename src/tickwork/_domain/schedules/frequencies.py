@@ -1,7 +1,6 @@
-"""The words of a chain: ``every_five_minutes``, ``daily_at``, ``weekdays`` and so on.
+"""The methods that define a schedule: ``every_five_minutes``, ``daily_at``, ``weekdays``, ….
 
-``Frequencies`` holds them for whoever carries a :class:`Timing`: the fluent builder, and
-:class:`Timetable`, which carries nothing else.
+``Frequencies`` is the base of the job builder and of :class:`Timetable`.
 """
 
 from abc import ABC, abstractmethod
@@ -16,11 +15,11 @@ from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Instant, Interval, Once, whole_second
 from tickwork._domain.schedules.pattern import (
     SYMBOLS,
-    Said,
+    FieldTexts,
     Symbols,
     Values,
     field_text,
-    said_by_dict,
+    parse_dict_pattern,
 )
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.timing import ChainBase, CronBase, FieldBase, RuleBase, Timing
@@ -31,10 +30,10 @@ F = TypeVar("F", bound="Frequencies")
 
 
 class Frequencies(ABC):
-    """Everything that can be said about when. Each word returns a new value.
+    """Methods that define when a job runs. Each returns a new value.
 
-    One frequency in a chain; ``seconds`` … ``months``, weekdays, windows and zones refine
-    it, in any order.
+    Call one frequency, such as :meth:`hourly`. Refine it, in any order, with ``seconds`` to
+    ``months``, weekdays, windows and a time zone.
     """
 
     __slots__ = ()
@@ -42,54 +41,58 @@ class Frequencies(ABC):
     @property
     @abstractmethod
     def _timing(self) -> Timing:
-        """What was said so far."""
+        """The definition so far."""
 
     @abstractmethod
-    def _timed(self, timing: Timing) -> Self:
-        """The same with something more said."""
+    def _with_timing(self, timing: Timing) -> Self:
+        """A copy with this definition."""
 
     @property
     def _symbols(self) -> Symbols:
         return SYMBOLS
 
-    def _fields(self, word: str, **said: Values) -> Self:
-        """A frequency of calendar fields: what is not named is any, the second is 0."""
-        texts = {name: field_text(name, values) for name, values in said.items()}
+    def _fields(self, word: str, **fields: Values) -> Self:
+        """A frequency of calendar fields. Other fields match any value; the second is 0."""
+        texts = {name: field_text(name, values) for name, values in fields.items()}
         base = {"second": "0", "minute": "*", "hour": "*", "day": "*", "month": "*"}
-        full = Said(**{**base, "weekday": "*", **texts})
-        return self._timed(self._timing.based(word, FieldBase(said=full)))
+        full = FieldTexts(**{**base, "weekday": "*", **texts})
+        return self._with_timing(self._timing.with_base(word, FieldBase(fields=full)))
 
-    def _at(self, word: str, at: str | time, **said: Values) -> Self:
+    def _at(self, word: str, at: str | time, **fields: Values) -> Self:
         moment = parse_time(at)
         return self._fields(
-            word, second=moment.second, minute=moment.minute, hour=moment.hour, **said
+            word, second=moment.second, minute=moment.minute, hour=moment.hour, **fields
         )
 
-    def _refined(self, name: str, values: tuple[Values, ...]) -> Self:
-        return self._timed(self._timing.refine(name, *values))
+    def _refine(self, name: str, values: tuple[Values, ...]) -> Self:
+        return self._with_timing(self._timing.refine(name, *values))
 
     # ------------------------------------------------------------ rules
 
     def cron(self, expr: str) -> Self:
-        """By a cron expression: five fields, or six with seconds first."""
-        # Parsed here to fail here; ``H`` gets its key later, so any will do.
+        """Run by a cron expression with five fields, or six if the first one is seconds."""
+        # Parse it now to report errors now. ``H`` gets its real key later.
         Cron.parse(expr, key="")
-        return self._timed(self._timing.based("cron", CronBase(expr=expr)))
+        return self._with_timing(self._timing.with_base("cron", CronBase(expr=expr)))
 
     def pattern(self, /, **fields: Values) -> Self:
-        """By a dict pattern: ``minutes``, ``hours``, ``mday``, ``wday``, ``mon``, ``year``."""
-        return self._timed(self._timing.based("pattern", FieldBase(said=said_by_dict(fields))))
+        """Run by a pattern: ``minutes``, ``hours``, ``mday``, ``wday``, ``mon``, ``year``."""
+        return self._with_timing(
+            self._timing.with_base("pattern", FieldBase(fields=parse_dict_pattern(fields)))
+        )
 
     def symbol(self, name: str) -> Self:
-        """By the name of a pattern, such as ``EVERY_DAY``."""
+        """Run by a named pattern, such as ``EVERY_DAY``."""
         fields = self._symbols.get(str(name))
         if fields is None:
             raise InvalidSchedule(
                 f"There is no symbol {name!r}.",
-                why=f"Known are {', '.join(sorted(self._symbols))}.",
+                why=f"The symbols are: {', '.join(sorted(self._symbols))}.",
                 fix=suggest(name, self._symbols) or "Add it: app.symbols[...] = {...}",
             )
-        return self._timed(self._timing.based("symbol", FieldBase(said=said_by_dict(fields))))
+        return self._with_timing(
+            self._timing.with_base("symbol", FieldBase(fields=parse_dict_pattern(fields)))
+        )
 
     def every(
         self,
@@ -100,40 +103,40 @@ class Frequencies(ABC):
         seconds: float = 0,
         starting: Instant | None = None,
     ) -> Self:
-        """Again and again in elapsed time, on the grid that ``starting`` lays out."""
+        """Run at a fixed interval of elapsed time, counted from ``starting``."""
         try:
             length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         except (TypeError, ValueError, OverflowError) as fault:
             raise InvalidSchedule(
-                f"every() was not given a length of time: {fault}.", fix="Say every(minutes=15)."
+                f"every() needs a length of time: {fault}.", fix="Write every(minutes=15)."
             ) from None
         rule = Interval(length=length, anchor=EPOCH if starting is None else whole_second(starting))
-        return self._timed(
-            self._timing.based("every", RuleBase(rule=rule, is_anchored=starting is not None))
+        return self._with_timing(
+            self._timing.with_base("every", RuleBase(rule=rule, is_anchored=starting is not None))
         )
 
     def once(self, at: Instant) -> Self:
-        """At a single instant."""
+        """Run once, at this time."""
         rule = Once(at=whole_second(at))
-        return self._timed(self._timing.based("once", RuleBase(rule=rule)))
+        return self._with_timing(self._timing.with_base("once", RuleBase(rule=rule)))
 
     def on(self, rule: Schedule) -> Self:
-        """By a rule made elsewhere: see ``tickwork.schedules``.
+        """Run by another rule (see ``tickwork.schedules``).
 
-        A plain rule thinks in its own zone; a chain that names none, in this chain's.
+        A rule keeps its own time zone. A timetable without one gets the zone of this one.
         """
         if isinstance(rule, Timetable):
-            return self._timed(self._timing.based("on", ChainBase(timing=rule.said)))
+            return self._with_timing(self._timing.with_base("on", ChainBase(timing=rule.timing)))
         if not isinstance(rule, Schedule):
             raise InvalidSchedule(
-                f"on() was not given a rule, but {rule!r}.", fix="Say on(schedules.hourly())."
+                f"on() needs a rule, got {rule!r}.", fix="Write on(schedules.hourly())."
             )
-        return self._timed(self._timing.based("on", RuleBase(rule=rule, is_zoned=True)))
+        return self._with_timing(self._timing.with_base("on", RuleBase(rule=rule, is_zoned=True)))
 
-    def _recurring(
+    def _recur(
         self,
         unit: Unit,
-        grid: Said,
+        grid: FieldTexts,
         *,
         interval: int,
         starting: Instant | None,
@@ -141,9 +144,7 @@ class Frequencies(ABC):
         missing: str = "clamp",
     ) -> Self:
         if missing not in list(Missing):
-            raise InvalidSchedule(
-                f"missing={missing!r} is not known.", fix="Say 'clamp' or 'skip'."
-            )
+            raise InvalidSchedule(f"missing must be 'clamp' or 'skip', got {missing!r}.")
         rule = Recurrence(
             unit=unit,
             interval=interval,
@@ -152,7 +153,7 @@ class Frequencies(ABC):
             missing=Missing(missing),
         )
         base = RuleBase(rule=rule, is_anchored=starting is not None, grid=grid)
-        return self._timed(self._timing.based(_RECURRING[unit], base))
+        return self._with_timing(self._timing.with_base(_RECURRING[unit], base))
 
     # ------------------------------------------------------------ seconds
 
@@ -263,12 +264,12 @@ class Frequencies(ABC):
         until: Instant | None = None,
         max_firings: int | None = None,
     ) -> Self:
-        """At midnight; with ``interval``, every so many days, at the time of ``starting``."""
+        """Run at midnight, or every ``interval`` days at the time of ``starting``."""
         if interval == 1 and starting is None:
             chain = self._at("daily", "00:00")
         else:
-            chain = self._recurring(Unit.DAY, _MIDNIGHT, interval=interval, starting=starting)
-        return _ended(chain, until, max_firings)
+            chain = self._recur(Unit.DAY, _MIDNIGHT, interval=interval, starting=starting)
+        return _add_end(chain, until, max_firings)
 
     def daily_at(self, at: str | time) -> Self:
         """Every day at this time."""
@@ -287,21 +288,21 @@ class Frequencies(ABC):
         max_firings: int | None = None,
         weekdays: int | Iterable[int] = (),
     ) -> Self:
-        """On Sunday at midnight; with ``interval``, every so many weeks."""
+        """Run on Sunday at midnight, or every ``interval`` weeks."""
         if interval == 1 and starting is None and not weekdays:
             chain = self._at("weekly", "00:00", weekday=0)
         else:
-            chain = self._recurring(
+            chain = self._recur(
                 Unit.WEEK,
                 _MIDNIGHT if weekdays else _MIDNIGHT._replace(weekday="0"),
                 interval=interval,
                 starting=starting,
                 weekdays=weekdays,
             )
-        return _ended(chain, until, max_firings)
+        return _add_end(chain, until, max_firings)
 
     def weekly_on(self, weekday: Values, at: str | time = "00:00") -> Self:
-        """On this weekday (0 and 7 are Sunday), or these, at this time."""
+        """Run on this weekday or these weekdays, at this time. 0 and 7 are Sunday."""
         return self._at("weekly_on", at, weekday=weekday)
 
     def monthly(
@@ -313,24 +314,25 @@ class Frequencies(ABC):
         max_firings: int | None = None,
         missing: str = "clamp",
     ) -> Self:
-        """On the 1st at midnight; with ``interval``, every so many months.
+        """Run on the 1st at midnight, or every ``interval`` months.
 
-        ``missing`` says what becomes of a 31st in a short month: ``clamp`` or ``skip``.
+        If a month has no such day, ``missing="clamp"`` takes its last day and ``"skip"`` skips
+        the month.
         """
         if interval == 1 and starting is None:
             chain = self._at("monthly", "00:00", day=1)
         else:
-            chain = self._recurring(
+            chain = self._recur(
                 Unit.MONTH,
                 _MIDNIGHT._replace(day="1"),
                 interval=interval,
                 starting=starting,
                 missing=missing,
             )
-        return _ended(chain, until, max_firings)
+        return _add_end(chain, until, max_firings)
 
     def monthly_on(self, day: Values = 1, at: str | time = "00:00") -> Self:
-        """On this day of the month, or these, at this time."""
+        """Run on this day or these days of the month, at this time."""
         return self._at("monthly_on", at, day=day)
 
     def twice_monthly(self, first: int = 1, second: int = 16, at: str | time = "00:00") -> Self:
@@ -354,18 +356,18 @@ class Frequencies(ABC):
         max_firings: int | None = None,
         missing: str = "clamp",
     ) -> Self:
-        """On 1 January at midnight; with ``interval``, every so many years."""
+        """Run on 1 January at midnight, or every ``interval`` years."""
         if interval == 1 and starting is None:
             chain = self._at("yearly", "00:00", day=1, month=1)
         else:
-            chain = self._recurring(
+            chain = self._recur(
                 Unit.YEAR,
                 _MIDNIGHT._replace(day="1", month="1"),
                 interval=interval,
                 starting=starting,
                 missing=missing,
             )
-        return _ended(chain, until, max_firings)
+        return _add_end(chain, until, max_firings)
 
     def yearly_on(self, month: int, day: int = 1, at: str | time = "00:00") -> Self:
         """On this date of every year, at this time."""
@@ -375,97 +377,97 @@ class Frequencies(ABC):
 
     def seconds(self, *values: Values) -> Self:
         """Only at these seconds of the minute."""
-        return self._refined("second", values)
+        return self._refine("second", values)
 
     def minutes(self, *values: Values) -> Self:
         """Only at these minutes of the hour."""
-        return self._refined("minute", values)
+        return self._refine("minute", values)
 
     def hours(self, *values: Values) -> Self:
         """Only in these hours of the day."""
-        return self._refined("hour", values)
+        return self._refine("hour", values)
 
     def days(self, *values: Values) -> Self:
         """Only on these days of the month."""
-        return self._refined("day", values)
+        return self._refine("day", values)
 
     def months(self, *values: Values) -> Self:
         """Only in these months."""
-        return self._refined("month", values)
+        return self._refine("month", values)
 
     def weekdays(self) -> Self:
         """Monday to Friday."""
-        return self._timed(self._timing.add_weekdays("1-5"))
+        return self._with_timing(self._timing.add_weekdays("1-5"))
 
     def weekends(self) -> Self:
         """Saturday and Sunday."""
-        return self._timed(self._timing.add_weekdays("0,6"))
+        return self._with_timing(self._timing.add_weekdays("0,6"))
 
     def sundays(self) -> Self:
         """On Sundays."""
-        return self._timed(self._timing.add_weekdays("0"))
+        return self._with_timing(self._timing.add_weekdays("0"))
 
     def mondays(self) -> Self:
         """On Mondays."""
-        return self._timed(self._timing.add_weekdays("1"))
+        return self._with_timing(self._timing.add_weekdays("1"))
 
     def tuesdays(self) -> Self:
         """On Tuesdays."""
-        return self._timed(self._timing.add_weekdays("2"))
+        return self._with_timing(self._timing.add_weekdays("2"))
 
     def wednesdays(self) -> Self:
         """On Wednesdays."""
-        return self._timed(self._timing.add_weekdays("3"))
+        return self._with_timing(self._timing.add_weekdays("3"))
 
     def thursdays(self) -> Self:
         """On Thursdays."""
-        return self._timed(self._timing.add_weekdays("4"))
+        return self._with_timing(self._timing.add_weekdays("4"))
 
     def fridays(self) -> Self:
         """On Fridays."""
-        return self._timed(self._timing.add_weekdays("5"))
+        return self._with_timing(self._timing.add_weekdays("5"))
 
     def saturdays(self) -> Self:
         """On Saturdays."""
-        return self._timed(self._timing.add_weekdays("6"))
+        return self._with_timing(self._timing.add_weekdays("6"))
 
     # ------------------------------------------------------------ zone, windows, ends
 
     def timezone(self, zone: str | tzinfo) -> Self:
-        """Read all fields and windows in this zone."""
-        return self._timed(self._timing.zoned(zone))
+        """Use this time zone for all fields and windows."""
+        return self._with_timing(self._timing.with_zone(zone))
 
     def between(self, first: str | time, last: str | time) -> Self:
-        """Only from ``first`` to ``last`` of the day, both included; may pass midnight."""
-        return self._timed(self._timing.windowed(between=Window.parse(first, last)))
+        """Only between these times of day, both included. The window may pass midnight."""
+        return self._with_timing(self._timing.with_windows(between=Window.parse(first, last)))
 
     def unless_between(self, first: str | time, last: str | time) -> Self:
-        """Never from ``first`` to ``last`` of the day."""
-        return self._timed(self._timing.windowed(unless=Window.parse(first, last)))
+        """Never between these times of day, both included."""
+        return self._with_timing(self._timing.with_windows(unless=Window.parse(first, last)))
 
     def except_on(self, *dates: date | str | Iterable[date | str]) -> Self:
         """Never on these dates."""
-        return self._timed(self._timing.windowed(dates=_dates(dates)))
+        return self._with_timing(self._timing.with_windows(dates=_dates(dates)))
 
     def starting(self, at: Instant) -> Self:
-        """Not before this instant."""
-        return self._timed(self._timing.bounded(starting=whole_second(at)))
+        """Not before this time."""
+        return self._with_timing(self._timing.with_bounds(starting=whole_second(at)))
 
     def until(self, at: Instant) -> Self:
-        """Not after this instant."""
-        return self._timed(self._timing.bounded(until=whole_second(at, is_end=True)))
+        """Not after this time."""
+        return self._with_timing(self._timing.with_bounds(until=whole_second(at, is_end=True)))
 
     def max_firings(self, count: int) -> Self:
         """At most this many times."""
-        return self._timed(self._timing.bounded(max_firings=count))
+        return self._with_timing(self._timing.with_bounds(max_firings=count))
 
 
-_NOTHING: Final = Timing()
+_EMPTY: Final = Timing()
 
 
 @dataclass(frozen=True, slots=True)
 class Timetable(Frequencies):
-    """A chain of words that is a rule: every word gives another one.
+    """A schedule rule, built by methods. Each method returns a new timetable.
 
     >>> from datetime import UTC, datetime
     >>> office = Timetable().every_five_minutes().hours(range(9, 18)).weekdays()
@@ -475,15 +477,15 @@ class Timetable(Frequencies):
     'at 00:00 on Monday to Friday (UTC)'
     """
 
-    said: Timing = _NOTHING
-    # Named patterns that symbol() accepts. They are no part of the rule, so equality ignores them.
+    timing: Timing = _EMPTY
+    # Named patterns for symbol(). They are not part of the rule, so equality ignores them.
     symbols: Symbols | None = field(default=None, repr=False, compare=False)
 
     @property
     def _timing(self) -> Timing:
-        return self.said
+        return self.timing
 
-    def _timed(self, timing: Timing) -> Self:
+    def _with_timing(self, timing: Timing) -> Self:
         return type(self)(timing, self.symbols)
 
     @property
@@ -491,29 +493,29 @@ class Timetable(Frequencies):
         return SYMBOLS if self.symbols is None else self.symbols
 
     def rule(self, *, key: str | None = None) -> Schedule:
-        """The plain rule that was said; ``key`` is what ``H`` hashes."""
-        return self.said.rule(key=key)
+        """Build the rule. ``key`` is the name that ``H`` in a cron expression hashes."""
+        return self.timing.rule(key=key)
 
     @property
     def tz(self) -> str:
-        """The name of the zone in which the rule thinks."""
-        # Not by making the rule: a chain is a Schedule before it has an anchor or a key.
-        return self.said.zone_name()
+        """The name of the time zone."""
+        # Without building the rule: the anchor or the key may still be missing.
+        return self.timing.zone_name()
 
     def next_after(self, after: datetime) -> datetime | None:
-        """The first instant strictly after this one; None when there is no more."""
+        """The first firing strictly after this time; None if there is none."""
         return self.rule().next_after(after)
 
     def prev_before(self, before: datetime) -> datetime | None:
-        """The last instant strictly before this one; None when there was none."""
+        """The last firing strictly before this time; None if there is none."""
         return self.rule().prev_before(before)
 
     def count_between(self, first: datetime, last: datetime) -> int:
-        """How many instants there are from ``first`` to ``last``, both included."""
+        """The number of firings from ``first`` to ``last``, both included."""
         return self.rule().count_between(first, last)
 
     def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        """The next ``count`` instants after this one; fewer when the rule ends."""
+        """The next ``count`` firings after this time; fewer if the rule ends."""
         return self.rule().preview(count, after=after)
 
     def describe(self) -> str:
@@ -521,16 +523,16 @@ class Timetable(Frequencies):
         return self.rule().describe()
 
     def to_text(self) -> str:
-        """The rule as text, for a row to hold."""
+        """The rule as text, for storage."""
         return self.rule().to_text()
 
 
-def _ended(chain: F, until: Instant | None, max_firings: int | None) -> F:
+def _add_end(chain: F, until: Instant | None, max_firings: int | None) -> F:
     chain = chain if until is None else chain.until(until)
     return chain if max_firings is None else chain.max_firings(max_firings)
 
 
-_MIDNIGHT: Final = Said("0", "0", "0")
+_MIDNIGHT: Final = FieldTexts("0", "0", "0")
 _RECURRING: Final = {
     Unit.DAY: "daily",
     Unit.WEEK: "weekly",
@@ -542,7 +544,7 @@ _RECURRING: Final = {
 def _dates(given: Iterable[Any]) -> Iterable[date]:
     for item in given:
         if isinstance(item, datetime):
-            raise InvalidSchedule(f"{item} is an instant, not a date.", fix="Use its .date().")
+            raise InvalidSchedule(f"{item} is a datetime, not a date.", fix="Use its .date().")
         if isinstance(item, date):
             yield item
         elif isinstance(item, str):

@@ -1,8 +1,8 @@
-"""Cron text to field values, with errors that say where, why, and what would work.
+"""Parses cron expressions. Errors name the place, the reason and a spelling that works.
 
-The syntax, field by field: ``*  ?  n  a-b  a,b  */n  a-b/n  n/step``, names of months and
+The syntax of a field: ``*  ?  n  a-b  a,b  */n  a-b/n  n/step``, names of months and
 weekdays, ``L LW nW`` for days, ``5L 5#2`` for weekdays, ``H H/n H(a-b) H(a-b)/n`` for a
-stable spread, and macros such as ``@daily`` for the whole.
+stable spread. Macros such as ``@daily`` replace the whole expression.
 """
 
 import re
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NoReturn
 
-from tickwork._domain.schedules.fields import NO_MARKS, DayMarks, FieldValues, stepped
+from tickwork._domain.schedules.fields import NO_MARKS, DayMarks, FieldValues, step_mask
+from tickwork._kernel.plurals import count_of
 from tickwork.errors import CronError, suggest
 
 EXPR_LENGTH_MAX: Final = 1024
@@ -73,15 +74,15 @@ WEEKDAY: Final = Field(
 COLUMNS: Final = (SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, WEEKDAY)
 
 _HASHED: Final = re.compile(r"H(?:\((\d+)-(\d+)\))?\Z")
-# Every month has a 28th; a spread over days that some months lack would skip runs.
+# Every month has a 28th. A later day would skip short months.
 _HASHED_DAY_MAX: Final = 28
 
 
 def parse_cron(expr: str, key: str | None) -> tuple[FieldValues, bool]:
-    """What an expression says, and whether it depends on ``key``.
+    """The values of an expression, and whether they depend on ``key``.
 
     Raises:
-        CronError: it says nothing that can be understood.
+        CronError: The expression does not parse.
     """
     parts = _split(expr)
     second, minute, hour, day, month, weekday = _six(parts)
@@ -95,7 +96,7 @@ def parse_cron(expr: str, key: str | None) -> tuple[FieldValues, bool]:
         weekdays = reader.read(WEEKDAY, weekday)
     except _Fault as fault:
         raise _error(expr, parts, fault) from None
-    # Vixie's star rule: a field that starts with a star is unrestricted, whatever follows.
+    # As in Vixie's cron: a field that starts with a star counts as unrestricted.
     is_either = day[0] not in "*?" and weekday[0] not in "*?"
     is_fixed = not (second[0] == "*" or minute[0] == "*" or hour[0] == "*")
     return FieldValues(
@@ -113,7 +114,7 @@ def parse_cron(expr: str, key: str | None) -> tuple[FieldValues, bool]:
 
 
 def split_cron(expr: str) -> Sequence[str]:
-    """The six field texts of an expression; the second is '0' where it is not said."""
+    """The texts of the six fields. The second is '0' in an expression of five fields."""
     return _six(_split(expr))
 
 
@@ -125,12 +126,12 @@ def _split(expr: str) -> list[str]:
     if not isinstance(expr, str):
         raise CronError(
             repr(expr),
-            f"an expression is text, not {type(expr).__name__}",
-            hint="Write it as text: '*/5 * * * *'.",
+            f"it must be a string, got {type(expr).__name__}",
+            hint="Write it as a string: '*/5 * * * *'.",
         )
     if len(expr) > EXPR_LENGTH_MAX:
         raise CronError(
-            expr, f"it has {len(expr):,} characters, and {EXPR_LENGTH_MAX:,} are the most"
+            expr, f"it has {len(expr):,} characters, but {EXPR_LENGTH_MAX:,} are allowed"
         )
     if not expr.isascii():
         at, odd = next((at, char) for at, char in enumerate(expr) if not char.isascii())
@@ -139,7 +140,7 @@ def _split(expr: str) -> list[str]:
             f"{odd!r} at position {at} is not an ASCII character",
             token=odd,
             position=at,
-            hint="Write it with the digits 0-9 and the letters A-Z.",
+            hint="Use the digits 0-9 and the letters A-Z.",
         )
     parts = expr.split()
     if len(parts) == 1 and parts[0][0] == "@":
@@ -157,7 +158,7 @@ def _macro(expr: str, name: str) -> str:
             f"there is no macro {name[:32]!r}",
             token=name,
             position=expr.index(name),
-            hint=suggest(name.lower()[:32], MACROS) or f"Macros are {', '.join(MACROS)}.",
+            hint=suggest(name.lower()[:32], MACROS) or f"The macros are: {', '.join(MACROS)}.",
         )
     return expansion
 
@@ -166,18 +167,18 @@ def _refuse_count(expr: str, count: int) -> NoReturn:
     if count == 0:
         reason, hint = "it is empty", "'* * * * *' means every minute."
     else:
-        reason = f"it has {count} field{'s' * (count != 1)}, not 5 or 6"
+        reason = f"it has {count_of(count, 'field')}, not 5 or 6"
         hint = (
             "The fields are: minute hour day-of-month month day-of-week; "
-            "a sixth, seconds, goes first."
+            "a sixth field, the second, comes first."
         )
         if count == 7:
-            hint = "A year is said by a pattern: pattern(minutes=0, hours=9, year='2026-2030')."
+            hint = "For years, use a pattern: pattern(minutes=0, hours=9, year='2026-2030')."
     raise CronError(expr, reason, hint=hint)
 
 
 class _Fault(Exception):  # noqa: N818  # never leaves this module
-    """What is wrong with one token; where it stands is worked out when it is reported."""
+    """An error in one token. _error() finds its position."""
 
     def __init__(self, column: Field, token: str, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -191,7 +192,7 @@ def _error(expr: str, parts: list[str], fault: _Fault) -> CronError:
     number = COLUMNS.index(fault.column) + len(parts) - 5
     spots = [found.start() for found in re.finditer(r"\S+", expr)]
     items = parts[number - 1].split(",")
-    # The token is the whole field, or one of its items: the first that looks like it.
+    # The token is the whole field, or one of its items.
     before = items[: items.index(fault.token)] if fault.token in items else []
     within = sum(len(item) + 1 for item in before)
     shown = fault.token if len(fault.token) <= 32 else f"{fault.token[:29]}..."
@@ -206,7 +207,7 @@ def _error(expr: str, parts: list[str], fault: _Fault) -> CronError:
 
 
 class _Reader:
-    """Reads one expression, field by field, and remembers the days without a number."""
+    """Parses the fields of one expression, and collects marks such as L and 5#2."""
 
     __slots__ = (
         "_key",
@@ -233,7 +234,7 @@ class _Reader:
         return NO_MARKS
 
     def read(self, column: Field, text: str) -> int:
-        """The mask of one field's text."""
+        """Parse the text of one field."""
         if text == "*":
             return column.whole
         if "," not in text:
@@ -241,20 +242,18 @@ class _Reader:
         mask = 0
         for term in text.split(","):
             if not term:
-                raise _Fault(
-                    column, text, "has a comma with nothing beside it", _without_gaps(text)
-                )
+                raise _Fault(column, text, "has an empty item", _without_gaps(text))
             mask |= self._term(column, term)
         return mask
 
     def _term(self, column: Field, term: str) -> int:
         if term.isdigit():
-            return _folded(column, 1 << _value(column, term, term))
+            return _fold_sunday(column, 1 << _value(column, term, term))
         base, slash, step_text = term.partition("/")
         low, high = column.low, column.high
         if base in {"*", "?"}:
             if base == "?" and column not in {DAY_OF_MONTH, WEEKDAY}:
-                raise _Fault(column, term, "means any day, and this is no day", "Write '*'.")
+                raise _Fault(column, term, "is allowed in the day fields only", "Write '*'.")
         elif base[:1] in {"H", "h"}:
             return self._hashed(column, term, base.upper(), step_text if slash else None)
         elif not slash and column is DAY_OF_MONTH and base[-1] in "LWlw":
@@ -267,16 +266,16 @@ class _Reader:
             if dash:
                 high = _value(column, last, term)
                 if high < low and column is WEEKDAY and last.upper() == "SUN":
-                    high = 7  # a week that is said to end on Sunday: FRI-SUN
+                    high = 7  # Sunday as the end of the week: FRI-SUN
                 if low > high:
                     _refuse_reversed(column, term, low, high)
             elif not slash:
-                return _folded(column, 1 << low)
+                return _fold_sunday(column, 1 << low)
             else:
-                high = max(low, high)  # Sunday as 7 has a step of its own
+                high = max(low, high)  # Sunday as 7
         if not slash:
-            return _folded(column, (2 << high) - (1 << low))
-        return _folded(column, stepped(low, high, _step(column, term, step_text)))
+            return _fold_sunday(column, (2 << high) - (1 << low))
+        return _fold_sunday(column, step_mask(low, high, _step(column, term, step_text)))
 
     def _hashed(self, column: Field, term: str, base: str, step_text: str | None) -> int:
         found = _HASHED.match(base)
@@ -286,8 +285,8 @@ class _Reader:
             raise _Fault(
                 column,
                 term,
-                "spreads by a hash of the schedule's name, and there is no name here",
-                "Give one: Cron.parse(expr, key='nightly-report').",
+                "needs the name of the schedule for its hash",
+                "Pass a key: Cron.parse(expr, key='nightly-report').",
             )
         self.is_hashed = True
         low, high = column.low, _HASHED_DAY_MAX if column is DAY_OF_MONTH else column.high
@@ -299,10 +298,10 @@ class _Reader:
         digest = blake2b(text, digest_size=8).digest()
         number = int.from_bytes(digest)
         if step_text is None:
-            return _folded(column, 1 << low + number % (high - low + 1))
+            return _fold_sunday(column, 1 << low + number % (high - low + 1))
         step = _step(column, term, step_text)
         first = low + number % min(step, high - low + 1)
-        return _folded(column, stepped(first, high, step))
+        return _fold_sunday(column, step_mask(first, high, step))
 
     def _day_mark(self, term: str) -> int:
         upper = term.upper()
@@ -336,7 +335,7 @@ class _Reader:
             raise _Fault(
                 WEEKDAY,
                 term,
-                "needs a weekday: the last which?",
+                "needs a weekday before 'L'",
                 "5L is the last Friday; the last day of the month is L in the day-of-month field.",
             )
         else:
@@ -358,12 +357,12 @@ def _value(column: Field, text: str, term: str) -> int:
 
 
 def _number(digits: str) -> int:
-    # Beyond six digits the value does not matter: no field reaches that far.
+    # No field has values of more than six digits.
     return int(digits) if len(digits) < 7 else 1_000_000
 
 
-def _folded(column: Field, mask: int) -> int:
-    """With 7 as the other name of Sunday."""
+def _fold_sunday(column: Field, mask: int) -> int:
+    """Map 7 to 0: both are Sunday."""
     return (mask | 1) & 0x7F if column is WEEKDAY and mask >> 7 else mask
 
 
@@ -372,13 +371,13 @@ def _step(column: Field, term: str, text: str) -> int:
         raise _Fault(column, term, "needs a number after '/'")
     step = _number(text)
     if step == 0:
-        raise _Fault(column, term, "steps by 0 and would never move")
+        raise _Fault(column, term, "has a step of 0")
     if step > column.high - column.low + 1:
         raise _Fault(
             column,
             term,
-            f"steps further than {column.low}-{column.high} reaches",
-            "A cron field starts anew each time; for a steady distance use every(...).",
+            f"has a step that is longer than {column.low}-{column.high}",
+            "A cron field starts again in each period. For a fixed interval, use every(...).",
         )
     return step
 
@@ -395,7 +394,7 @@ def _refuse_value(column: Field, term: str, text: str) -> NoReturn:
 def _refuse_reversed(column: Field, term: str, low: int, high: int) -> NoReturn:
     upper = f"{low}-{column.high}" if low < column.high else f"{column.high}"
     lower = f"{column.low}-{high}" if high > column.low else f"{column.low}"
-    # Sunday as 7 begins the week anyway; and a step would start anew in the second half.
+    # Sunday as 7 starts the week. A step would start again in the second half.
     spelling = lower if low > column.high else f"{upper},{lower}"
     raise _Fault(column, term, "runs backwards", "" if "/" in term else f"Write '{spelling}'.")
 

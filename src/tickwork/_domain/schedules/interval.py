@@ -1,4 +1,4 @@
-"""``Interval`` and ``Once``: instants on a grid, or a single one."""
+"""``Interval`` and ``Once``: firings at a fixed distance, or a single one."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ from tickwork.errors import InvalidSchedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """``anchor + k * length`` for every whole k from 0 on: elapsed time, never drifting."""
+    """Fires at ``anchor + k * length`` for k = 0, 1, 2, …, in elapsed time, without drift."""
 
     length: timedelta
     anchor: datetime
@@ -25,14 +25,13 @@ class Interval:
     def __post_init__(self) -> None:
         if self.length < timedelta(seconds=1) or self.length.microseconds:
             raise InvalidSchedule(
-                f"An interval of {self.length} is not a whole number of seconds above zero.",
-                fix="Give every() a length of at least one second.",
+                f"An interval must be a positive whole number of seconds, got {self.length}.",
             )
         object.__setattr__(self, "anchor", whole_second(self.anchor))
         Zone.named(self.tz)
 
-    def anchored(self, at: datetime) -> Self:
-        """The same interval, counted from another instant."""
+    def with_anchor(self, at: datetime) -> Self:
+        """The same interval, counted from another time."""
         return replace(self, anchor=at)
 
     def next_after(self, after: datetime) -> datetime | None:
@@ -75,7 +74,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once:
-    """A single instant."""
+    """A single firing."""
 
     at: datetime
     tz: str = "UTC"
@@ -110,7 +109,7 @@ class Once:
 
 
 def is_whole(number: object) -> bool:
-    """Whether this is an integer; True and False are none, and 2.0 is not either."""
+    """Whether this is an int and not a bool."""
     return isinstance(number, int) and not isinstance(number, bool)
 
 
@@ -121,19 +120,19 @@ Instant: TypeAlias = datetime | str
 
 
 def whole_second(moment: Instant, *, is_end: bool = False) -> datetime:
-    """This instant in UTC. A fraction is rounded up, so as not to be early; an end, down.
+    """This time in UTC and whole seconds. A start is rounded up, an end is rounded down.
 
     Raises:
-        InvalidSchedule: it is no instant, or none that a search can reach.
-        NaiveDatetime: it has no time zone.
+        InvalidSchedule: It is not a time, or outside of the supported years.
+        NaiveDatetime: It has no time zone.
     """
     if isinstance(moment, str) and len(moment) <= _TEXT_MAX:
         with suppress(ValueError):
             moment = datetime.fromisoformat(moment)
     if not isinstance(moment, datetime):
         raise InvalidSchedule(
-            f"{repr(moment)[:_TEXT_MAX]} is not an instant.",
-            fix="Give datetime(2026, 1, 1, tzinfo=UTC), or '2026-01-01T00:00Z'.",
+            f"{repr(moment)[:_TEXT_MAX]} is not a time.",
+            fix="Write datetime(2026, 1, 1, tzinfo=UTC) or '2026-01-01T00:00Z'.",
         )
     ts = floor_ts(moment) + (moment.microsecond > 0 and not is_end)
     if not FIRST_TS <= ts <= LAST_TS:

@@ -1,4 +1,4 @@
-"""``Pattern``: calendar fields that must all match, with years; and symbols for patterns."""
+"""``Pattern``: calendar fields that must all match, and named patterns."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from tickwork._domain.schedules.calendar import CalendarRule
-from tickwork._domain.schedules.fields import EVERY_YEAR, NO_MARKS, FieldValues, bits, stepped
+from tickwork._domain.schedules.fields import EVERY_YEAR, NO_MARKS, FieldValues, bits, step_mask
 from tickwork._domain.schedules.grammar import parse_cron, split_cron
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import Zone
@@ -19,11 +19,11 @@ Symbols: TypeAlias = Mapping[str, Mapping[str, Values]]
 
 FIELD_NAMES: Final = ("second", "minute", "hour", "day", "month", "weekday", "year")
 _BOUNDS: Final = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (1970, 9998))
-_VALUES_MAX: Final = 400  # no field needs more terms; a longer text is a mistake
+_VALUES_MAX: Final = 400  # no field needs more terms
 
 
-class Said(NamedTuple):
-    """One text for each field; None where nothing was said."""
+class FieldTexts(NamedTuple):
+    """The text of each field; None if it is not set."""
 
     second: str | None = None
     minute: str | None = None
@@ -35,28 +35,28 @@ class Said(NamedTuple):
 
 
 class Pattern(CalendarRule):
-    """Calendar fields that must *all* match; what is not said may be anything.
+    """Calendar fields that must *all* match. A field that is not set matches any value.
 
-    A field's text is ``*``, ``n``, ``a-b``, ``a-b/n``, a list of these, or ``*/n``, which
-    means every value that n divides: months ``*/3`` are March, June, September and
-    December. The day of the month may also be ``L``, the last one.
+    The text of a field is ``*``, ``n``, ``a-b``, ``a-b/n``, a list of these, or ``*/n``, which
+    means every value that n divides: months ``*/3`` are March, June, September and December. The
+    day of the month may also be ``L``, the last day.
 
-    A pattern can stand on a cron expression and say some of its fields anew; day of month
-    and day of week are joined by "or" only where both come from the expression.
+    A pattern can override fields of a cron expression. Day of month and day of week are joined
+    by "or" only if both come from the expression.
 
     >>> Pattern.of(minute="*/15", hour="9-17", weekday="1-5", year=2026).describe()
     'every 15 minutes during hours 9 to 17 on Monday to Friday in 2026 (UTC)'
     """
 
-    __slots__ = ("cron", "key", "said")
+    __slots__ = ("cron", "fields", "key")
 
     cron: str | None
     key: str | None  # what ``H`` in the cron expression hashes
-    said: Said
+    fields: FieldTexts
 
     def __init__(
         self,
-        said: Said,
+        fields: FieldTexts,
         *,
         cron: str | None = None,
         key: str | None = None,
@@ -65,8 +65,8 @@ class Pattern(CalendarRule):
         zone = Zone.named(tz)
         object.__setattr__(self, "cron", cron)
         object.__setattr__(self, "key", key)
-        object.__setattr__(self, "said", said)
-        super().__init__((cron, key, said, zone.name), _values(said, cron, key), zone)
+        object.__setattr__(self, "fields", fields)
+        super().__init__((cron, key, fields, zone.name), _values(fields, cron, key), zone)
 
     @classmethod
     def of(
@@ -81,48 +81,48 @@ class Pattern(CalendarRule):
         year: Values | None = None,
         tz: str | tzinfo = "UTC",
     ) -> Self:
-        """A pattern from numbers, lists of numbers, or texts. The second is 0 unless said.
+        """Build a pattern from numbers, lists of numbers, or texts.
 
         Raises:
-            InvalidSchedule: a field does not parse, or there is no such zone.
+            InvalidSchedule: A field does not parse, or there is no such time zone.
         """
         given = (second, minute, hour, day, month, weekday, year)
-        return cls(Said(*map(field_text, FIELD_NAMES, given)), tz=tz)
+        return cls(FieldTexts(*map(field_text, FIELD_NAMES, given)), tz=tz)
 
     def to_text(self) -> str:
-        """The rule as text, for a row to hold."""
-        said = self.said._asdict()
-        return encode_rule("pattern", cron=self.cron, key=self.key, tz=self.tz, **said)
+        """The rule as text, for storage."""
+        fields = self.fields._asdict()
+        return encode_rule("pattern", cron=self.cron, key=self.key, tz=self.tz, **fields)
 
     def __repr__(self) -> str:
-        said = {name: text for name, text in self.said._asdict().items() if text is not None}
+        fields = {name: text for name, text in self.fields._asdict().items() if text is not None}
         cron = {} if self.cron is None else {"cron": self.cron}
-        facts = ", ".join(f"{name}={fact!r}" for name, fact in {**cron, **said}.items())
+        facts = ", ".join(f"{name}={fact!r}" for name, fact in {**cron, **fields}.items())
         return f"Pattern({facts}, tz={self.tz!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (self.said, self.cron, self.key, self.tz)
+        return _restore, (self.fields, self.cron, self.key, self.tz)
 
 
-def _restore(said: Said, cron: str | None, key: str | None, tz: str) -> Pattern:
-    return Pattern(said, cron=cron, key=key, tz=tz)
+def _restore(fields: FieldTexts, cron: str | None, key: str | None, tz: str) -> Pattern:
+    return Pattern(fields, cron=cron, key=key, tz=tz)
 
 
-def _values(said: Said, cron: str | None, key: str | None) -> FieldValues:
+def _values(fields: FieldTexts, cron: str | None, key: str | None) -> FieldValues:
     if cron is None:
         base, texts = FieldValues(seconds=_mask(0, "*")), ["*"] * 3
     else:
         base, texts = parse_cron(cron, key)[0], list(split_cron(cron)[:3])
     seconds, minutes, hours, days, months, weekdays, years = (
         old if text is None else _mask(place, text)
-        for place, (old, text) in enumerate(zip(base[:7], said, strict=True))
+        for place, (old, text) in enumerate(zip(base[:7], fields, strict=True))
     )
     marks = base.marks
-    if said.day is not None:
-        marks = marks._replace(last_day="L" in said.day, last_workday=False, nearest_workday=0)
-    if said.weekday is not None:
+    if fields.day is not None:
+        marks = marks._replace(last_day="L" in fields.day, last_workday=False, nearest_workday=0)
+    if fields.weekday is not None:
         marks = marks._replace(last_weekday=0, nth_weekday=())
-    times = [new or old for new, old in zip(said[:3], texts, strict=True)]
+    times = [new or old for new, old in zip(fields[:3], texts, strict=True)]
     return FieldValues(
         seconds,
         minutes,
@@ -132,13 +132,13 @@ def _values(said: Said, cron: str | None, key: str | None) -> FieldValues:
         weekdays,
         years,
         marks=marks if marks != NO_MARKS else NO_MARKS,
-        is_either=base.is_either and said.day is None and said.weekday is None,
+        is_either=base.is_either and fields.day is None and fields.weekday is None,
         is_fixed=not any(text[0] == "*" for text in times),
     )
 
 
 def field_text(name: str, values: Values | None) -> str | None:
-    """One field's text, from a number, numbers or text; checked.
+    """The checked text of one field, from a number, several numbers or text.
 
     >>> field_text("hour", range(9, 18))
     '9-17'
@@ -146,34 +146,34 @@ def field_text(name: str, values: Values | None) -> str | None:
     if values is None:
         return None
     if isinstance(values, str):
-        # Blanks are fine beside a sign, as in '9 - 17'; '1 0' is not ten.
+        # Blanks are allowed around a sign ('9 - 17'), but '1 0' is not ten.
         text = re.sub(r"\s*([-,/])\s*", r"\1", values.strip())
     elif isinstance(values, int) and not isinstance(values, bool):
         text = str(values)
     else:
-        text = _spelled(name, values)
+        text = _format_numbers(name, values)
     _mask(FIELD_NAMES.index(name), text)
     return text
 
 
-def _spelled(name: str, values: object) -> str:
+def _format_numbers(name: str, values: object) -> str:
     numbers: list[int] = []
     for value in values if isinstance(values, Iterable) else [values]:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise InvalidSchedule(f"{name} {value!r} is not a whole number.")
+            raise InvalidSchedule(f"{name} must be an integer, got {value!r}.")
         numbers.append(value)
         if len(numbers) > _VALUES_MAX:
-            raise InvalidSchedule(f"{name} has more than {_VALUES_MAX} values.")
+            raise InvalidSchedule(f"{name} must have at most {_VALUES_MAX} values.")
     if any(number < 0 for number in numbers):
-        raise InvalidSchedule(f"{name} {min(numbers)} is negative.")
+        raise InvalidSchedule(f"{name} must not be negative, got {min(numbers)}.")
     mask = 0
     for number in numbers:
         mask |= 1 << min(number, 10_000)
-    return spelled_mask(mask)
+    return format_mask(mask)
 
 
-def spelled_mask(mask: int) -> str:
-    """The values of a mask as the shortest list of numbers and ranges."""
+def format_mask(mask: int) -> str:
+    """Format the values of a mask as numbers and ranges."""
     spans: list[list[int]] = []
     for value in bits(mask):
         if spans and value == spans[-1][1] + 1:
@@ -198,7 +198,7 @@ def _mask(place: int, text: str) -> int:
     if name == "weekday" and mask >> 7:
         mask = (mask | 1) & 0x7F
     if not mask and not is_last_day:
-        raise InvalidSchedule(f"{name} {_shown(text)} matches nothing in {low}-{high}.")
+        raise InvalidSchedule(f"{name} {_show(text)} matches nothing in {low}-{high}.")
     return mask
 
 
@@ -206,40 +206,40 @@ def _term_mask(name: str, low: int, high: int, term: str) -> int:
     base, slash, step_text = term.partition("/")
     step = _number(name, term, step_text) if slash else 1
     if step == 0:
-        raise InvalidSchedule(f"{name} {_shown(term)} steps by 0 and would never move.")
+        raise InvalidSchedule(f"{name} {_show(term)} has a step of 0.")
     if base == "*":
-        # Not as in cron: the values that the step divides.
+        # Unlike in cron: the values that the step divides.
         lowest = low + -low % step
-        return stepped(lowest, high, step) if lowest <= high else 0
+        return step_mask(lowest, high, step) if lowest <= high else 0
     first_text, dash, last_text = base.partition("-")
     first = _number(name, term, first_text)
     last = _number(name, term, last_text) if dash else first
     if slash and not dash:
         raise InvalidSchedule(
-            f"{name} {_shown(term)} is not a pattern.", fix=f"Write '{first}-{high}/{step}'."
+            f"{name} {_show(term)} is not a pattern.", fix=f"Write '{first}-{high}/{step}'."
         )
     # Sunday is 0 and 7, everywhere.
     top = 7 if name == "weekday" else high
     if not (low <= first <= top and low <= last <= top):
-        raise InvalidSchedule(f"{name} {_shown(term)} is not in {low}-{top}.")
+        raise InvalidSchedule(f"{name} {_show(term)} is not in {low}-{top}.")
     if first > last:
-        upper = f"{first}-{high}," if first <= high else ""  # only Sunday as 7 is above
+        upper = f"{first}-{high}," if first <= high else ""  # only Sunday as 7 is higher
         raise InvalidSchedule(
-            f"{name} {_shown(term)} runs backwards.", fix=f"Write '{upper}{low}-{last}'."
+            f"{name} {_show(term)} runs backwards.", fix=f"Write '{upper}{low}-{last}'."
         )
-    return stepped(first, last, step)
+    return step_mask(first, last, step)
 
 
 def _number(name: str, term: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7):
         raise InvalidSchedule(
-            f"{name} {_shown(term)} is not a pattern.",
+            f"{name} {_show(term)} is not a pattern.",
             fix="Use '*', '*/15', '5', '9-17', '9-17/2' or a list such as '1,15'.",
         )
     return int(text)
 
 
-def _shown(text: str) -> str:
+def _show(text: str) -> str:
     return repr(text if len(text) <= 32 else f"{text[:29]}...")
 
 
@@ -267,23 +267,24 @@ SYMBOLS: Final[Symbols] = MappingProxyType(
 )
 
 
-def said_by_dict(fields: Mapping[str, Values]) -> Said:
-    """A dict pattern's fields (``minutes``, ``hours``, ``mday`` or ``day``, ``wday``, …).
+def parse_dict_pattern(fields: Mapping[str, Values]) -> FieldTexts:
+    """The fields of a dict pattern (``minutes``, ``hours``, ``mday`` or ``day``, ``wday``, …).
 
     Raises:
-        InvalidSchedule: an unknown field, one said twice, or one that does not parse.
+        InvalidSchedule: A field is unknown, set twice, or does not parse.
     """
     texts: dict[str, str | None] = {"second": "0"}
     for key, values in fields.items():
         name = _DICT_FIELDS.get(key)
         if name is None:
             raise InvalidSchedule(
-                f"A pattern has no field {key!r}.", fix=f"Fields are {', '.join(_DICT_FIELDS)}."
+                f"A pattern has no field {key!r}.",
+                fix=f"The fields are: {', '.join(_DICT_FIELDS)}.",
             )
         if name in texts:
-            raise InvalidSchedule("A pattern says the day of the month twice: mday and day.")
+            raise InvalidSchedule("A pattern must set the day of the month once, got mday and day.")
         texts[name] = field_text(name, values)
-    # Omitted fields mean any, and are said so: nothing is left for others to fill in.
-    return Said(
+    # Missing fields match any value. They are set, so that nothing else fills them in.
+    return FieldTexts(
         **{name: texts.get(name) or "*" for name in FIELD_NAMES[:6]}, year=texts.get("year")
     )

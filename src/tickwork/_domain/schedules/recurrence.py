@@ -19,7 +19,7 @@ _WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Fri
 
 
 class Unit(StrEnum):
-    """What a recurrence counts."""
+    """The unit of a recurrence."""
 
     DAY = "day"
     WEEK = "week"
@@ -28,20 +28,19 @@ class Unit(StrEnum):
 
 
 class Missing(StrEnum):
-    """What happens in a month that lacks the day: the 31st of April."""
+    """What happens in a month without this day, such as 31 April."""
 
-    CLAMP = "clamp"  # its last day
-    SKIP = "skip"  # nothing
+    CLAMP = "clamp"  # the last day of the month
+    SKIP = "skip"  # the month is skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """Every ``interval`` days, weeks, months or years, at the anchor's own time of day.
+    """Every ``interval`` days, weeks, months or years, at the time of day of the anchor.
 
-    Each firing is computed from the anchor, never from the one before, so that the
-    31st stays the 31st after a short month. It is a job at a fixed time of day: a clock
-    change moves it to an instant that exists, and never runs it twice. ``weekdays``
-    (0 is Sunday) belongs to weeks, which begin on Monday.
+    Each firing is computed from the anchor, not from the previous firing, so that the 31st stays
+    the 31st after a short month. A clock change moves a firing to a time that exists, and never
+    runs it twice. ``weekdays`` (0 is Sunday) is for weeks, which start on Monday.
     """
 
     unit: Unit
@@ -54,19 +53,19 @@ class Recurrence:
     def __post_init__(self) -> None:
         if not (is_whole(self.interval) and 1 <= self.interval <= _INTERVAL_MAX):
             raise InvalidSchedule(
-                f"Every {self.interval!r} {self.unit}s is not from 1 to {_INTERVAL_MAX:,}."
+                f"interval must be between 1 and {_INTERVAL_MAX:,}, got {self.interval!r}."
             )
         if self.weekdays and self.unit is not Unit.WEEK:
-            raise InvalidSchedule("Weekdays belong to a weekly recurrence.")
+            raise InvalidSchedule(f"weekdays is for weekly recurrences, not for a {self.unit}.")
         if not all(is_whole(day) and 0 <= day <= 7 for day in self.weekdays):
-            raise InvalidSchedule(f"Weekdays {self.weekdays} are not in 0-7.")
+            raise InvalidSchedule(f"weekdays must be between 0 and 7, got {self.weekdays}.")
         weekdays = tuple(sorted({day % 7 for day in self.weekdays}))
         object.__setattr__(self, "weekdays", weekdays)
         object.__setattr__(self, "anchor", whole_second(self.anchor))
         Zone.named(self.tz)
 
-    def anchored(self, at: datetime) -> Self:
-        """The same recurrence, counted from another instant."""
+    def with_anchor(self, at: datetime) -> Self:
+        """The same recurrence, counted from another time."""
         return replace(self, anchor=at)
 
     def next_after(self, after: datetime) -> datetime | None:
@@ -117,10 +116,10 @@ class Recurrence:
         )
 
     def _from(self, zone: Zone, bound: int) -> Iterator[int]:
-        """Instants from about this one on. Ends: the years do."""
+        """The firings from about this time on."""
         place = max(self._place(self._day_of(zone, bound)) - 1, 0)
         misses = 0
-        # Leap years repeat after 400 years: a day that was missing so often never comes.
+        # The calendar repeats after 400 years: a day that was missing for so long never comes.
         while misses < 400:
             instants = self._instants(zone, place)
             if instants is None:
@@ -130,7 +129,7 @@ class Recurrence:
             place += 1
 
     def _instants(self, zone: Zone, place: int) -> list[int] | None:
-        """The instants at one place, none before the anchor; None past the end of time."""
+        """The firings at one place, from the anchor on; None after the last year."""
         try:
             walls = self._walls(zone, place)
         except (OverflowError, ValueError):
@@ -142,13 +141,13 @@ class Recurrence:
         return date.fromordinal((ts + zone.span_at(ts).offset) // DAY + _EPOCH_ORDINAL)
 
     def _start(self, zone: Zone) -> tuple[date, int]:
-        """The anchor's day, and its second of the day, on the wall."""
+        """The day of the anchor and its second of the day, in wall time."""
         ts = floor_ts(self.anchor)
         day, second = divmod(ts + zone.span_at(ts).offset, DAY)
         return date.fromordinal(day + _EPOCH_ORDINAL), second
 
     def _place(self, day: date) -> int:
-        """How many whole intervals lie between the anchor and this day."""
+        """The number of whole intervals between the anchor and this day."""
         start = self._start(Zone.named(self.tz))[0]
         match self.unit:
             case Unit.DAY:

@@ -1,4 +1,4 @@
-"""From a row's text back to the rule it holds."""
+"""Parses the stored text of a rule."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Interval, Once
-from tickwork._domain.schedules.pattern import FIELD_NAMES, Pattern, Said
+from tickwork._domain.schedules.pattern import FIELD_NAMES, FieldTexts, Pattern
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork.errors import InvalidSchedule
 
@@ -18,13 +18,15 @@ _DEPTH_MAX: Final = 8
 
 
 def from_text(text: str) -> Schedule:
-    """The rule that ``to_text`` wrote.
+    """Parse a rule that ``to_text`` wrote.
 
     Raises:
-        InvalidSchedule: the text holds no rule that this version knows.
+        InvalidSchedule: The text is not a rule that this version knows.
     """
     if len(text) > TEXT_LENGTH_MAX:
-        raise InvalidSchedule(f"A rule of {len(text):,} characters is too long to be one.")
+        raise InvalidSchedule(
+            f"A rule must have at most {TEXT_LENGTH_MAX:,} characters, got {len(text):,}."
+        )
     try:
         return _rule(json.loads(text), depth=0)
     except InvalidSchedule:
@@ -40,8 +42,8 @@ def from_text(text: str) -> Schedule:
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         raise InvalidSchedule(
             f"{shown!r} is not a rule: {fault}.",
-            why="A newer version may have written it, or a hand.",
-            fix="Upgrade this process, or write the schedule anew.",
+            why="A newer version of tickwork may have written it.",
+            fix="Upgrade this process, or define the schedule again.",
         ) from fault
 
 
@@ -63,8 +65,8 @@ def _cron(facts: Mapping[str, Any]) -> Cron:
 
 
 def _pattern(facts: Mapping[str, Any]) -> Pattern:
-    said = Said(*(facts.get(name) for name in FIELD_NAMES))
-    return Pattern(said, cron=facts.get("cron"), key=_key(facts), tz=facts["tz"])
+    fields = FieldTexts(*(facts.get(name) for name in FIELD_NAMES))
+    return Pattern(fields, cron=facts.get("cron"), key=_key(facts), tz=facts["tz"])
 
 
 def _key(facts: Mapping[str, Any]) -> str | None:

@@ -1,10 +1,10 @@
-"""Fields in a zone: from matching wall times to instants, under the written DST rule.
+"""Finds the firings of calendar fields in a time zone, also when clocks change.
 
-A *wildcard* rule fires at every instant whose wall time matches: the times in a gap do
-not exist, and both passes of a fold run. A *fixed* rule fires once for each matching wall
-time: in a gap at the first instant after it, in a fold in its first pass.
+A *wildcard* rule fires at every moment whose wall time matches: times in a gap do not exist, and
+repeated times fire twice. A *fixed* rule fires once for each matching wall time: a time in a gap
+fires right after the gap, and a repeated time fires in the first pass.
 
-Instants are whole seconds since 1970; every search is bounded.
+Times are whole seconds since 1970. Every search is bounded.
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from typing import Final
 from tickwork._domain.schedules.fields import Fields
 from tickwork._domain.schedules.zones import DAY, FIRST_TS, LAST_TS, Zone
 
-# No zone's clocks were ever moved further than this, by all changes of two days together.
+# All clock changes of any two days together never moved a clock further than this.
 _REACH: Final = 2 * DAY
 
 
 def next_ts(fields: Fields, zone: Zone, after: int) -> int | None:
-    """The first firing strictly after this instant."""
+    """The first firing strictly after this time."""
     at = max(after + 1, FIRST_TS)
     if zone.is_utc and at <= LAST_TS:
         found = fields.next(at)
@@ -38,18 +38,18 @@ def next_ts(fields: Fields, zone: Zone, after: int) -> int | None:
 
 
 def _look_next(at: int, end: int, found: int | None, offset: int) -> int:
-    """Where to look on when a span, left at ``end``, has no more matches."""
+    """Where to continue when the span that ends at ``end`` has no more matches."""
     if end - at < _REACH:
         return end
     if found is None:
         return LAST_TS + 1
-    # Nothing matches until the wall time `found`, and this far on no fold leads back
-    # to where we started: the spans between need no look.
+    # Nothing matches before the wall time `found`, and no fold reaches back this far: skip
+    # the spans between.
     return max(end, found - offset - _REACH)
 
 
 def prev_ts(fields: Fields, zone: Zone, before: int) -> int | None:
-    """The last firing strictly before this instant."""
+    """The last firing strictly before this time."""
     at = min(before - 1, LAST_TS)
     if zone.is_utc and at >= FIRST_TS:
         found = fields.prev(at)
@@ -72,7 +72,6 @@ def prev_ts(fields: Fields, zone: Zone, before: int) -> int | None:
 
 
 def matches_ts(fields: Fields, zone: Zone, ts: int) -> bool:
-    """Whether this instant is a firing."""
     start, _, offset, seen = zone.span_at(ts)
     wall = ts + offset
     if fields.is_fixed:
@@ -84,7 +83,7 @@ def matches_ts(fields: Fields, zone: Zone, ts: int) -> bool:
 
 
 def instants(fields: Fields, zone: Zone, first: int, last: int) -> Iterator[int]:
-    """Every firing ``first <= ts <= last``, in order: faster than asking one by one."""
+    """Every firing ``first <= ts <= last``, in order. Faster than repeated next_ts()."""
     at, last = max(first, FIRST_TS), min(last, LAST_TS)
     while at <= last:
         start, end, offset, seen = zone.span_at(at)

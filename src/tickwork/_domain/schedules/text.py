@@ -1,9 +1,9 @@
-"""Rules as text: one line of JSON that says the kind and the facts."""
+"""Encodes rules as one line of JSON."""
 
 import json
 
 
 def encode_rule(kind: str, **facts: object) -> str:
-    """Equal facts give equal text: keys are sorted, and what is None is left out."""
-    said = {name: fact for name, fact in facts.items() if fact is not None}
-    return json.dumps({"kind": kind, **said}, sort_keys=True, separators=(",", ":"))
+    """Equal rules give equal texts: keys are sorted, and None is left out."""
+    values = {name: fact for name, fact in facts.items() if fact is not None}
+    return json.dumps({"kind": kind, **values}, sort_keys=True, separators=(",", ":"))

@@ -1,9 +1,8 @@
-"""``Timing``: what a chain of words says about when, as a value.
+"""``Timing``: the definition of a schedule, before it becomes a rule.
 
-A chain has at most one *frequency* (``hourly``, ``daily_at``, ``cron``, …) and any number
-of refinements. ``seconds`` … ``months`` replace their own field. Weekday words set the
-weekday, and add up among themselves. Order does not matter. The words themselves are in
-``frequencies``.
+It has at most one *frequency* (``hourly``, ``daily_at``, ``cron``, …) and any number of
+refinements. ``seconds`` to ``months`` replace their own field. Weekdays add up. The order does not
+matter. The methods that users call are in ``frequencies``.
 """
 
 from collections.abc import Iterable
@@ -15,13 +14,13 @@ from tickwork._domain.schedules.bounds import (
     Bounded,
     Window,
     Windowed,
-    anchored,
     check_firings,
+    set_anchor,
 )
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import whole_second
-from tickwork._domain.schedules.pattern import Pattern, Said, Values, field_text
+from tickwork._domain.schedules.pattern import FieldTexts, Pattern, Values, field_text
 from tickwork._domain.schedules.zones import Zone
 from tickwork.errors import InvalidSchedule
 
@@ -30,7 +29,7 @@ from tickwork.errors import InvalidSchedule
 class FieldBase:
     """A frequency made of calendar fields."""
 
-    said: Said
+    fields: FieldTexts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,39 +41,39 @@ class CronBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleBase:
-    """A frequency that is a rule of its own: an interval, a recurrence, a single instant.
+    """A frequency that is a complete rule: an interval, a recurrence or a single time.
 
-    ``is_anchored`` is False while the rule still waits for the instant to count from, and
-    ``grid`` are then the fields whose last match that is: every second day counts from
-    a midnight. ``is_zoned`` is True when the rule came with a zone of its own.
+    ``is_anchored`` is False while the rule has no time to count from. The anchor will then be
+    the last match of ``grid``: "every second day" counts from a midnight. ``is_zoned`` is True
+    if the rule has its own time zone.
     """
 
     rule: Schedule
     is_anchored: bool = True
     is_zoned: bool = False
-    grid: Said | None = None
+    grid: FieldTexts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainBase:
-    """A frequency said by another chain, which gets this one's key, zone and anchor."""
+    """The frequency of another timetable. It gets the key, zone and anchor of this one."""
 
     timing: "Timing"
 
 
 Base: TypeAlias = FieldBase | CronBase | RuleBase | ChainBase
 
-NOTHING_SAID: Final = Said()
+NO_FIELDS: Final = FieldTexts()
 _MIDNIGHT: Final = time(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What was said so far about when; :meth:`rule` makes a rule of it."""
+    """The definition of a schedule so far. :meth:`rule` builds the rule."""
 
-    word: str = ""  # the frequency word that was used, for messages
+    word: str = ""  # the name of the frequency method, for messages
     base: Base | None = None
-    refined: Said = NOTHING_SAID
+    refined: FieldTexts = NO_FIELDS
     zone: str | None = None
     between: tuple[Window, ...] = ()
     unless: tuple[Window, ...] = ()
@@ -83,24 +82,23 @@ class Timing:
     until: datetime | None = None
     max_firings: int | None = None
 
-    # ------------------------------------------------------------ saying
+    # ------------------------------------------------------------ definition
 
-    def based(self, word: str, base: Base) -> "Timing":
-        """With this frequency.
+    def with_base(self, word: str, base: Base) -> "Timing":
+        """Set the frequency.
 
         Raises:
-            InvalidSchedule: there is one already.
+            InvalidSchedule: It has a frequency already.
         """
         if self.base is not None:
             raise InvalidSchedule(
-                f"{word}() comes after {self.word}() in one chain.",
-                why="Each says how often; one schedule has one frequency.",
-                fix=f"Drop one, or refine {self.word}() with seconds() … months() and weekdays.",
+                f"{self.word}() and {word}() both set the frequency of one schedule.",
+                fix=f"Remove one, or refine {self.word}() with seconds() to months() and weekdays.",
             )
         return replace(self, word=word, base=base)
 
     def refine(self, name: str, *values: Values) -> "Timing":
-        """With one field said anew."""
+        """Replace one field."""
         texts = [field_text(name, value) for value in values]
         if not texts or None in texts:
             raise InvalidSchedule(f"{name}s() needs at least one value.")
@@ -108,15 +106,14 @@ class Timing:
         return replace(self, refined=self.refined._replace(**{name: text}))
 
     def add_weekdays(self, text: str) -> "Timing":
-        said = self.refined.weekday
-        return replace(
-            self, refined=self.refined._replace(weekday=text if said is None else f"{said},{text}")
-        )
+        before = self.refined.weekday
+        weekday = text if before is None else f"{before},{text}"
+        return replace(self, refined=self.refined._replace(weekday=weekday))
 
-    def zoned(self, zone: str | tzinfo) -> "Timing":
+    def with_zone(self, zone: str | tzinfo) -> "Timing":
         return replace(self, zone=Zone.named(zone).name)
 
-    def windowed(
+    def with_windows(
         self,
         *,
         between: Window | None = None,
@@ -130,14 +127,14 @@ class Timing:
             dates=self.dates | frozenset(dates),
         )
 
-    def bounded(
+    def with_bounds(
         self,
         *,
         starting: datetime | None = None,
         until: datetime | None = None,
         max_firings: int | None = None,
     ) -> "Timing":
-        # Checked here to fail here, not where the rule is made.
+        # Check it now, not when the rule is built.
         if max_firings is not None:
             check_firings(max_firings)
         return replace(
@@ -147,23 +144,23 @@ class Timing:
             max_firings=self.max_firings if max_firings is None else max_firings,
         )
 
-    # ------------------------------------------------------------ making a rule
+    # ------------------------------------------------------------ rule
 
     @property
-    def is_said(self) -> bool:
-        """Whether anything was said about when: a job without it is only dispatched."""
-        return self.base is not None or self.refined != NOTHING_SAID
+    def has_rule(self) -> bool:
+        """Whether it defines a schedule. A job without one is only dispatched."""
+        return self.base is not None or self.refined != NO_FIELDS
 
     @property
     def needs_anchor(self) -> bool:
-        """Whether the rule counts from an instant that nobody has given yet."""
+        """Whether the time to count from is still missing."""
         return self.starting is None and (
             self._waits or (self.max_firings is not None and self._own_anchor is None)
         )
 
     @property
     def _waits(self) -> bool:
-        """Whether the frequency itself still needs an instant to count from."""
+        """Whether the frequency itself needs a time to count from."""
         match self.base:
             case RuleBase(is_anchored=is_anchored):
                 return not is_anchored
@@ -174,14 +171,14 @@ class Timing:
 
     @property
     def _own_anchor(self) -> datetime | None:
-        """What the frequency counts from, where that was said with it."""
+        """The time from which the frequency counts, if it has one."""
         if isinstance(self.base, RuleBase) and self.base.is_anchored:
             anchor: datetime | None = getattr(self.base.rule, "anchor", None)
             return anchor
         return None
 
     def zone_name(self, default: str = "UTC") -> str:
-        """The zone in which the rule will think; ``default`` if none was said."""
+        """The time zone of the rule."""
         match self.base:
             case RuleBase(rule=rule, is_zoned=True) if self.zone is None:
                 return rule.tz
@@ -193,17 +190,17 @@ class Timing:
     def rule(
         self, *, key: str | None = None, tz: str = "UTC", anchor: datetime | None = None
     ) -> Schedule:
-        """The rule that was said. ``key`` is the schedule's name, ``tz`` the zone if none was.
+        """Build the rule. ``key`` is the name of the schedule, ``tz`` the default time zone.
 
-        ``anchor`` is what an interval without ``starting`` counts from.
+        An interval without ``starting`` counts from ``anchor``.
 
         Raises:
-            InvalidSchedule: nothing was said, or it contradicts itself.
+            InvalidSchedule: The definition is empty or contradictory.
         """
         if self.needs_anchor and anchor is None:
             raise InvalidSchedule(
-                f"{self.word or 'max_firings'}() has no beginning to count from.",
-                fix="Say starting=..., or register it: the first registration is kept.",
+                f"{self.word or 'max_firings'}() needs a time to count from.",
+                fix="Add starting=..., or register the schedule: it counts from then on.",
             )
         starting = self.starting
         rule = self._plain_rule(key, tz, starting or anchor)
@@ -219,7 +216,7 @@ class Timing:
 
     def _plain_rule(self, key: str | None, default_tz: str, anchor: datetime | None) -> Schedule:
         tz = self.zone or default_tz
-        if isinstance(self.base, RuleBase | ChainBase) and self.refined != NOTHING_SAID:
+        if isinstance(self.base, RuleBase | ChainBase) and self.refined != NO_FIELDS:
             raise InvalidSchedule(
                 f"{self.word}() has no calendar fields to refine.",
                 fix="Use a cron expression or a frequency such as hourly().",
@@ -230,8 +227,8 @@ class Timing:
             case RuleBase(rule=rule, is_zoned=True):
                 if self.zone not in {None, rule.tz}:
                     raise InvalidSchedule(
-                        f"timezone({self.zone!r}) and a rule that thinks in {rule.tz!r}.",
-                        fix="Make the rule given to on() in the zone that you want.",
+                        f"timezone() is {self.zone!r}, but the rule of on() has {rule.tz!r}.",
+                        fix="Set the time zone on the rule that you pass to on().",
                     )
                 return rule
             case RuleBase(rule=rule, is_anchored=is_anchored, grid=grid):
@@ -240,47 +237,49 @@ class Timing:
                     return rule
                 if grid is not None and self.starting is None:
                     anchor = _last_on_grid(grid, anchor, tz)
-                return anchored(rule, anchor)
+                return set_anchor(rule, anchor)
             case CronBase(expr=expr):
                 cron = Cron.parse(expr, tz=tz, key=key)
-                if self.refined == NOTHING_SAID:
+                if self.refined == NO_FIELDS:
                     return cron
                 return Pattern(self.refined, cron=expr, key=cron.key, tz=tz)
-            case FieldBase(said=said):
-                merged = Said(*(new or old for new, old in zip(self.refined, said, strict=True)))
+            case FieldBase(fields=fields):
+                merged = FieldTexts(
+                    *(new or old for new, old in zip(self.refined, fields, strict=True))
+                )
                 return Pattern(merged, tz=tz)
             case None:
-                return Pattern(_completed(self.refined), tz=tz)
+                return Pattern(_complete(self.refined), tz=tz)
 
 
-def _completed(refined: Said) -> Said:
-    """Refinements alone: smaller fields that nobody said are 0, larger ones may be any."""
-    if refined == NOTHING_SAID:
+def _complete(refined: FieldTexts) -> FieldTexts:
+    """Refinements without a frequency: missing smaller fields are 0, larger ones any value."""
+    if refined == NO_FIELDS:
         raise InvalidSchedule(
-            "Nothing was said about when.", fix="Say, for example, hourly() or cron('0 9 * * *')."
+            "The schedule is empty.", fix="Add a frequency, such as hourly() or cron('0 9 * * *')."
         )
-    said = refined._asdict()
-    has_larger = said["year"] is not None
-    if said["month"] is None and has_larger:
-        said["month"] = "1"
-    has_larger = said["month"] is not None
-    if said["day"] is None and has_larger and said["weekday"] is None:
-        # The first of the month: a weekday would have said which days.
-        said["day"] = "1"
-    has_larger = has_larger or said["day"] is not None or said["weekday"] is not None
+    fields = refined._asdict()
+    has_larger = fields["year"] is not None
+    if fields["month"] is None and has_larger:
+        fields["month"] = "1"
+    has_larger = fields["month"] is not None
+    if fields["day"] is None and has_larger and fields["weekday"] is None:
+        # Without weekdays, the first of the month.
+        fields["day"] = "1"
+    has_larger = has_larger or fields["day"] is not None or fields["weekday"] is not None
     for name in ("hour", "minute", "second"):
-        if said[name] is None:
-            said[name] = "0" if has_larger else "*"
+        if fields[name] is None:
+            fields[name] = "0" if has_larger else "*"
         else:
             has_larger = True
-    return Said(**said)
+    return FieldTexts(**fields)
 
 
-def _last_on_grid(grid: Said, anchor: datetime, tz: str) -> datetime:
+def _last_on_grid(grid: FieldTexts, anchor: datetime, tz: str) -> datetime:
     """The last match of the grid up to the anchor, on a day that has a midnight.
 
-    Clocks that go forward at midnight move the match to 01:00, and a recurrence counted
-    from there would stay at 01:00 for ever.
+    If clocks go forward at midnight, the match is at 01:00, and a recurrence from there would
+    stay at 01:00.
     """
     found = Pattern(grid, tz=tz).prev_before(whole_second(anchor) + timedelta(seconds=1))
     while found is not None and found.time() != _MIDNIGHT:
@@ -289,6 +288,6 @@ def _last_on_grid(grid: Said, anchor: datetime, tz: str) -> datetime:
 
 
 def _in_zone(rule: Any, tz: str) -> Schedule:
-    """An interval, a recurrence or a single instant, in this zone: each has the field."""
+    """Interval, Recurrence and Once all have the field ``tz``."""
     zoned: Schedule = replace(rule, tz=tz)
     return zoned

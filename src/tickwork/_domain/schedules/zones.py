@@ -1,8 +1,8 @@
 """Time zones as integer arithmetic.
 
-A zone is a row of spans, each with one offset from UTC. Wall time is a plain number too:
-the seconds since 1970-01-01 00:00 as a clock on the wall would count them. So a DST rule
-is a comparison of integers, and no datetime is built to find the next instant.
+A zone is a sequence of spans, each with one offset from UTC. A wall time is a number, too: the
+seconds since 1970-01-01 00:00 on the wall clock. So a DST rule is a comparison of integers, and
+the search for the next firing builds no datetimes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,23 +17,23 @@ from tickwork.errors import InvalidSchedule, NaiveDatetime, suggest
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = 86_400
 
-# Searches end here: whatever offset a zone has, these are still datetimes.
+# Searches end here. With any offset, these are still valid datetimes.
 FIRST_TS: Final = -62_104_060_800  # 0002-01-01
 LAST_TS: Final = 253_370_764_799  # 9998-12-31 23:59:59
 
-# The spans of a zone are found by asking for the offset every three days, and by halving
-# where two answers differ. No zone has had two changes closer than 3.98 days (Freetown,
-# 1939); a test asks the whole database.
+# The spans of a zone are found by reading the offset every three days, and by bisection where
+# two offsets differ. No zone had two changes within 3.98 days (Freetown, 1939); a test checks
+# all zones.
 _STEP: Final = 3 * DAY
-_BLOCK_BITS: Final = 26  # spans are found, and kept, for 2^26 seconds (two years) at a time
+_BLOCK_BITS: Final = 26  # spans are found and cached for 2^26 seconds (two years) at a time
 
 
 class Span(NamedTuple):
-    """A stretch of time with one offset: ``start <= ts < end``.
+    """A period with one offset: ``start <= ts < end``.
 
-    ``seen`` is the wall time that clocks had reached before the span began. A span
-    whose wall time starts later than that follows a gap; one that starts earlier
-    repeats part of the day: a fold.
+    ``seen`` is the wall time that clocks had reached before the span. If the span starts at a
+    later wall time, it follows a gap. If it starts at an earlier one, it repeats part of the
+    day: a fold.
     """
 
     start: int
@@ -46,7 +46,7 @@ _ALL_OF_UTC: Final = Span(FIRST_TS - DAY, LAST_TS + DAY, 0, FIRST_TS - DAY)
 
 
 class Zone:
-    """A named time zone, answering in whole seconds since 1970."""
+    """A named time zone. Times are whole seconds since 1970."""
 
     __slots__ = ("_blocks", "info", "is_utc", "name")
 
@@ -61,7 +61,7 @@ class Zone:
         """The zone of this name. Equal names give the same object.
 
         Raises:
-            InvalidSchedule: no such zone, or a ``tzinfo`` without an IANA name.
+            InvalidSchedule: There is no such zone, or the ``tzinfo`` has no IANA name.
         """
         if isinstance(zone, str):
             return _load(zone)
@@ -71,17 +71,17 @@ class Zone:
             return _load(zone.key)
         raise InvalidSchedule(
             f"{zone!r} has no IANA name.",
-            why="A schedule is stored as text, and only a name finds the zone again.",
-            fix="Give a name such as 'Europe/Berlin', or ZoneInfo('Europe/Berlin').",
+            why="A schedule is stored as text, with the name of its time zone.",
+            fix="Use 'Europe/Berlin' or ZoneInfo('Europe/Berlin').",
         )
 
     def span_at(self, ts: int) -> Span:
-        """The span that holds this instant."""
+        """The span that contains this time."""
         if self.is_utc:
             return _ALL_OF_UTC
         block = self._blocks.get(ts >> _BLOCK_BITS)
         if block is None:
-            # Two threads may both find the same spans; either result is right.
+            # Two threads may compute the same spans; both results are right.
             block = self._blocks[ts >> _BLOCK_BITS] = self._find_spans(ts >> _BLOCK_BITS)
         for span in block:
             if ts < span.end:
@@ -89,7 +89,7 @@ class Zone:
         raise AssertionError((self.name, ts))
 
     def ts_of_wall(self, wall: int) -> int:
-        """When clocks first show this wall time; in a gap, the first instant after it."""
+        """When clocks first show this wall time. For a time in a gap, the end of the gap."""
         span = self.span_at(wall - 2 * DAY)
         while wall >= span.end + span.offset:
             span = self.span_at(span.end)
@@ -104,7 +104,7 @@ class Zone:
     def datetime_at(self, ts: int) -> datetime:
         if ts >= 0:
             return datetime.fromtimestamp(ts, self.info)
-        # Not every platform takes a negative timestamp.
+        # Not every platform supports negative timestamps.
         return (EPOCH + timedelta(seconds=ts)).astimezone(self.info)
 
     def _offset_at(self, ts: int) -> int:
@@ -116,8 +116,7 @@ class Zone:
     def _find_spans(self, block: int) -> tuple[Span, ...]:
         first, last = block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS
         spans: list[Span] = []
-        # The search starts a step early, so that a fold just before this block is
-        # remembered in `seen`.
+        # The search starts one step early, so that `seen` knows a fold just before this block.
         start = at = first - _STEP
         offset = self._offset_at(at)
         seen = start + offset
@@ -133,7 +132,7 @@ class Zone:
                 start = at = change
                 offset = self._offset_at(change)
         spans.append(Span(start, last, offset, seen))
-        return tuple(_clipped(spans, first, last))
+        return tuple(_clip(spans, first, last))
 
     def _first_change(self, before: int, after: int, offset: int) -> int:
         while after - before > 1:
@@ -151,13 +150,13 @@ class Zone:
         return Zone.named, (self.name,)
 
 
-def _clipped(spans: list[Span], first: int, last: int) -> Iterable[Span]:
+def _clip(spans: list[Span], first: int, last: int) -> Iterable[Span]:
     for span in spans:
         if span.end <= first or span.start >= last:
             continue
         start, end = max(span.start, first), min(span.end, last)
-        # A cut is not a change: clocks had reached just this wall time, or more if
-        # the cut lies inside a fold.
+        # A cut is not a clock change: clocks had reached exactly this wall time, or a later
+        # one if the cut is inside of a fold.
         seen = span.seen if start == span.start else max(span.seen, start + span.offset)
         yield Span(start, end, span.offset, seen)
 
@@ -168,8 +167,8 @@ def _load(name: str) -> Zone:
         return Zone("UTC", UTC)
     if name in {"localtime", "posixrules"}:
         raise InvalidSchedule(
-            f"{name!r} is another zone on every machine.",
-            fix="Name the zone itself, such as 'Europe/Berlin'.",
+            f"{name!r} is a different time zone on every machine.",
+            fix="Use the name of the zone, such as 'Europe/Berlin'.",
         )
     try:
         return Zone(name, ZoneInfo(name))
@@ -179,7 +178,7 @@ def _load(name: str) -> Zone:
         shown = name if len(name) <= 64 else f"{name[:61]}..."
         raise InvalidSchedule(
             f"There is no time zone {shown!r}.",
-            why="Zones are named as in the IANA database, such as 'Europe/Berlin'.",
+            why="Time zones are named as in the IANA database, such as 'Europe/Berlin'.",
             fix=suggest(name[:64], available_timezones()),
         ) from None
 
@@ -188,7 +187,7 @@ UTC_ZONE: Final = Zone.named("UTC")
 
 
 def floor_ts(moment: datetime) -> int:
-    """The last whole second at or before this instant, exactly, in any year.
+    """The last whole second at or before this time, exact in any year.
 
     Raises:
         NaiveDatetime: ``moment`` has no time zone.

@@ -10,9 +10,12 @@ import pytest
 from tickwork._domain.schedules.cron import Cron
 from tickwork.errors import CronError, InvalidSchedule, NaiveDatetime, TickworkError
 
-SHAPE = "The fields are: minute hour day-of-month month day-of-week; a sixth, seconds, goes first."
+SHAPE = (
+    "The fields are: minute hour day-of-month month day-of-week; "
+    "a sixth field, the second, comes first."
+)
 DAY_LETTERS = "L is the last day, LW the last Monday to Friday, 15W the one nearest to the 15th."
-STEADY = "A cron field starts anew each time; for a steady distance use every(...)."
+STEADY = "A cron field starts again in each period. For a fixed interval, use every(...)."
 
 
 def refusal(expr: Any, **options: Any) -> CronError:
@@ -102,7 +105,7 @@ class TestTheMessage:
         (
             "* * * * * * *",
             "it has 7 fields, not 5 or 6",
-            "A year is said by a pattern: pattern(minutes=0, hours=9, year='2026-2030').",
+            "For years, use a pattern: pattern(minutes=0, hours=9, year='2026-2030').",
         ),
         ("* * * * * * * *", "it has 8 fields, not 5 or 6", SHAPE),
         ("@daily 5", "it has 2 fields, not 5 or 6", SHAPE),
@@ -150,25 +153,25 @@ RANGES = [
     ("--0 * * * *", "minute (field 1) '--0' is incomplete", ""),
 ]
 STEPS = [
-    ("*/0 * * * *", "minute (field 1) '*/0' steps by 0 and would never move", ""),
-    ("1-5/0 * * * *", "minute (field 1) '1-5/0' steps by 0 and would never move", ""),
-    ("5/0 * * * *", "minute (field 1) '5/0' steps by 0 and would never move", ""),
+    ("*/0 * * * *", "minute (field 1) '*/0' has a step of 0", ""),
+    ("1-5/0 * * * *", "minute (field 1) '1-5/0' has a step of 0", ""),
+    ("5/0 * * * *", "minute (field 1) '5/0' has a step of 0", ""),
     ("*/ * * * *", "minute (field 1) '*/' needs a number after '/'", ""),
     ("*/x * * * *", "minute (field 1) '*/x' needs a number after '/'", ""),
     ("*/-5 * * * *", "minute (field 1) '*/-5' needs a number after '/'", ""),
     ("*/1.5 * * * *", "minute (field 1) '*/1.5' needs a number after '/'", ""),
     ("5/2/3 * * * *", "minute (field 1) '5/2/3' needs a number after '/'", ""),
-    ("*/90 * * * *", "minute (field 1) '*/90' steps further than 0-59 reaches", STEADY),
-    ("0 */36 * * *", "hour (field 2) '*/36' steps further than 0-23 reaches", STEADY),
-    ("0 0 */45 * *", "day of month (field 3) '*/45' steps further than 1-31 reaches", STEADY),
-    ("0 0 * * */14", "day of week (field 5) '*/14' steps further than 0-6 reaches", STEADY),
+    ("*/90 * * * *", "minute (field 1) '*/90' has a step that is longer than 0-59", STEADY),
+    ("0 */36 * * *", "hour (field 2) '*/36' has a step that is longer than 0-23", STEADY),
+    ("0 0 */45 * *", "day of month (field 3) '*/45' has a step that is longer than 1-31", STEADY),
+    ("0 0 * * */14", "day of week (field 5) '*/14' has a step that is longer than 0-6", STEADY),
 ]
 LISTS = [
-    (",1 * * * *", "minute (field 1) ',1' has a comma with nothing beside it", "Write '1'."),
-    ("1, * * * *", "minute (field 1) '1,' has a comma with nothing beside it", "Write '1'."),
-    ("1,,2 * * * *", "minute (field 1) '1,,2' has a comma with nothing beside it", "Write '1,2'."),
-    (", * * * *", "minute (field 1) ',' has a comma with nothing beside it", ""),
-    ("1 ,2 * * *", "hour (field 2) ',2' has a comma with nothing beside it", "Write '2'."),
+    (",1 * * * *", "minute (field 1) ',1' has an empty item", "Write '1'."),
+    ("1, * * * *", "minute (field 1) '1,' has an empty item", "Write '1'."),
+    ("1,,2 * * * *", "minute (field 1) '1,,2' has an empty item", "Write '1,2'."),
+    (", * * * *", "minute (field 1) ',' has an empty item", ""),
+    ("1 ,2 * * *", "hour (field 2) ',2' has an empty item", "Write '2'."),
 ]
 LETTERS = [
     ("L * * * *", "minute (field 1) 'L' is not in 0-59", ""),
@@ -176,7 +179,7 @@ LETTERS = [
     ("* * * L *", "month (field 4) 'L' is not in 1-12 and not a name such as JAN", ""),
     (
         "* * * * L",
-        "day of week (field 5) 'L' needs a weekday: the last which?",
+        "day of week (field 5) 'L' needs a weekday before 'L'",
         "5L is the last Friday; the last day of the month is L in the day-of-month field.",
     ),
     ("* * 5L * *", "day of month (field 3) '5L' is not a day", DAY_LETTERS),
@@ -197,12 +200,12 @@ LETTERS = [
     ("* * * * #2", "day of week (field 5) '#2' is incomplete", ""),
     ("* * * * 8#2", "day of week (field 5) '8#2' is not in 0-7", ""),
     ("* * * * 8L", "day of week (field 5) '8L' is not in 0-7", ""),
-    ("? * * * *", "minute (field 1) '?' means any day, and this is no day", "Write '*'."),
-    ("* * * ? *", "month (field 4) '?' means any day, and this is no day", "Write '*'."),
+    ("? * * * *", "minute (field 1) '?' is allowed in the day fields only", "Write '*'."),
+    ("* * * ? *", "month (field 4) '?' is allowed in the day fields only", "Write '*'."),
     (
         "H * * * *",
-        "minute (field 1) 'H' spreads by a hash of the schedule's name, and there is no name here",
-        "Give one: Cron.parse(expr, key='nightly-report').",
+        "minute (field 1) 'H' needs the name of the schedule for its hash",
+        "Pass a key: Cron.parse(expr, key='nightly-report').",
     ),
 ]
 NAMES = [
@@ -329,7 +332,7 @@ class TestDigits:
         assert error.what == (
             f"Invalid cron expression {expr!r}: {digit!r} at position 2 is not an ASCII character."
         )
-        assert error.hint == "Write it with the digits 0-9 and the letters A-Z."
+        assert error.hint == "Use the digits 0-9 and the letters A-Z."
         assert (error.token, error.position) == (digit, 2)
 
     def test_leading_zeros_are_fine(self):
@@ -351,7 +354,7 @@ class TestMacros:
     @pytest.mark.parametrize("name", ["@", "@reboot", "@\x00"])
     def test_anything_else_is_answered_with_all(self, name):
         assert refusal(name).hint == (
-            "Macros are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly."
+            "The macros are: @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly."
         )
 
 
@@ -368,7 +371,7 @@ class TestLength:
     def test_a_longer_one_is_refused_for_its_length(self, expr):
         error = refusal(expr)
 
-        assert f"it has {len(expr):,} characters, and 1,024 are the most" in error.what
+        assert f"it has {len(expr):,} characters, but 1,024 are allowed" in error.what
 
     @pytest.mark.parametrize(
         "expr",
@@ -388,9 +391,9 @@ class TestOtherTypes:
         kind = type(value).__name__
         assert (
             error.what
-            == f"Invalid cron expression {error.expr!r}: an expression is text, not {kind}."
+            == f"Invalid cron expression {error.expr!r}: it must be a string, got {kind}."
         )
-        assert error.hint == "Write it as text: '*/5 * * * *'."
+        assert error.hint == "Write it as a string: '*/5 * * * *'."
 
 
 class TestSpreading:
@@ -406,7 +409,7 @@ class TestSpreading:
             ("H5", "is not in 0-59"),
             ("HH", "is not in 0-59"),
             ("H(1-2-3)", "is not in 0-59"),
-            ("H/0", "steps by 0 and would never move"),
+            ("H/0", "has a step of 0"),
             ("H/", "needs a number after '/'"),
         ],
     )
@@ -440,7 +443,7 @@ class TestZones:
 
         assert str(caught.value).splitlines() == [
             f"There is no time zone {name!r}.",
-            "Zones are named as in the IANA database, such as 'Europe/Berlin'.",
+            "Time zones are named as in the IANA database, such as 'Europe/Berlin'.",
             "Did you mean 'Europe/Berlin'?",
         ]
 

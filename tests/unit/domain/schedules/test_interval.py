@@ -172,7 +172,7 @@ class TestValue:
         ],
     )
     def test_a_length_that_is_no_whole_number_of_seconds_is_refused(self, length):
-        with pytest.raises(InvalidSchedule, match="not a whole number of seconds above zero"):
+        with pytest.raises(InvalidSchedule, match="must be a positive whole number of seconds"):
             a_quarter(length=length)
 
     def test_a_fraction_of_the_anchor_is_rounded_up(self):
@@ -181,7 +181,7 @@ class TestValue:
         assert rule.anchor == T0 + SECOND
 
     def test_anchored_elsewhere_it_keeps_its_length(self):
-        assert a_quarter().anchored(T0 + SECOND) == a_quarter(anchor=T0 + SECOND)
+        assert a_quarter().with_anchor(T0 + SECOND) == a_quarter(anchor=T0 + SECOND)
 
     def test_naive_anchors_are_refused(self):
         with pytest.raises(NaiveDatetime):

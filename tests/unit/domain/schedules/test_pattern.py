@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.fields import bits
 from tickwork._domain.schedules.frequencies import Timetable
-from tickwork._domain.schedules.pattern import SYMBOLS, Pattern, Said
+from tickwork._domain.schedules.pattern import SYMBOLS, FieldTexts, Pattern
 from tickwork._domain.schedules.rules import from_text
 from tickwork.errors import InvalidSchedule
 
@@ -135,7 +135,10 @@ class TestBadPatterns:
         [
             ({"minute": 5}, "A pattern has no field 'minute'."),
             ({"seconds": 5}, "A pattern has no field 'seconds'."),
-            ({"mday": 1, "day": 2}, "A pattern says the day of the month twice: mday and day."),
+            (
+                {"mday": 1, "day": 2},
+                "A pattern must set the day of the month once, got mday and day.",
+            ),
             ({"minutes": 60}, "minute '60' is not in 0-59."),
             ({"hours": "24"}, "hour '24' is not in 0-23."),
             ({"mday": 0}, "day '0' is not in 1-31."),
@@ -146,8 +149,8 @@ class TestBadPatterns:
             ({"year": 9999}, "year '9999' is not in 1970-9998."),
             ({"minutes": "60-5"}, "minute '60-5' is not in 0-59."),
             ({"hours": "22-2"}, "hour '22-2' runs backwards."),
-            ({"minutes": "*/0"}, "minute '*/0' steps by 0 and would never move."),
-            ({"minutes": "5-10/0"}, "minute '5-10/0' steps by 0 and would never move."),
+            ({"minutes": "*/0"}, "minute '*/0' has a step of 0."),
+            ({"minutes": "5-10/0"}, "minute '5-10/0' has a step of 0."),
             ({"mday": "*/40"}, "day '*/40' matches nothing in 1-31."),
             ({"minutes": "5/10"}, "minute '5/10' is not a pattern."),
             ({"minutes": ""}, "minute '' is not a pattern."),
@@ -155,15 +158,15 @@ class TestBadPatterns:
             ({"minutes": "a"}, "minute 'a' is not a pattern."),
             ({"minutes": "-5"}, "minute '-5' is not a pattern."),
             ({"minutes": -5}, "minute '-5' is not a pattern."),
-            ({"minutes": [-5]}, "minute -5 is negative."),
+            ({"minutes": [-5]}, "minute must not be negative, got -5."),
             ({"minutes": "1,,2"}, "minute '' is not a pattern."),
             ({"minutes": "1 0"}, "minute '1 0' is not a pattern."),
             ({"minutes": "٣"}, "minute '٣' is not a pattern."),
             ({"minutes": "1" * 50}, f"minute '{'1' * 29}...' is not a pattern."),
-            ({"minutes": 2.5}, "minute 2.5 is not a whole number."),
-            ({"minutes": [1, "2"]}, "minute '2' is not a whole number."),
-            ({"minutes": True}, "minute True is not a whole number."),
-            ({"minutes": [0] * 401}, "minute has more than 400 values."),
+            ({"minutes": 2.5}, "minute must be an integer, got 2.5."),
+            ({"minutes": [1, "2"]}, "minute must be an integer, got '2'."),
+            ({"minutes": True}, "minute must be an integer, got True."),
+            ({"minutes": [0] * 401}, "minute must have at most 400 values."),
             ({"minutes": 10**9}, "minute '1000000000' is not a pattern."),
             ({"minutes": [10**9]}, "minute '10000' is not in 0-59."),
             ({"mday": "LW"}, "day 'LW' is not a pattern."),
@@ -255,7 +258,7 @@ class TestOverCronText:
     """A field said anew replaces the expression's, and then both day fields must match."""
 
     def refined(self, expr, key=None, **said):
-        return Pattern(Said(**said), cron=expr, key=key)
+        return Pattern(FieldTexts(**said), cron=expr, key=key)
 
     def test_what_is_not_said_stays_as_the_text_says(self):
         rule = self.refined("*/20 9 * * *", hour="12-13")
@@ -340,10 +343,10 @@ class TestValue:
         Pattern.of(minute=0, hour=9),
         Pattern.of(second="*/10", weekday=[1, 2, 3]),
         Pattern.of(minute=0, day="L", year=range(2026, 2030), tz="Asia/Tokyo"),
-        Pattern(Said(hour="9"), cron="*/5 * 1 * 5"),
-        Pattern(Said(hour="9"), cron="H * * * *", key="job"),
-        Pattern(Said(hour="9"), cron="H * * * *", key="other job"),
-        Pattern(Said(hour="9"), cron="H * * * *", key="job", tz="Europe/Berlin"),
+        Pattern(FieldTexts(hour="9"), cron="*/5 * 1 * 5"),
+        Pattern(FieldTexts(hour="9"), cron="H * * * *", key="job"),
+        Pattern(FieldTexts(hour="9"), cron="H * * * *", key="other job"),
+        Pattern(FieldTexts(hour="9"), cron="H * * * *", key="job", tz="Europe/Berlin"),
     )
 
     @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
@@ -359,7 +362,7 @@ class TestValue:
         assert len({pattern.to_text() for pattern in self.PATTERNS}) == len(self.PATTERNS)
 
     def test_a_cron_is_no_pattern(self):
-        assert Pattern(Said(), cron="0 9 * * *") != Cron.parse("0 9 * * *")
+        assert Pattern(FieldTexts(), cron="0 9 * * *") != Cron.parse("0 9 * * *")
 
     def test_ways_to_say_the_same_are_equal(self):
         assert Pattern.of(hour=range(9, 18)) == Pattern.of(hour="9-17")
@@ -367,12 +370,12 @@ class TestValue:
         assert Pattern.of(tz=ZoneInfo("Asia/Tokyo")) == Pattern.of(tz="Asia/Tokyo")
 
     def test_nothing_about_it_can_be_changed(self):
-        with pytest.raises(AttributeError, match="Pattern is a value"):
-            Pattern.of(minute=0).said = Said()
+        with pytest.raises(AttributeError, match="Pattern is immutable"):
+            Pattern.of(minute=0).fields = FieldTexts()
 
     def test_its_representation_says_what_was_said(self):
         assert repr(Pattern.of(minute="*/5")) == "Pattern(second='0', minute='*/5', tz='UTC')"
-        assert repr(Pattern(Said(hour="9"), cron="0 0 * * *", tz="Asia/Tokyo")) == (
+        assert repr(Pattern(FieldTexts(hour="9"), cron="0 0 * * *", tz="Asia/Tokyo")) == (
             "Pattern(cron='0 0 * * *', hour='9', tz='Asia/Tokyo')"
         )
 

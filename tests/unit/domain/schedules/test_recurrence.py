@@ -333,17 +333,17 @@ class TestValue:
 
     @pytest.mark.parametrize("interval", [0, -1, 10_001, 1.5, True, "2", None])
     def test_intervals_that_are_none_are_refused(self, interval):
-        with pytest.raises(InvalidSchedule, match="is not from 1 to 10,000"):
+        with pytest.raises(InvalidSchedule, match="must be between 1 and 10,000"):
             every(interval, "day", "2026-01-01")
 
     @pytest.mark.parametrize("weekdays", [(8,), (-1,), (1.5,), ("mon",), (True,)])
     def test_weekdays_that_are_none_are_refused(self, weekdays):
-        with pytest.raises(InvalidSchedule, match="are not in 0-7"):
+        with pytest.raises(InvalidSchedule, match="must be between 0 and 7"):
             every(1, "week", "2026-01-01", weekdays=weekdays)
 
     @pytest.mark.parametrize("unit", ["day", "month", "year"])
     def test_weekdays_belong_to_weeks(self, unit):
-        with pytest.raises(InvalidSchedule, match="Weekdays belong to a weekly recurrence"):
+        with pytest.raises(InvalidSchedule, match="weekdays is for weekly recurrences"):
             every(1, unit, "2026-01-01", weekdays=(1,))
 
     def test_weekdays_are_a_set_in_which_7_is_sunday(self):
@@ -362,7 +362,7 @@ class TestValue:
     def test_anchored_elsewhere_it_keeps_the_rest(self):
         rule = every(2, "week", "2026-01-01", weekdays=(1,))
 
-        assert rule.anchored(at("2026-02-01")) == every(2, "week", "2026-02-01", weekdays=(1,))
+        assert rule.with_anchor(at("2026-02-01")) == every(2, "week", "2026-02-01", weekdays=(1,))
 
     @pytest.mark.parametrize(
         ("rule", "words"),

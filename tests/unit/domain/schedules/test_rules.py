@@ -11,7 +11,7 @@ from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Interval, Once
-from tickwork._domain.schedules.pattern import Pattern, Said
+from tickwork._domain.schedules.pattern import FieldTexts, Pattern
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.rules import TEXT_LENGTH_MAX, from_text
 from tickwork.errors import InvalidSchedule
@@ -57,7 +57,7 @@ said = st.fixed_dictionaries(
         )
         for name, (low, high) in numbers.items()
     },
-).map(lambda texts: Said(**texts))
+).map(lambda texts: FieldTexts(**texts))
 patterns = st.one_of(
     st.builds(lambda said, tz: Pattern(said, tz=tz), said, zones),
     st.builds(
@@ -302,7 +302,7 @@ class TestNotARule:
         assert len(caught.value.what) < 200
 
     def test_a_text_longer_than_any_rule_is_not_even_read(self):
-        with pytest.raises(InvalidSchedule, match="A rule of 262,145 characters is too long"):
+        with pytest.raises(InvalidSchedule, match="at most 262,144 characters, got 262,145"):
             from_text(" " * (TEXT_LENGTH_MAX + 1))
 
     def test_eight_rules_around_a_rule_are_enough(self):
