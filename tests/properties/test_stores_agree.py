@@ -822,10 +822,12 @@ def looking(*, short: bool) -> Iterator[None]:
     """Let claims and ticks look at the head of their index only, and then go by queue and job."""
     with pytest.MonkeyPatch.context() as patch:
         for operation in (claim_operation, schedules_operation) if short else ():
-            patch.setattr(operation, "LOOK", 1)
-            patch.setattr(operation, "LOOK_MIN", 1)
+            patch.setattr(operation, "HEAD_FACTOR", 1)
+            patch.setattr(operation, "HEAD_MIN", 1)
         # A tick asks for all there is: its look would be as long.
-        patch.setattr(schedules_operation, "LOOK", 0 if short else schedules_operation.LOOK)
+        patch.setattr(
+            schedules_operation, "HEAD_FACTOR", 0 if short else schedules_operation.HEAD_FACTOR
+        )
         yield
 
 

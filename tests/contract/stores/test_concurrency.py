@@ -263,8 +263,8 @@ class TestEveryShape:
     def test_each_gets_its_own(self, store, begin, monkeypatch, wanted, is_by_pairs):
         if is_by_pairs:
             # It looks at less than it wants, and so at the head of each queue and job.
-            monkeypatch.setattr(claim, "LOOK", 0)
-            monkeypatch.setattr(claim, "LOOK_MIN", 1)
+            monkeypatch.setattr(claim, "HEAD_FACTOR", 0)
+            monkeypatch.setattr(claim, "HEAD_MIN", 1)
         store.pause(Pause(PauseKind.QUEUE, "paused", NOON, ""))
         places = list(product(("emails", "reports", "paused"), ("send_email", "sweep"), range(3)))
         for queue, job, priority in places:

@@ -95,8 +95,8 @@ def many(*values: Any, count: int = 500) -> list[tuple[Any, ...]]:
 
 # What is run, with which values, and which index must serve it.
 HOT: list[tuple[str, dict[str, Any], str]] = [
-    ("pick_ready", WANTED | {"look": 2000}, "tickwork_run_ready"),
-    ("count_head", {"look": 2000}, "Index Only Scan"),
+    ("pick_ready", WANTED | {"head_size": 2000}, "tickwork_run_ready"),
+    ("count_head", {"head_size": 2000}, "Index Only Scan"),
     ("ready_pairs", {}, "tickwork_run_pairs"),
     ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
     (
@@ -164,10 +164,10 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("delete_rates", {"keys": RATES[:5], "before": NOW}, "tickwork_start_pkey"),
     (
         "due_schedules",
-        {"now": NOW, "jobs": ["job1"], "seen_after": 7, "limit": 100, "look": 400},
+        {"now": NOW, "jobs": ["job1"], "seen_after": 7, "limit": 100, "head_size": 400},
         "tickwork_schedule_due",
     ),
-    ("count_due", {"now": NOW, "look": 400}, "tickwork_schedule_"),
+    ("count_due", {"now": NOW, "head_size": 400}, "tickwork_schedule_"),
     (
         "due_by_job",
         {"now": NOW, "jobs": ["job1", "job2"], "seen_after": 7, "limit": 100},

@@ -30,8 +30,8 @@ PLANS = {
             "tickwork_rate_turn",
         ],
     ),
-    "pick_ready": ({**WANTED, "look": 200}, ["tickwork_run_ready"]),
-    "count_head": ({"look": 200}, ["INDEX tickwork_run_"]),
+    "pick_ready": ({**WANTED, "head_size": 200}, ["tickwork_run_ready"]),
+    "count_head": ({"head_size": 200}, ["INDEX tickwork_run_"]),
     "ready_pairs": ({}, ["tickwork_run_pairs"]),
     "pick_by_pairs": ({**WANTED, "pairs": '[["q","j"]]'}, ["tickwork_run_pairs"]),
     "take_runs": (
@@ -72,10 +72,10 @@ PLANS = {
     "idle_rates": ({"before": NOW, "limit": 10}, ["tickwork_rate_idle"]),
     "delete_rates": ({"before": NOW, "keys": '["k"]'}, ["SEARCH tickwork_start"]),
     "due_schedules": (
-        {"now": NOW, "jobs": None, "seen_after": NOW, "limit": 10, "look": 40},
+        {"now": NOW, "jobs": None, "seen_after": NOW, "limit": 10, "head_size": 40},
         ["tickwork_schedule_due"],
     ),
-    "count_due": ({"now": NOW, "look": 40}, ["INDEX tickwork_schedule_"]),
+    "count_due": ({"now": NOW, "head_size": 40}, ["INDEX tickwork_schedule_"]),
     "due_by_job": (
         {"now": NOW, "jobs": '["j"]', "seen_after": NOW, "limit": 10},
         ["tickwork_schedule_job_due (job=? AND next_due_at<?"],

@@ -298,7 +298,7 @@ class TestFailing:
     def test_what_it_wrote_before_it_failed_is_undone(self, store, call, monkeypatch):
         def half(query: Queries, runs: Sequence[NewRun], *, is_repeat: bool = False) -> Any:
             yield query.command("insert_runs", many=[new_run_row(run) for run in runs])
-            yield query("count_head", look=1)
+            yield query("count_head", head_size=1)
             raise ZeroDivisionError
 
         caller = call()

@@ -222,7 +222,7 @@ class TestFailing:
 
         def overtaken(*_: object, **__: object) -> Any:
             tries.append(1)
-            yield store.query("count_head", look=1)
+            yield store.query("count_head", head_size=1)
             raise WriteConflict
 
         monkeypatch.setattr("tickwork.stores._sql.operations.enqueue.enqueue", overtaken)

@@ -11,13 +11,9 @@ T = TypeVar("T")
 class Connection(Protocol):
     """What an operation needs of a connection."""
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """One transaction: committed at the end, rolled back on an error."""
-        ...
+    def transaction(self) -> AbstractContextManager[None]: ...
 
-    def execute(self, statement: Statement) -> Rows:
-        """Run one statement and return its rows."""
-        ...
+    def execute(self, statement: Statement) -> Rows: ...
 
 
 def drive(operation: Operation[T], connection: Connection) -> T:

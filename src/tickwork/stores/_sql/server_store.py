@@ -68,9 +68,7 @@ class ServerConnection(PooledConnection, Protocol):
     It raises only :class:`StatementRejected` and :class:`ConnectionLost`.
     """
 
-    def transaction(self, *, is_reading: bool = False) -> AbstractContextManager[None]:
-        """One transaction: BEGIN is sent with the first statement, COMMIT with the last."""
-        ...
+    def transaction(self, *, is_reading: bool = False) -> AbstractContextManager[None]: ...
 
     def execute(self, statement: Statement) -> Rows: ...
 

@@ -35,7 +35,6 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
 
     @property
     def connections_max(self) -> int:
-        """One verb happens at a time."""
         return 1
 
     @property
@@ -43,29 +42,24 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         return 1
 
     def install(self) -> int:
-        """There is nothing to create."""
         return SCHEMA_VERSION
 
     def schema_version(self) -> int:
-        """It is always the one that this code knows."""
         return SCHEMA_VERSION
 
     def check_schema(self) -> None:
         """It always fits."""
 
     def database_time(self) -> datetime:
-        """The time of the clock that was handed in."""
         return self._clock.now()
 
     def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        """Add runs, all or none, and wake whoever waits for them."""
         added = super().enqueue(runs, is_repeat=is_repeat)
         for listener in list(self._listeners):
             listener.call()
         return added
 
     def listen(self) -> MemoryListener:
-        """Hears what this process adds: there is no other."""
         listener = MemoryListener()
         self._listeners.add(listener)
         return listener
@@ -74,7 +68,6 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         """There is nothing to let go of; what was stored stays."""
 
     def using(self, connection: object) -> NoReturn:  # noqa: ARG002  # of the contract
-        """Refuse: there is no transaction that it could take part in."""
         raise WrongConnection(
             "memory://",
             "It keeps its rows in the memory of this process.",
@@ -82,5 +75,4 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         )
 
     def using_async(self, connection: object) -> NoReturn:
-        """Refuse, as :meth:`using` does."""
         self.using(connection)

@@ -17,7 +17,6 @@ class MemoryControl(TableHolder):
     # ------------------------------------------------------------ limits
 
     def set_limits(self, slots_by_name: Mapping[str, int]) -> None:
-        """What code says about limits; an operator's word is kept."""
         with self._writing() as tables:
             for name, slots in slots_by_name.items():
                 row = tables.limits.get(name, LimitRow(name, slots))
@@ -25,38 +24,32 @@ class MemoryControl(TableHolder):
                 _unblock_limit(tables, name)
 
     def change_limit(self, name: str, slots: int | None, *, now: datetime) -> None:  # noqa: ARG002
-        """An operator's word (None: back to code's), effective for the next claim."""
         with self._writing() as tables:
             row = tables.limits.get(name, LimitRow(name, 0))
             tables.limits[name] = row._replace(override=slots)
             _unblock_limit(tables, name)
 
     def list_limits(self) -> list[LimitRow]:
-        """All limits, by name."""
         with self._reading() as tables:
             return sorted(tables.limits.values())
 
     # ------------------------------------------------------------ pauses
 
     def pause(self, pause: Pause) -> None:
-        """Stop a queue or job: nothing of it is claimed any more."""
         with self._writing() as tables:
             tables.pauses[pause.kind, pause.name] = pause
 
     def resume(self, kind: PauseKind, name: str) -> bool:
-        """Let it go on; False when it was not paused."""
         with self._writing() as tables:
             return tables.pauses.pop((kind, name), None) is not None
 
     def list_pauses(self) -> list[Pause]:
-        """Paused queues and jobs, by kind and name."""
         with self._reading() as tables:
             return [tables.pauses[key] for key in sorted(tables.pauses)]
 
     # ------------------------------------------------------------ locks
 
     def acquire_lock(self, lock: LockRow, *, now: datetime) -> LockRow | None:
-        """Take a lock that is free, expired or ours; None, or the row of its holder."""
         with self._writing() as tables:
             held = tables.locks.get(lock.name)
             if held is not None and held.owner != lock.owner and held.until > now:
@@ -65,7 +58,6 @@ class MemoryControl(TableHolder):
             return None
 
     def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
-        """Hold it for longer; False when it was lost, be it only to time."""
         with self._writing() as tables:
             held = tables.locks.get(name)
             if held is None or held.owner != owner or held.until <= now:
@@ -74,7 +66,6 @@ class MemoryControl(TableHolder):
             return True
 
     def release_lock(self, name: str, owner: str | None = None) -> bool:
-        """Give it up; with no owner, whoever holds it."""
         with self._writing() as tables:
             held = tables.locks.get(name)
             if held is None or owner not in {None, held.owner}:
@@ -85,17 +76,14 @@ class MemoryControl(TableHolder):
     # ------------------------------------------------------------ workers
 
     def beat_worker(self, worker: WorkerRow) -> None:
-        """Write how a worker is; the first beat registers it."""
         with self._writing() as tables:
             tables.workers[worker.id] = worker
 
     def remove_worker(self, worker: WorkerId) -> None:
-        """Forget a worker that has ended."""
         with self._writing() as tables:
             tables.workers.pop(worker, None)
 
     def list_workers(self) -> list[WorkerRow]:
-        """All workers, the newest beat first."""
         with self._reading() as tables:
             by_id = sorted(tables.workers.values(), key=lambda worker: worker.id)
             return sorted(by_id, key=lambda worker: worker.beat_at, reverse=True)

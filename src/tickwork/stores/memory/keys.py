@@ -158,7 +158,6 @@ def keep_rate(tables: Tables, key: str, rate: Rate) -> None:
 
 
 def unblock_rated(tables: Tables, *, now: datetime, limit: int) -> int:
-    """Let out those whose turn has come, of the keys that are due first."""
     due = [(rate.turn_at, key) for key, rate in tables.rates.items() if rate.is_due(now=now)]
     out = 0
     for key, rate in rates_of(tables, [key for _, key in sorted(due)[:limit]]).items():

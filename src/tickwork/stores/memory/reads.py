@@ -28,24 +28,20 @@ class MemoryReads(TableHolder):
     """The verbs of ReadStore."""
 
     def get_run(self, run_id: RunId) -> Run | None:
-        """One run, unfinished or finished."""
         with self._reading() as tables:
             return tables.runs.get(run_id) or tables.history.get(run_id)
 
     def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
-        """Several; what is unknown is left out."""
         with self._reading() as tables:
             known = {**tables.history, **tables.runs}
             return [known[run_id] for run_id in set(run_ids) if run_id in known]
 
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
-        """Ids that begin like this, in ascending order."""
         with self._reading() as tables:
             ids = {*tables.runs, *tables.history}
             return sorted(run_id for run_id in ids if run_id.startswith(prefix.lower()))[:limit]
 
     def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
-        """Runs by id, newest first, one page at a time."""
         with self._reading() as tables:
             runs = {**tables.history, **tables.runs}
         ids = sorted((run.id for run in runs.values() if _fits(run, where)), reverse=True)
@@ -55,7 +51,6 @@ class MemoryReads(TableHolder):
         return RunPage(page, page[-1].id if page and len(ids) > limit else None)
 
     def run_record(self, run_id: RunId) -> RunRecord | None:
-        """A run with its attempts and its log."""
         with self._reading() as tables:
             run = tables.runs.get(run_id) or tables.history.get(run_id)
             if run is None:
@@ -64,24 +59,20 @@ class MemoryReads(TableHolder):
             return RunRecord(run, attempts, list(tables.logs.get(run_id, ())))
 
     def count_runs(self, *, cap: int = 10_000) -> PhaseCounts:
-        """Unfinished runs by phase, counted no further than ``cap``."""
         with self._reading() as tables:
             counted = Counter(run.phase for run in tables.runs.values())
             return PhaseCounts({phase: min(counted[phase], cap) for phase in Phase}, cap)
 
     def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
-        """How many slots of these keys are taken."""
         with self._reading() as tables:
             taken = taken_by_key(tables)
             return {key: taken[key] for key in keys}
 
     def slot_holders(self, key: str, *, limit: int = 10) -> list[RunId]:
-        """Who holds the slots of a key, by id."""
         with self._reading() as tables:
             return sorted(run_id for run_id, keys in tables.slots.items() if key in keys)[:limit]
 
     def find_turn(self, run_id: RunId) -> Turn | None:
-        """Where a run stands that waits for its turn; None when it does not wait for one."""
         with self._reading() as tables:
             run = tables.runs.get(run_id)
             if run is None or run.blocked_on is None or not is_rate(run.blocked_on):
@@ -94,12 +85,10 @@ class MemoryReads(TableHolder):
             return None if at is None else Turn(key, rate.starts_max, place, at)
 
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
-        """What happened to each job, by (tenant, name)."""
         with self._reading() as tables:
             return [row for _, row in sorted(tables.jobs.items()) if tenant in {None, row.tenant}]
 
     def health(self) -> Health:
-        """Rows in memory: nothing else is known of them, and none of them is dead."""
         with self._reading() as tables:
             counts = [(name, len(getattr(tables, name))) for name in ("runs", "history")]
             return Health(
@@ -109,7 +98,6 @@ class MemoryReads(TableHolder):
     # ------------------------------------------------------------ pruning
 
     def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
-        """Remove one batch of what ended, or was last seen, before this instant."""
         with self._writing() as tables:
             runs = _prune_history(tables, before=before, limit=limit)
             if not with_definitions:

@@ -49,12 +49,10 @@ class MemoryRuns(TableHolder):
     """The verbs of RunStore."""
 
     def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        """Add runs, all or none."""
         with self._writing() as tables:
             return add_runs(tables, runs, is_repeat=is_repeat)
 
     def stage(self, *, now: datetime, limit: int) -> int:
-        """Move what fell due from waiting to ready, the earliest first."""
         with self._writing() as tables:
             due = (run for run in _in_phase(tables, Phase.WAITING) if run.due_at <= now)
             staged = nsmallest(limit, due, key=lambda run: (run.due_at, run.id))
@@ -74,7 +72,6 @@ class MemoryRuns(TableHolder):
         lease: timedelta,
         lease_by_job: Mapping[str, timedelta] | None = None,
     ) -> list[Claim]:
-        """Claim ready runs by (priority, due_at, id), under their limits."""
         with self._writing() as tables:
             granted: list[RunId] = []
             # Ends, because runs that are not granted leave the ready ones, and those let
@@ -99,7 +96,6 @@ class MemoryRuns(TableHolder):
     def claim_run(
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
     ) -> Claim | None:
-        """Claim exactly this run, due or not, if nothing is in its way."""
         with self._writing() as tables:
             run = tables.runs.get(run_id)
             if run is None or run.status is RunStatus.RUNNING or _is_paused(tables, run, now=now):
@@ -109,7 +105,6 @@ class MemoryRuns(TableHolder):
             return _take(tables, run_id, worker, tag, until=now + lease, started_at=now)
 
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
-        """The claims made under this tag that still hold."""
         with self._reading() as tables:
             found = [
                 run
@@ -119,7 +114,6 @@ class MemoryRuns(TableHolder):
             return [_claim_of(run) for run in sorted(found, key=claim_order)]
 
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
-        """Extend these leases, never to an earlier end; note which handlers have started."""
         beat = HeartbeatResult([], [])
         with self._writing() as tables:
             for run_id, token, started_at in held:
@@ -141,7 +135,6 @@ class MemoryRuns(TableHolder):
     # ------------------------------------------------------------ endings
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
-        """Write decided steps, each only under its claim's token; return the lost ones."""
         with self._writing() as tables:
             ours = [step for step in steps if is_ours(tables, step.claim)]
             lost = [
@@ -153,7 +146,6 @@ class MemoryRuns(TableHolder):
             return lost
 
     def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
-        """Take back runs whose lease has ended, the oldest lease first."""
         with self._writing() as tables:
             expired = [
                 (run.lease_until, run.id, run)
@@ -175,7 +167,6 @@ class MemoryRuns(TableHolder):
             return steps
 
     def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
-        """End all leases of a worker; the next reap takes its runs."""
         released = 0
         with self._writing() as tables:
             for run in _in_phase(tables, Phase.RUNNING):
@@ -186,7 +177,6 @@ class MemoryRuns(TableHolder):
         return released
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
-        """Finish a run. Whoever waited for its slots stays blocked until a sweep."""
         with self._writing() as tables:
             if not is_ours(tables, claim):
                 return False
@@ -194,12 +184,10 @@ class MemoryRuns(TableHolder):
             return True
 
     def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
-        """ReadTransaction which of these completed their run, and do the rest for those."""
         with self._writing() as tables:
             return finish_completed(tables, claims)
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
-        """Cancel a waiting run at once; ask a running one's worker to stop it."""
         with self._writing() as tables:
             run = tables.runs.get(run_id)
             if run is None:
@@ -212,7 +200,6 @@ class MemoryRuns(TableHolder):
     def cancel_schedule(
         self, tenant: str, schedule: str, *, now: datetime, reason: str = ""
     ) -> int:
-        """Do the same for every unfinished run of a schedule."""
         with self._writing() as tables:
             runs = tables.unfinished_of(tenant, schedule)
             canceled = [
@@ -226,7 +213,6 @@ class MemoryRuns(TableHolder):
     # ------------------------------------------------------------ moving about
 
     def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
-        """Change when a run is due, while it was never claimed."""
         with self._writing() as tables:
             run = tables.runs.get(run_id)
             if run is None:
@@ -241,24 +227,20 @@ class MemoryRuns(TableHolder):
             return ChangeResult.DONE
 
     def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # SQL stores may need it
-        """Let out blocked runs whose limit has room."""
         with self._writing() as tables:
             keys = {run.blocked_on for run in tables.runs.values() if run.blocked_on is not None}
             set_missing_turns(tables, filter(is_rate, keys))
             return unblock(tables, keys, limit=limit)
 
     def unblock_rated(self, *, now: datetime, limit: int) -> int:
-        """Let out blocked runs whose turn under a rate has come."""
         with self._writing() as tables:
             return unblock_rated(tables, now=now, limit=limit)
 
     def ready_pairs(self) -> list[tuple[str, str]]:
-        """The (queue, job) pairs that have ready runs, sorted."""
         with self._reading() as tables:
             return sorted({(run.queue, run.job) for run in _in_phase(tables, Phase.READY)})
 
     def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
-        """Runs that could start now, in the order of claims."""
         with self._reading() as tables:
             due = [
                 run
@@ -269,7 +251,6 @@ class MemoryRuns(TableHolder):
             return sorted(due, key=claim_order)[: wanted.limit]
 
     def pending_work(self) -> PendingWork:
-        """What there is to stage, reap, sweep and claim, now or later."""
         with self._reading() as tables:
             runs = list(tables.runs.values())
             if not runs:
@@ -287,7 +268,6 @@ class MemoryRuns(TableHolder):
     def save_progress(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
     ) -> bool:
-        """Keep a handler's progress or checkpoint; what is left out stays as it was."""
         with self._writing() as tables:
             if not is_ours(tables, claim):
                 return False
@@ -302,7 +282,6 @@ class MemoryRuns(TableHolder):
     def append_logs(
         self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
     ) -> None:
-        """Keep log lines of runs that are known, the first ``lines_max`` of each."""
         with self._writing() as tables:
             for run_id, lines in lines_by_run.items():
                 if run_id in tables.runs or run_id in tables.history:

@@ -20,7 +20,6 @@ class MemorySchedules(TableHolder):
     """The verbs of ScheduleStore."""
 
     def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
-        """Add schedules; where (tenant, name) is there already, return that row unchanged."""
         rows = []
         with self._writing() as tables:
             for schedule_id, spec, next_due_at in new:
@@ -45,7 +44,6 @@ class MemorySchedules(TableHolder):
         now: datetime,
         next_due_at: datetime | None,
     ) -> ScheduleRow:
-        """Add one."""
         [row] = self.add_schedules([NewSchedule(schedule_id, spec, next_due_at)], now=now)
         return row
 
@@ -57,7 +55,6 @@ class MemorySchedules(TableHolder):
         now: datetime,
         next_due_at: datetime | None,
     ) -> ScheduleRow | None:
-        """Replace what was said, if the row is still of ``row.revision``."""
         assert (spec.tenant, spec.name) == (row.spec.tenant, row.spec.name), spec
         with self._writing() as tables:
             there = tables.schedules.get(row.id)
@@ -73,14 +70,12 @@ class MemorySchedules(TableHolder):
             return fresh
 
     def remove_schedule(self, schedule_id: ScheduleId) -> bool:
-        """Remove a schedule; its runs stay."""
         with self._writing() as tables:
             return tables.schedules.pop(schedule_id, None) is not None
 
     def stamp_seen(
         self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
     ) -> None:
-        """Note that a live program defines these. Jobs are defined for all tenants."""
         with self._writing() as tables:
             for job in jobs:
                 row = tables.jobs.get(("", job), JobRow("", job))
@@ -100,7 +95,6 @@ class MemorySchedules(TableHolder):
         until: datetime | None = None,
         next_due_at: datetime | None = None,
     ) -> bool:
-        """Stop firing until resumed; or until an instant, to go on at ``next_due_at``."""
         with self._writing() as tables:
             row = tables.schedules.get(schedule_id)
             if row is None:
@@ -112,7 +106,6 @@ class MemorySchedules(TableHolder):
             return True
 
     def resume_schedule(self, schedule_id: ScheduleId, *, next_due_at: datetime | None) -> bool:
-        """Go on from this instant."""
         with self._writing() as tables:
             row = tables.schedules.get(schedule_id)
             if row is None:
@@ -121,24 +114,20 @@ class MemorySchedules(TableHolder):
             return True
 
     def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
-        """One schedule, by name."""
         with self._reading() as tables:
             return _named(tables, tenant, name)
 
     def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
-        """Several, by (tenant, name)."""
         with self._reading() as tables:
             return [row for row in tables.schedules.values() if _name(row) in names]
 
     def scheduled_jobs(self) -> list[str]:
-        """The jobs that schedules name."""
         with self._reading() as tables:
             return sorted({row.spec.job for row in tables.schedules.values()})
 
     def list_schedules(
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
     ) -> list[ScheduleRow]:
-        """Schedules by (tenant, name), after this pair."""
         with self._reading() as tables:
             rows = [
                 row
@@ -159,7 +148,6 @@ class MemorySchedules(TableHolder):
         plan: Planner,
         seen_after: datetime | None = None,
     ) -> TickPlan:
-        """One tick: what is due, a plan for it, and the plan written down."""
         with self._writing() as tables:
             due = _due(tables, now=now, limit=limit, jobs=jobs, seen_after=seen_after)
             if not due:
@@ -178,7 +166,6 @@ class MemorySchedules(TableHolder):
     def next_firing_at(
         self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
     ) -> datetime | None:
-        """When the next schedule of these jobs falls due, if it will without a person."""
         with self._reading() as tables:
             instants = [
                 row.next_due_at

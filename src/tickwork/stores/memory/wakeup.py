@@ -14,7 +14,6 @@ class MemoryListener:
         self._has_changed.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether something was added within this time, or since the last time."""
         is_heard = self._has_changed.wait(seconds)
         self._has_changed.clear()
         return is_heard

@@ -115,7 +115,6 @@ class MysqlCallerConnection:
                         raise self._translate_error(error) from error
 
     def execute(self, statement: Statement) -> Rows:
-        """Run one statement, inside the transaction that is open."""
         return run_statement(statement, self)
 
     def _resolve(self) -> Any:
@@ -152,7 +151,6 @@ class MysqlCallerConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A savepoint in what is open, or a transaction where nothing is, or can be."""
         frame = _ALONE if self._commits_at_once() else _WITHIN
         for text in frame.opening:
             self.send(text)

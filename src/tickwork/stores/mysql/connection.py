@@ -137,7 +137,6 @@ class MysqlConnection:
 
     @contextmanager
     def transaction(self, *, is_reading: bool = False) -> Iterator[None]:
-        """One transaction: begun with its first statement, committed with its last."""
         self._is_reading = is_reading
         self._is_begun = self._is_commit_sent = False
         self._unsent = []
@@ -159,7 +158,6 @@ class MysqlConnection:
             raise
 
     def execute(self, statement: Statement) -> Rows:
-        """Run one statement, inside the transaction that is open."""
         if not self._is_begun:
             self._is_begun = True
             self._unsent.append(_READING if self._is_reading else _WRITING)
@@ -184,7 +182,6 @@ class MysqlConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the last round trip came to its end."""
         return not self._is_broken
 
     def is_alive(self) -> bool:
@@ -196,7 +193,6 @@ class MysqlConnection:
         return socket is not None and not _can_be_read(socket.fileno())
 
     def close(self) -> None:
-        """Let go of it."""
         with suppress(pymysql.err.Error):
             self._connection.close()
 

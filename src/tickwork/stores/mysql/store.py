@@ -112,13 +112,11 @@ class MysqlStore(ServerStore["MysqlConnection"]):
     # ------------------------------------------------------------ a caller's connection
 
     def using(self, connection: object) -> "MysqlStore":
-        """The same store, every verb of which happens in the transaction of this connection."""
         from tickwork.stores.mysql.caller_connection import MysqlCallerConnection  # noqa: PLC0415
 
         return _MysqlCallerStore(self, MysqlCallerConnection(connection, url=self.url))
 
     def using_async(self, connection: object) -> NoReturn:
-        """Refuse: PyMySQL has no async connections."""
         from tickwork.stores.mysql.caller_connection import TAKES  # noqa: PLC0415
 
         reason = f"It is a {type_name(connection)}, and PyMySQL has no async ones."
@@ -145,13 +143,11 @@ class MysqlStore(ServerStore["MysqlConnection"]):
     # ------------------------------------------------------------ ids that people type
 
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
-        """Ids that begin like this; compared as what they are, which is ASCII."""
         return super().find_run_ids(prefix, limit=limit) if prefix.isascii() else []
 
     # ------------------------------------------------------------ schema
 
     def install(self) -> int:
-        """Create or upgrade the tables; return the version. Safe to run many at once."""
         found = self.schema_version()
         if schema.is_current(found):
             return found
@@ -165,11 +161,9 @@ class MysqlStore(ServerStore["MysqlConnection"]):
             return schema.install(self.query, prefix=self._prefix, keeper=keeper, maker=maker)
 
     def schema_version(self) -> int:
-        """The version that is installed; 0 when there is none."""
         return self._versions()[0]
 
     def check_schema(self) -> None:
-        """Raise when the installed schema and this code do not fit."""
         installed, compatible_from = self._versions()
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
@@ -177,11 +171,9 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         return self._read(lambda: schema.versions(self.query))
 
     def database_time(self) -> datetime:
-        """What time it is for the server."""
         return self._read(lambda: schema.server_time(self.query))
 
     def health(self) -> Health:
-        """How large the tables are; and the oldest transaction, to those who may see others'."""
         found = super().health()
         try:
             oldest = self._read(lambda: schema.oldest_transaction(self.query))
@@ -190,7 +182,6 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         return replace(found, oldest_transaction_at=oldest)
 
     def listen(self) -> Listener | None:
-        """Looks whether there are new runs: nothing can be heard here."""
         from tickwork.stores.mysql.wakeup import MysqlListener  # noqa: PLC0415  # for workers
 
         return MysqlListener(self._connect, self.query)
@@ -212,7 +203,6 @@ class _MysqlCallerStore(MysqlStore):
         return self._connection.run(begin)
 
     def install(self) -> int:
-        """Create or upgrade the tables, on connections of our own: DDL would commit."""
         return self._lender.install()
 
     def close(self) -> None:

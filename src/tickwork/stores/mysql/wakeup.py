@@ -41,7 +41,6 @@ class MysqlListener:
         self._retry_at = 0.0
 
     def wait(self, seconds: float) -> bool:
-        """Whether something was added within this time."""
         give_up_at = time.monotonic() + seconds
         # It ends at the deadline.
         while not self._has_news():
@@ -53,7 +52,6 @@ class MysqlListener:
         return True
 
     def close(self) -> None:
-        """Let go of the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -126,7 +126,6 @@ class PostgresAsyncRuns(SqlAsyncRuns):
             self._check(lent)
 
     async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        """Add runs; a repeat only where it can be seen whether the first try has landed."""
         if not is_repeat:
             return await super().enqueue(runs)
         return await self._write(

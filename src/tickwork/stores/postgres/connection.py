@@ -143,7 +143,6 @@ class PostgresConnection:
 
     @property
     def server_version(self) -> int:
-        """The server's version, as 150004 for 15.4."""
         return self._connection.info.server_version
 
     # ------------------------------------------------------------ what drives an operation
@@ -152,7 +151,6 @@ class PostgresConnection:
     def transaction(
         self, *, is_reading: bool = False, statement_timeout: timedelta | None = None
     ) -> Iterator[None]:
-        """One transaction: begun with its first statement, committed with its last."""
         self._limits = self._usual
         if statement_timeout is not None:
             self._limits = _limits(statement_timeout, self._lock_timeout)
@@ -167,7 +165,6 @@ class PostgresConnection:
             raise
 
     def execute(self, statement: Statement) -> Rows:
-        """Run one statement, inside the transaction that is open."""
         self._begin(statement.name)
         sent = messages(statement)
         self._unsent.extend(sent)
@@ -187,7 +184,6 @@ class PostgresConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the last round trip came to its end."""
         return not self._is_broken
 
     def is_alive(self) -> bool:
@@ -198,7 +194,6 @@ class PostgresConnection:
         return not _ready(self._pgconn.socket, _READ, milliseconds=0)
 
     def close(self) -> None:
-        """Let go of it."""
         self._connection.close()
 
     # ------------------------------------------------------------ round trips

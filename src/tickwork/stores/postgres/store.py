@@ -115,13 +115,11 @@ class PostgresStore(ServerStore["PostgresConnection"]):
     # ------------------------------------------------------------ a caller's connection
 
     def using(self, connection: object) -> "PostgresStore":
-        """The same store, every verb of which happens in the transaction of this connection."""
         from tickwork.stores.postgres.caller_connection import PostgresCallerConnection  # noqa: PLC0415
 
         return _PostgresCallerStore(self, PostgresCallerConnection(connection, url=self.url))
 
     def using_async(self, connection: object) -> AsyncRuns:
-        """The verbs that programs need in the transaction of an async connection."""
         from tickwork.stores.postgres.caller_connection import PostgresAsyncRuns  # noqa: PLC0415
 
         return PostgresAsyncRuns(connection, url=self.url, query=self.query)
@@ -159,7 +157,6 @@ class PostgresStore(ServerStore["PostgresConnection"]):
     # ------------------------------------------------------------ schema
 
     def install(self) -> int:
-        """Create or upgrade the tables; return the version. Safe to run many at once."""
         return self._with_retries(self._install, is_installing=True)
 
     def _install(self) -> int:
@@ -170,11 +167,9 @@ class PostgresStore(ServerStore["PostgresConnection"]):
             return drive_within(schema.install(self.query, prefix=self._prefix), connection)
 
     def schema_version(self) -> int:
-        """The version that is installed; 0 when there is none."""
         return self._versions()[0]
 
     def check_schema(self) -> None:
-        """Raise when the installed schema and this code do not fit."""
         installed, compatible_from = self._versions()
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
@@ -182,11 +177,9 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         return self._read(lambda: schema.versions(self.query))
 
     def database_time(self) -> datetime:
-        """What time it is for the server."""
         return self._read(lambda: schema.server_time(self.query))
 
     def listen(self) -> Listener | None:
-        """Hears NOTIFY."""
         from tickwork.stores.postgres.wakeup import PostgresListener  # noqa: PLC0415  # for workers
 
         return PostgresListener(self._conninfo)
@@ -207,7 +200,6 @@ class _PostgresCallerStore(PostgresStore):
         return self._connection.run(begin)
 
     def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        """Add runs; a repeat only where it can be seen whether the first try has landed."""
         if not is_repeat:
             return super().enqueue(runs)
         from tickwork.stores.postgres.caller_transaction import require_read_committed  # noqa: PLC0415
@@ -219,7 +211,6 @@ class _PostgresCallerStore(PostgresStore):
         )
 
     def install(self) -> int:
-        """Create or upgrade the tables; return the version."""
         return self._write(lambda: schema.install(self.query, prefix=self._prefix))
 
     def close(self) -> None:

@@ -43,7 +43,6 @@ class PostgresListener:
         self._echoes_missed = 0
 
     def wait(self, seconds: float) -> bool:
-        """Whether something was heard within this time."""
         was_listening = self._connection is not None
         connection = self._listening()
         if connection is None:
@@ -58,7 +57,6 @@ class PostgresListener:
             return True
 
     def close(self) -> None:
-        """Let go of the connection."""
         if self._connection is not None:
             with suppress(psycopg.Error, OSError):
                 self._connection.close()

@@ -93,11 +93,9 @@ class SqliteCallerConnection:
                     self._command("COMMIT")
 
     def execute(self, statement: Statement) -> Rows:
-        """Run one statement, inside the transaction that is open."""
         return _execute(statement, self._connection)
 
     def execute_script(self, statements: Sequence[str]) -> None:
-        """Run plain statements, inside the transaction that is open."""
         for text in statements:
             self._command(text)
 

@@ -100,12 +100,10 @@ class SqliteConnection:
             raise
 
     def execute_script(self, statements: list[str]) -> None:
-        """Run plain statements, inside the transaction that is open."""
         for text in statements:
             self._opened().execute(text)
 
     def close(self) -> None:
-        """Let go of the file. The next use opens it again."""
         with self._lock:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()

@@ -75,7 +75,6 @@ class SqliteStore(SqlStore):
 
     @property
     def connections_max(self) -> int:
-        """One writes while another one reads; in memory they are the same."""
         return 1 if self._reader is self._writer else 2
 
     @property
@@ -97,7 +96,6 @@ class SqliteStore(SqlStore):
     # ------------------------------------------------------------ a caller's connection
 
     def using(self, connection: object) -> Self:
-        """The same store, every verb of which happens in the transaction of this connection."""
         lent = copy(self)
         lent._writer = lent._reader = SqliteCallerConnection(  # noqa: SLF001  # of this very class
             connection, path=self.path, url=self.url, write_lock=self.query("lock_meta")
@@ -105,7 +103,6 @@ class SqliteStore(SqlStore):
         return lent
 
     def using_async(self, connection: object) -> AsyncRuns:
-        """The verbs that programs need in the transaction of a connection of aiosqlite."""
         from tickwork.stores.sqlite.aiosqlite_runs import AiosqliteRuns  # noqa: PLC0415  # for loops
 
         return AiosqliteRuns(connection, query=self.query, url=self.url, using=self.using)
@@ -113,7 +110,6 @@ class SqliteStore(SqlStore):
     # ------------------------------------------------------------ schema
 
     def install(self) -> int:
-        """Create or upgrade the tables; return the version. Safe to run many at once."""
         # Whoever finds nothing to do takes no lock: a program's first dispatch may be in a
         # transaction of its own that has it, and would wait for itself.
         found = self.schema_version()
@@ -131,7 +127,6 @@ class SqliteStore(SqlStore):
             return max(installed, SCHEMA_VERSION)
 
     def schema_version(self) -> int:
-        """The version that is installed; 0 when there is none."""
         return self._versions()[0]
 
     def has_tables(self) -> bool:
@@ -148,7 +143,6 @@ class SqliteStore(SqlStore):
         return bool(version >= SCHEMA_VERSION)
 
     def check_schema(self) -> None:
-        """Raise when the installed schema and this code do not fit."""
         installed, compatible_from = self._versions()
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
@@ -161,16 +155,13 @@ class SqliteStore(SqlStore):
         return version, compatible_from
 
     def database_time(self) -> datetime:
-        """SQLite has no clock of its own: every process asks the machine's."""
         return self._clock.now()
 
     def health(self) -> Health:
-        """How large the file is, and its log: somebody who reads for long lets the log grow."""
         log = Path(f"{self.path}-wal")
         return replace(super().health(), log_bytes=log.stat().st_size if log.exists() else 0)
 
     def listen(self) -> Listener | None:
-        """Hears commits of other processes; in memory there are none."""
         if self.path == ":memory:":
             return None
         from tickwork.stores.sqlite.wakeup import SqliteListener  # noqa: PLC0415  # for workers
@@ -178,7 +169,6 @@ class SqliteStore(SqlStore):
         return SqliteListener(self.path)
 
     def close(self) -> None:
-        """Let go of the file. Idempotent."""
         self._writer.close()
         self._reader.close()
 

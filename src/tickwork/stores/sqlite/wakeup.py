@@ -38,7 +38,6 @@ class SqliteListener:
         self._watch = _Watch.open(self._wal)
 
     def wait(self, seconds: float) -> bool:
-        """Whether somebody committed something within this time."""
         deadline = time.monotonic() + seconds
         if self._watch is None:
             return self._wait_by_polling(deadline)
@@ -55,7 +54,6 @@ class SqliteListener:
         return self._has_changed()
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._watch is not None:
             self._watch.close()
         self._connection.close()
@@ -102,7 +100,6 @@ class _Watch:
         return None if file < 0 else cls(library, file, wal)
 
     def wait(self, seconds: float) -> bool:
-        """Whether the file changed within this time."""
         deadline = time.monotonic() + seconds
         # It ends at the deadline. Others may make files beside ours: those say nothing.
         while (left := deadline - time.monotonic()) > 0:
@@ -126,7 +123,6 @@ class _Watch:
         return False
 
     def close(self) -> None:
-        """Stop watching."""
         os.close(self._file)
 
     def _look_for_wal(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs out: staged when due, claimed in order, under their limits."""
+"""Stages runs that are due, and claims ready runs in order, within their limits."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -21,19 +21,18 @@ from tickwork.stores._sql.rows import (
 from tickwork.stores._sql.statement import Operation, Row, Rows
 from tickwork.stores.contract import ClaimRequest, PendingWork
 
-LOOK: Final = 4
-"""How many times the wanted number a claim looks at before it goes by queue and job."""
-LOOK_MIN: Final = 64
+HEAD_FACTOR: Final = 4
+"""A claim reads so many times its limit from the head of the index; then it goes by pairs."""
+HEAD_MIN: Final = 64
 
 ROUNDS_MAX: Final = 12
 ROUND_SIZE_MAX: Final = 1000
-"""How often a claim looks again when limits were full, and at how many runs at a time."""
+"""How often a claim picks again when limits were full, and how many runs at a time."""
 
 _ID, _CRASHES = (names(CLAIM).index(name) for name in ("id", "crashes"))
 
 
 def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
-    """Move runs that fell due among the ready ones."""
     count = int((yield query("stage_runs", now=micros(now), limit=limit))[0][0])
     if count:
         yield from notify_queues(query, [ANY_QUEUE])
@@ -41,7 +40,6 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
 
 
 def pending_work(query: Queries) -> Operation[PendingWork]:
-    """What there is to stage, reap, sweep and claim, now or later."""
     [(due_at, lease_until, blocked_on, priority, turn_at)] = yield query("pending_work")
     return PendingWork(
         moment_or_none(due_at),
@@ -62,21 +60,20 @@ def claim(
     lease: timedelta,
     lease_by_job: Mapping[str, timedelta] | None = None,
 ) -> Operation[list[Claim]]:
-    """Claim ready runs by (priority, due_at, id)."""
     claims: list[Claim] = []
     spare: list[Claim] = []
     may_be_more = True
     started_at = now if wanted.is_starting else None
-    taking = _Taking(worker, tag, now, lease, lease_by_job or {})
+    claimant = _Claimant(worker, tag, now, lease, lease_by_job or {})
     size = most = wanted.limit + wanted.hold
-    # Runs that find a limit full make room for those behind them, which need none.
+    # Runs whose limit is full become blocked; the next round picks the runs behind them.
     for number in range(ROUNDS_MAX if size else 0):
         left, room = most - len(claims), max(wanted.limit - len(claims), 0)
-        # What may wait comes with the first look: most of the time there is no other.
+        # Runs to prefetch come with the first round: mostly there is no other.
         more = 0 if number else wanted.ahead
         rows = yield from _pick(query, wanted, limit=size + more, now=now)
         may_be_more = number > 0 or len(rows) == size + more
-        made = yield from readable(query, _one_crashed(rows, claims), now=now, lease=lease)
+        made = yield from read_claims(query, _limit_crashed(rows, claims), now=now, lease=lease)
         if not made:
             break
         if more:
@@ -86,32 +83,32 @@ def claim(
             made = made[:size]
         if wanted.hold:
             made = made[:room] + [claim for claim in made[room:] if _may_wait(claim, wanted)]
-        granted, is_blocked = yield from _granted(query, made, now=now, limit=left)
-        claims += yield from _take(query, granted[:room], taking, started_at=started_at)
-        claims += yield from _take(query, granted[room:], taking, started_at=None)
+        granted, is_blocked = yield from _grant_claims(query, made, now=now, limit=left)
+        claims += yield from _take(query, granted[:room], claimant, started_at=started_at)
+        claims += yield from _take(query, granted[room:], claimant, started_at=None)
         if len(claims) == most or not is_blocked:
             break
         size = min(4 * size, ROUND_SIZE_MAX)
-        spare = []  # they are still ready, and the next look finds them again
+        spare = []  # they are still ready: the next round finds them again
     if len(claims) < wanted.limit or not wanted.ahead:
         return claims
-    # A later round may have found a place for one of them to start.
+    # A later round may have claimed one of them to start.
     started = {claim.run_id for claim in claims}
     spare = [claim for claim in spare if claim.run_id not in started]
-    claims += yield from _take(query, spare, taking, started_at=None)
+    claims += yield from _take(query, spare, claimant, started_at=None)
     left = wanted.ahead - len(spare)
     if left and may_be_more:
         if wanted.may_wait is not None:
             jobs = wanted.may_wait.intersection(wanted.jobs or wanted.may_wait)
             wanted = wanted._replace(jobs=tuple(sorted(jobs)))
         rows = yield from _pick(query, wanted, limit=left, now=now, is_ahead=True)
-        made = yield from readable(query, rows, now=now, lease=lease)
-        claims += yield from _take(query, made, taking, started_at=None)
+        made = yield from read_claims(query, rows, now=now, lease=lease)
+        claims += yield from _take(query, made, claimant, started_at=None)
     return claims
 
 
-class _Taking(NamedTuple):
-    """By whom runs are taken, and for how long."""
+class _Claimant(NamedTuple):
+    """By which worker runs are claimed, and for how long."""
 
     worker: WorkerId
     tag: str
@@ -121,12 +118,12 @@ class _Taking(NamedTuple):
 
 
 def _take(
-    query: Queries, claims: list[Claim], taking: _Taking, *, started_at: datetime | None
+    query: Queries, claims: list[Claim], claimant: _Claimant, *, started_at: datetime | None
 ) -> Operation[list[Claim]]:
-    worker, tag, now, lease, lease_by_job = taking
+    worker, tag, now, lease, lease_by_job = claimant
     ids_by_lease = {now + lease: [claim.run_id for claim in claims]} if claims else {}
     if lease_by_job:
-        claims = [_leased(claim, lease_by_job, now=now) for claim in claims]
+        claims = [_with_lease(claim, lease_by_job, now=now) for claim in claims]
         ids_by_lease = _by_lease(claims)
     for lease_until, ids in ids_by_lease.items():
         yield query.command(
@@ -141,31 +138,31 @@ def _take(
 
 
 def _may_wait(claim: Claim, wanted: ClaimRequest) -> bool:
-    """Whether it was never claimed before, and its job is one of those that may wait."""
+    """Whether it was never claimed before, and runs of its job may wait in the worker."""
     return claim.token == 1 and (wanted.may_wait is None or claim.job in wanted.may_wait)
 
 
-def readable(
+def read_claims(
     query: Queries, rows: Iterable[Row], *, now: datetime, lease: timedelta
 ) -> Operation[list[Claim]]:
-    """The claims that these rows become. A row that makes no sense is set aside."""
+    """The claims that these rows become. A row that cannot be read fails for good."""
     claims: list[Claim] = []
     broken: list[Row] = []
     lease_until = now + lease
     for row in rows:
         try:
             claims.append(claim_of(row, lease_until))
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
+        except Exception as error:  # noqa: BLE001  # any error is the row's own
             broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:
         yield query.command("fail_unreadable", many=broken)
     return claims
 
 
-def _granted(
+def _grant_claims(
     query: Queries, claims: list[Claim], *, now: datetime, limit: int
 ) -> Operation[tuple[list[Claim], bool]]:
-    """Those that may start, and whether any found a limit full."""
+    """The claims that may start, and whether a limit was full for another."""
     if not any(claim.limit_keys for claim in claims):
         return claims[:limit], False
     grants = yield from grant(query, claims, now=now, limit=limit)
@@ -173,13 +170,12 @@ def _granted(
     return [claim for claim in claims if claim.run_id in granted], bool(grants.blocked_on)
 
 
-def _leased(claim: Claim, lease_by_job: Mapping[str, timedelta], *, now: datetime) -> Claim:
+def _with_lease(claim: Claim, lease_by_job: Mapping[str, timedelta], *, now: datetime) -> Claim:
     length = lease_by_job.get(claim.job)
     return claim if length is None else claim._replace(lease_until=now + length)
 
 
 def find_claims(query: Queries, *, worker: WorkerId, tag: str) -> Operation[list[Claim]]:
-    """The claims made under this tag that still hold."""
     rows = yield query("find_claims", worker=worker, tag=tag)
     return [standing_claim_of(row) for row in rows]
 
@@ -191,12 +187,12 @@ def ready_pairs(query: Queries) -> Operation[list[tuple[str, str]]]:
 def _pick(
     query: Queries, wanted: ClaimRequest, *, limit: int, now: datetime, is_ahead: bool = False
 ) -> Operation[Rows]:
-    """The best candidates, locked: from the head of the index, or pair by pair.
+    """Lock the first candidates: from the head of the index, or pair by pair.
 
-    The head is enough while it holds runs that this worker may take. When it belongs to
-    others, a look at each (queue, job) pair costs more, but never more than that.
+    The head is enough while it has runs for this worker. When all of them are for other workers,
+    one query for each (queue, job) pair costs more, but not more with a longer backlog.
     """
-    look = max(LOOK * limit, LOOK_MIN)
+    head_size = max(HEAD_FACTOR * limit, HEAD_MIN)
     values: dict[str, Any] = {
         "queues": None if wanted.queues is None else list(wanted.queues),
         "jobs": None if wanted.jobs is None else list(wanted.jobs),
@@ -204,11 +200,11 @@ def _pick(
         "now": micros(now),
         "limit": limit,
     }
-    rows = yield query("pick_ready", look=look, **values)
+    rows = yield query("pick_ready", head_size=head_size, **values)
     if len(rows) == limit:
         return rows
-    seen = (yield query("count_head", look=look))[0][0]
-    if seen < look:
+    seen = (yield query("count_head", head_size=head_size))[0][0]
+    if seen < head_size:
         return rows
     pairs = [
         list(pair)
@@ -219,8 +215,8 @@ def _pick(
     return (yield query("pick_by_pairs", pairs=pairs, **values)) if pairs else rows
 
 
-def _one_crashed(rows: Rows, claims: Iterable[Claim]) -> list[Row]:
-    """At most one run that has crashed before: it may take the others with it."""
+def _limit_crashed(rows: Rows, claims: Iterable[Claim]) -> list[Row]:
+    """Keep at most one run that crashed before: it may crash the worker, with all its runs."""
     found = any(claim.crashes for claim in claims)
     kept = []
     for row in rows:

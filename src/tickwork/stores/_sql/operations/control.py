@@ -1,4 +1,4 @@
-"""What people ask for: cancel, reschedule, pause, lock. And the rows of workers."""
+"""Cancels, reschedules and pauses; named locks; the rows of workers."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Final
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import slots_in
 from tickwork._domain.status import RunStatus
-from tickwork.stores._sql.operations.limits import free
+from tickwork.stores._sql.operations.limits import free_slots
 from tickwork.stores._sql.operations.notifications import is_soon, notify_all
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import lock_of, lock_params, micros, pause_params, worker_params
@@ -16,11 +16,10 @@ from tickwork.stores._sql.statement import Operation, Rows
 from tickwork.stores.contract import ChangeResult, LockRow, Pause, PauseKind, WorkerRow
 
 CANCEL_MAX: Final = 10_000
-"""Runs of one schedule that are canceled at a time."""
+"""The number of runs of one schedule that are canceled at a time."""
 
 
 def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Operation[ChangeResult]:
-    """Cancel a waiting run at once; ask a running one's worker to stop it."""
     rows = yield query("lock_run", id=run_id)
     if not rows:
         return (yield from _finished_or_unknown(query, run_id))
@@ -35,7 +34,6 @@ def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Oper
 def cancel_schedule(
     query: Queries, tenant: str, schedule: str, *, now: datetime, reason: str
 ) -> Operation[int]:
-    """Cancel every waiting run of a schedule, and ask running ones to stop."""
     rows = yield query("runs_of_schedule", tenant=tenant, schedule=schedule, limit=CANCEL_MAX)
     waiting = [(row[0], row[2]) for row in rows if row[1] != RunStatus.RUNNING]
     if len(waiting) < len(rows):
@@ -49,21 +47,20 @@ def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -
     ids = sorted(row[0] for row in runs)
     yield query.command("cancel_waiting", ids=ids, now=micros(now), reason=reason)
     yield query.command("free_keys", ids=ids, now=micros(now))
-    # It may hold what it kept from an earlier attempt; and it may have been let out, and taken no
-    # place yet: then it is for the next to go.
+    # The run may hold slots from an earlier attempt. Or it was unblocked and has not taken its slot
+    # yet: then the next blocked run must be unblocked in its place.
     slots = [
         (run_id, key)
         for run_id, limit_keys in runs
         for key in slots_in(json.loads(limit_keys) if limit_keys else ())
     ]
     if slots:
-        yield from free(query, slots)
+        yield from free_slots(query, slots)
 
 
 def reschedule(
     query: Queries, run_id: RunId, *, due_at: datetime, now: datetime
 ) -> Operation[ChangeResult]:
-    """Change when a run is due, while it was never claimed."""
     rows = yield query("lock_run", id=run_id)
     if not rows:
         return (yield from _finished_or_unknown(query, run_id))
@@ -85,18 +82,15 @@ def _finished_or_unknown(query: Queries, run_id: RunId) -> Operation[ChangeResul
 
 
 def pause(query: Queries, pause: Pause) -> Operation[None]:
-    """Stop a queue or job."""
     yield query.command("insert_pause", **pause_params(pause))
 
 
 def resume(query: Queries, kind: PauseKind, name: str) -> Operation[bool]:
-    """Let a queue or job go on."""
     yield from notify_all(query)
     return bool((yield query("delete_pause", kind=kind.value, name=name))[0][0])
 
 
 def acquire_lock(query: Queries, lock: LockRow, *, now: datetime) -> Operation[LockRow | None]:
-    """Take a lock; None, or the row of its holder."""
     yield query.command("take_lock", now=micros(now), **lock_params(lock))
     holder = lock_of((yield query("get_lock", name=lock.name))[0])
     return None if holder.owner == lock.owner else holder
@@ -105,30 +99,25 @@ def acquire_lock(query: Queries, lock: LockRow, *, now: datetime) -> Operation[L
 def renew_lock(
     query: Queries, name: str, owner: str, *, until: datetime, now: datetime
 ) -> Operation[bool]:
-    """Hold a lock for longer."""
     rows = yield query("renew_lock", name=name, owner=owner, until=micros(until), now=micros(now))
     return bool(rows[0][0])
 
 
 def release_lock(query: Queries, name: str, owner: str | None) -> Operation[bool]:
-    """Give a lock up."""
     return bool((yield query("release_lock", name=name, owner=owner))[0][0])
 
 
 def beat_worker(query: Queries, worker: WorkerRow) -> Operation[None]:
-    """Write how a worker is."""
     yield query.command("beat_worker", **worker_params(worker))
 
 
 def remove_worker(query: Queries, worker: WorkerId) -> Operation[None]:
-    """Forget a worker that has ended."""
     yield query.command("delete_worker", id=worker)
 
 
 def stamp_seen(
     query: Queries, *, jobs: Sequence[str], schedules: Sequence[str], now: datetime
 ) -> Operation[None]:
-    """Note that a live program defines these."""
     if jobs:
         yield query.command("stamp_jobs", many=[(job, micros(now)) for job in sorted(jobs)])
     if schedules:

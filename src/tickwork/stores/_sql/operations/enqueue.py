@@ -1,4 +1,4 @@
-"""Runs in: one or many, unique or not, once even when repeated."""
+"""Adds runs: one or many, with unique keys or without, only once when repeated."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,11 +14,10 @@ from tickwork.stores.contract import Enqueued
 def enqueue(
     query: Queries, runs: Sequence[NewRun], *, is_repeat: bool = False
 ) -> Operation[list[Enqueued]]:
-    """Add runs; answer for each with itself, or with the run that was there first."""
     holder_by_id: dict[RunId, RunId] = {}
     fresh = runs
     if is_repeat:
-        # By id before by key: a run of ours that has finished may have let its key go.
+        # By id, not by key: a run of the first try may have finished and freed its key.
         here = {row[0] for row in (yield query("find_ids", ids=[run.id for run in runs]))}
         holder_by_id = {run.id: run.id for run in runs if run.id in here}
         fresh = [run for run in runs if run.id not in here]
@@ -27,15 +26,15 @@ def enqueue(
         fresh = [run for run in fresh if run.id not in holder_by_id]
     if fresh:
         yield from insert_runs(query, fresh)
-        # The first try may have committed, and even finished, since we looked. It left the
-        # table of the living, so nothing kept us from adding it again: look once more.
+        # The first try may have committed since the query above, and its run may have finished. It
+        # is no longer in tickwork_run, so the insert succeeded a second time: check history.
         if is_repeat and (yield query("find_finished", ids=[run.id for run in fresh])):
             raise WriteConflict
     return [Enqueued(holder_by_id.get(run.id, run.id), run.id not in holder_by_id) for run in runs]
 
 
 def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
-    """Insert runs whose keys are theirs, and wake whoever waits for such."""
+    """Insert runs that hold their keys, and notify workers."""
     yield query.command("insert_runs", many=[new_run_row(run) for run in runs])
     yield from notify_queues(
         query, (run.queue for run in runs if is_soon(run.due_at, now=run.created_at))
@@ -43,9 +42,9 @@ def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
 
 
 def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:
-    """Take the keys that are free; return who holds those that are not, by the run that wanted.
+    """Take the keys that are free; return the holder of a taken key, by the run that needs it.
 
-    A run that is not added holds nothing for those behind it in the same call.
+    A run that is not added does not hold its keys against later runs of the same call.
     """
     overlap_keys = sorted({run.overlap_key for run in runs if run.overlap_key})
     unique_keys = sorted({run.unique.key for run in runs if run.unique})
@@ -67,19 +66,19 @@ def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, 
             continue
         held.update(dict.fromkeys(keys, run.id))
         added.append(run)
-    yield from protect(query, added)
+    yield from take_unique_keys(query, added)
     return holders
 
 
-def protect(query: Queries, runs: Iterable[NewRun]) -> Operation[None]:
-    """Protect the unique keys of runs that are about to be added: all of them are free."""
+def take_unique_keys(query: Queries, runs: Iterable[NewRun]) -> Operation[None]:
+    """Take the unique keys of runs that are about to be added: all of them are free."""
     rows: list[Row] = [
         (run.unique.key, run.id, micros_or_none(run.unique.until), micros(run.created_at))
         for run in runs
         if run.unique
     ]
     if rows:
-        # In one order everywhere: two that want the same keys must not wait in a circle.
+        # In one order everywhere, so that two transactions do not deadlock.
         count = (yield query("protect_keys", many=sorted(rows)))[0][0]
         if count != len(rows):
             raise WriteConflict

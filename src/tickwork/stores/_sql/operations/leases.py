@@ -1,4 +1,4 @@
-"""Leases: extended while work goes on, ended when a worker is known to be dead."""
+"""Extends leases, expires those of a dead worker, and stores progress and log lines."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,6 @@ from tickwork.stores.contract import HeartbeatResult, HeldClaim, LogLine
 def extend_leases(
     query: Queries, held: Sequence[HeldClaim], *, until: datetime
 ) -> Operation[HeartbeatResult]:
-    """Extend leases; learn which are lost, and which runs somebody wants stopped."""
     held = sorted(held)
     lease_until = micros(until)
     yield query.command(
@@ -34,14 +33,12 @@ def extend_leases(
 
 
 def release_worker(query: Queries, worker: WorkerId, *, now: datetime) -> Operation[int]:
-    """End all leases of a worker that is known to be dead."""
     return int((yield query("release_worker", worker=worker, now=micros(now)))[0][0])
 
 
 def save_progress(
     query: Queries, claim: Claim, *, progress: str | None, checkpoint: str | None
 ) -> Operation[bool]:
-    """Keep a handler's progress or checkpoint, under its token."""
     rows = yield query(
         "save_progress",
         id=claim.run_id,
@@ -55,9 +52,8 @@ def save_progress(
 def append_logs(
     query: Queries, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
 ) -> Operation[None]:
-    """Keep log lines of runs that are known, the first ``lines_max`` of each."""
     counts = yield query("count_logs", ids=sorted(lines_by_run))
-    # In one order everywhere: two that write to the same runs must not wait in a circle.
+    # In one order everywhere, so that two transactions do not deadlock.
     rows = [
         (run_id, count + place, micros(line.at), line.level, line.logger, line.message)
         for run_id, count in sorted(counts)

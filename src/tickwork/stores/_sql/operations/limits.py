@@ -1,10 +1,10 @@
-"""Places in limits: taken at a claim, freed at an end, passed on to whoever waits.
+"""Takes slots of limits for claims, frees them at the end, and unblocks waiting runs.
 
-A rate is one of the limits of a claim; what else there is to it is in ``rates``.
+A rate is a limit, too; what is special about rates is in ``rates.py``.
 
-One lock order everywhere: run rows by id, gates ascending, slots, blocked runs, job rows.
-Slots are counted in a statement of its own, begun after the gates are held: one that
-began earlier would count what it saw then.
+The lock order is the same everywhere: run rows by id, gates ascending, slots, blocked runs, job
+rows. Slots are counted by a statement of its own that starts after the gates are locked: one that
+started earlier would count the slots of that time.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
 
 UNBLOCK_MAX: Final = 1000
-"""Blocked runs let out for one key at a time; the sweeper comes for the rest."""
+"""How many runs are unblocked for one key at a time; the sweeper unblocks the rest."""
 
 
 def grant(
     query: Queries, claims: Sequence[Claim], *, now: datetime, limit: int
 ) -> Operation[Grants]:
     """Decide, in this order, which of these locked runs get their slots; take them."""
-    # One that was never claimed before cannot have kept a slot.
+    # A run that was never claimed before cannot hold a slot.
     again = sorted(claim.run_id for claim in claims if claim.limit_keys and claim.token > 1)
     held: dict[RunId, set[str]] = {}
     for run_id, key in (yield query("held_slots", ids=again)) if again else ():
@@ -55,9 +55,9 @@ def grant(
         for claim in claims
     ]
     gates = sorted({gate_of(key) for candidate in candidates for key in candidate.keys})
-    # Somebody who holds a gate decides about its keys; we leave those runs alone.
+    # The transaction that has locked a gate decides about its keys; those runs are left to it.
     ours = {row[0] for row in (yield query("try_gates", gates=gates))}
-    grants, rates = yield from _decided(query, candidates, gates=ours, now=now, limit=limit)
+    grants, rates = yield from _decide(query, candidates, gates=ours, now=now, limit=limit)
     yield from _take(query, candidates, grants, rates, now=now)
     if grants.blocked_on:
         blocked = sorted((run, key) for run, key in grants.blocked_on.items())
@@ -72,18 +72,18 @@ def grant_one(
 ) -> Operation[bool]:
     """Take a slot of each of these keys for this locked run, or none of any.
 
-    Whoever holds a gate is waited for.
+    It waits for gates that are locked.
     """
     candidates = [Candidate(run_id, tuple(keys))]
     yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
-    grants, rates = yield from _decided(query, candidates, gates=None, now=now, limit=1)
+    grants, rates = yield from _decide(query, candidates, gates=None, now=now, limit=1)
     if not grants.granted:
         return False
     yield from _take(query, candidates, grants, rates, now=now)
     return True
 
 
-def _decided(
+def _decide(
     query: Queries,
     candidates: Sequence[Candidate],
     *,
@@ -91,7 +91,7 @@ def _decided(
     now: datetime,
     limit: int,
 ) -> Operation[tuple[Grants, dict[str, Rate]]]:
-    """Who gets what, and what is known of the rates among the keys; the gates are held."""
+    """The grants, and the rates among the keys. The gates must be locked."""
     wanted = Counter(key for candidate in candidates for key in candidate.keys)
     taken, slots = yield from taken_and_slots(query, sorted(slots_in(wanted)))
     most = {
@@ -140,7 +140,7 @@ def taken_and_slots(
 ) -> Operation[tuple[dict[str, int], dict[str, int]]]:
     """How many slots of these keys are taken, and how many each limit has.
 
-    In one statement: everybody else waits while we hold the gates.
+    In one statement: other workers wait while the gates are locked.
     """
     taken: dict[str, int] = {}
     slots: dict[str, int] = {}
@@ -149,8 +149,8 @@ def taken_and_slots(
     return taken, slots
 
 
-def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None]:
-    """Free these slots, and let out whoever waits for them."""
+def free_slots(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None]:
+    """Free these slots, and unblock runs that wait for them."""
     keys = sorted({key for _, key in slots})
     yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
     yield query.command("delete_slots", many=sorted(slots))
@@ -158,7 +158,7 @@ def free(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operation[None
 
 
 def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
-    """Let out blocked runs of these keys, whose gates are held, while there is room."""
+    """Unblock runs of these keys, as many as there is room for. The gates must be locked."""
     taken, slots = yield from taken_and_slots(query, keys)
     rooms = {}
     for key in keys:
@@ -177,10 +177,10 @@ def _unblock_up_to(query: Queries, room_by_key: Mapping[str, int]) -> Operation[
 
 
 def sweep(query: Queries, *, limit: int, after: str) -> Operation[tuple[int, str]]:
-    """Let out blocked runs whose limit has room: a second look, for wake-ups that were lost.
+    """Unblock runs whose limit has room, in case that an unblock was missed.
 
-    So many keys at a time, in their order; the answer has the last of them, for the next look
-    to go on from, and nothing once it has come to the end.
+    Checks ``limit`` keys in order, starting after ``after``. Returns the number of unblocked runs,
+    and the key to continue after: "" at the end of the keys.
     """
     found = sorted(row[0] for row in (yield query("keys_blocked", after=after, limit=limit)))
     last = found[-1] if len(found) == limit else ""
@@ -194,7 +194,6 @@ def sweep(query: Queries, *, limit: int, after: str) -> Operation[tuple[int, str
 
 
 def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[None]:
-    """What code says about limits."""
     before = {row[0]: row[1] for row in (yield query("list_limits"))}
     changed = sorted(
         (name, slots) for name, slots in slots_by_name.items() if before.get(name) != slots
@@ -207,7 +206,6 @@ def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[No
 
 
 def change_limit(query: Queries, name: str, slots: int | None) -> Operation[None]:
-    """What an operator says about one limit."""
     yield from _lock_all_gates(query)
     yield query.command("override_limit", name=name, slots=slots)
     yield from _unblock_limit(query, name)

@@ -1,4 +1,4 @@
-"""Tells waiting workers that there is something to do, where a database can tell."""
+"""Notifies idle workers of new work, where the database supports it."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -8,13 +8,13 @@ from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation
 
 SOON: Final = timedelta(seconds=2)
-"""A run that is due later than this is found by a worker's own look, in time."""
+"""A worker polls in time for runs that are due later than this."""
 
 ANY_QUEUE: Final = ""
 
 
 def notify_queues(query: Queries, queues: Iterable[str]) -> Operation[None]:
-    """Wake whoever waits, when this transaction commits."""
+    """Notify the workers of these queues when this transaction commits."""
     if "notify" in query:
         names = sorted(set(queues))
         if names:
@@ -22,9 +22,10 @@ def notify_queues(query: Queries, queues: Iterable[str]) -> Operation[None]:
 
 
 def notify_all(query: Queries) -> Operation[None]:
-    """Wake everybody, for something that changes seldom.
+    """Notify all workers of a rare change, such as a new schedule.
 
-    So it is worth a row, where a database cannot tell anybody anything.
+    MySQL has no notifications: there it increments a counter, which listeners poll. Runs do not
+    need that, because listeners poll the newest id as well.
     """
     if "count_change" in query:
         yield query.command("count_change")
@@ -33,5 +34,5 @@ def notify_all(query: Queries) -> Operation[None]:
 
 
 def is_soon(due_at: datetime, *, now: datetime) -> bool:
-    """Whether somebody may be asleep when it is due, and must be told."""
+    """Whether idle workers must be notified, because they may not poll in time."""
     return due_at - now <= SOON

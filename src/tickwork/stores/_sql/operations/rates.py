@@ -1,7 +1,7 @@
-"""Starts under a rate: counted at a claim; and turns, at which those who wait are let out.
+"""Counts starts under a rate at a claim, and unblocks runs when their turn comes.
 
-Everything here happens while the gates of the keys are held, and reads in a statement of its
-own, begun after that: as with slots.
+The gates of the keys must be locked, and reads are statements of their own that start after that,
+as with slots.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ _BLOCKED_ON: Final = names(RUN).index("blocked_on")
 def read_rates(
     query: Queries, most_by_key: Mapping[str, int], slots_by_limit: Mapping[str, int]
 ) -> Operation[dict[str, Rate]]:
-    """What is known of these keys, enough to decide on so many starts of each.
+    """The rates of these keys, with enough of their starts to decide on so many new ones.
 
     A rate without a row, or of 0, limits nothing, and is left out.
     """
@@ -36,7 +36,7 @@ def _read(
     query: Queries, most_by_key: Mapping[str, int], slots_by_limit: Mapping[str, int]
 ) -> Operation[dict[str, Rate]]:
     counts = {key: slots_by_limit.get(limit_of(key), 0) for key in sorted(most_by_key)}
-    # One more: when it is the turn of the next.
+    # One more, to know when the next run may start.
     wanted = [[key, count, most_by_key[key] + 1] for key, count in counts.items()]
     return rates_by_key((yield query("read_rates", wanted=wanted)), counts)
 
@@ -49,10 +49,10 @@ def write_starts(
     blocked: Collection[str],
     now: datetime,
 ) -> Operation[None]:
-    """Write down who has started, and when the turn comes of those who found no room."""
+    """Store the new starts, and when the next blocked run may start."""
     starts: list[Row] = []
     changed: dict[str, Rate] = {}
-    is_waited_for_soon = False
+    is_turn_soon = False
     for key, rate in sorted(rates.items()):
         made = starts_by_key.get(key, 0)
         after = rate.add_starts(made, now=now, is_blocked=key in blocked)
@@ -62,7 +62,7 @@ def write_starts(
         if made or after.turn_at != rate.turn_at:
             changed[key] = after
         if after.turn_at is not None and rate.turn_at is None:
-            is_waited_for_soon = is_waited_for_soon or is_soon(after.turn_at, now=now)
+            is_turn_soon = is_turn_soon or is_soon(after.turn_at, now=now)
     if starts:
         yield query.command("insert_starts", many=starts)
         old = [(key, rate.forgotten) for key, rate in changed.items() if rate.forgotten > 0]
@@ -70,16 +70,15 @@ def write_starts(
             yield query.command("forget_starts", many=old)
     if changed:
         yield query.command("save_rates", many=[rate_row(key, changed[key]) for key in changed])
-    if is_waited_for_soon:
+    if is_turn_soon:
         yield from notify_queues(query, [ANY_QUEUE])
 
 
 def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
-    """Let out those whose turn has come; return how many."""
     due = sorted(row[0] for row in (yield query("due_turns", now=micros(now), limit=limit)))
     if not due:
         return 0
-    # Somebody who holds a gate decides about its keys; another look will follow.
+    # The transaction that has locked a gate decides about its keys; the next call handles them.
     gates = {
         row[0] for row in (yield query("try_gates", gates=sorted({gate_of(key) for key in due})))
     }
@@ -114,7 +113,7 @@ def _limits(query: Queries) -> Operation[dict[str, int]]:
 
 
 def set_missing_turns(query: Queries, keys: Sequence[str]) -> Operation[None]:
-    """See that somebody comes for those who wait: whoever blocked them may not have known how."""
+    """Set a turn for keys with blocked runs and none: an older release may have blocked them."""
     stuck = sorted(row[0] for row in (yield query("keys_without_turn", keys=list(keys))))
     if stuck:
         yield query.command("lock_gates", gates=sorted({gate_of(key) for key in stuck}))
@@ -122,7 +121,6 @@ def set_missing_turns(query: Queries, keys: Sequence[str]) -> Operation[None]:
 
 
 def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
-    """Where a run stands that waits for its turn; None when it does not wait for one."""
     rows = yield query("get_runs", ids=[run_id])
     key = rows[0][_BLOCKED_ON] if rows else None
     if key is None or not is_rate(key):
@@ -135,7 +133,7 @@ def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
 
 
 def prune_rates(query: Queries, *, before: datetime, limit: int) -> Operation[None]:
-    """Forget keys whose last start left its window before this instant."""
+    """Delete keys whose last start left its window before this instant."""
     edge = micros(before)
     keys = sorted(row[0] for row in (yield query("idle_rates", before=edge, limit=limit)))
     if not keys:

@@ -1,4 +1,4 @@
-"""For people: one run, many runs, counts; and pruning what nobody reads any more."""
+"""Reads for people, and pruning."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,23 +37,20 @@ from tickwork.stores.contract import (
 
 
 def get_runs(query: Queries, run_ids: Sequence[RunId]) -> Operation[list[Run]]:
-    """Runs by id, unfinished or finished."""
     if not run_ids:
         return []
     return [listed_run_of(row) for row in (yield query("get_runs", ids=list(run_ids)))]
 
 
 def find_run_ids(query: Queries, prefix: str, *, limit: int) -> Operation[list[RunId]]:
-    """Ids that begin like this."""
     return [row[0] for row in (yield query("find_run_ids", prefix=prefix.lower(), limit=limit))]
 
 
 def list_runs(
     query: Queries, where: RunFilter, *, cursor: str | None, limit: int
 ) -> Operation[RunPage]:
-    """Runs by id, newest first: the best of the living and of history, merged."""
     rows: list[Row] = []
-    # What cannot be in a table is not looked for there: it would be read to its end.
+    # A table that cannot contain these statuses is not searched: it would be read to its end.
     if not where.statuses or where.statuses - FINAL:
         rows += yield filter_runs(query, "list_live", where, cursor=cursor, limit=limit + 1)
     if not where.statuses or where.statuses & FINAL:
@@ -64,7 +61,6 @@ def list_runs(
 
 
 def run_record(query: Queries, run_id: RunId) -> Operation[RunRecord | None]:
-    """A run with its attempts and its log."""
     found = yield from get_runs(query, [run_id])
     if not found:
         return None
@@ -74,44 +70,36 @@ def run_record(query: Queries, run_id: RunId) -> Operation[RunRecord | None]:
 
 
 def count_runs(query: Queries, *, cap: int) -> Operation[PhaseCounts]:
-    """Unfinished runs by phase, counted no further than ``cap``."""
     rows = yield query("count_phases", cap=cap)
     return PhaseCounts({Phase(row[0]): row[1] for row in rows}, cap)
 
 
 def count_taken(query: Queries, keys: Sequence[str]) -> Operation[dict[str, int]]:
-    """How many slots of these keys are taken."""
     found: dict[str, int] = dict((yield query("count_slots", keys=list(keys))))
     return {key: found.get(key, 0) for key in keys}
 
 
 def slot_holders(query: Queries, key: str, *, limit: int) -> Operation[list[RunId]]:
-    """Who holds the slots of a key."""
     return [row[0] for row in (yield query("slot_holders", key=key, limit=limit))]
 
 
 def list_jobs(query: Queries, *, tenant: str | None) -> Operation[list[JobRow]]:
-    """What happened to each job."""
     return [job_of(row) for row in (yield query("list_jobs", tenant=tenant))]
 
 
 def list_limits(query: Queries) -> Operation[list[LimitRow]]:
-    """All limits, by name."""
     return [LimitRow(*row) for row in (yield query("list_limits"))]
 
 
 def list_pauses(query: Queries) -> Operation[list[Pause]]:
-    """Paused queues and jobs."""
     return [pause_of(row) for row in (yield query("list_pauses"))]
 
 
 def list_workers(query: Queries) -> Operation[list[WorkerRow]]:
-    """All workers, the newest beat first."""
     return [worker_of(row) for row in (yield query("list_workers"))]
 
 
 def health(query: Queries) -> Operation[Health]:
-    """How the database itself is."""
     [(size, free, oldest)] = yield query("health")
     tables = tuple(TableHealth(*row) for row in (yield query("health_of_tables")))
     return Health(
@@ -120,14 +108,14 @@ def health(query: Queries) -> Operation[Health]:
 
 
 class OldDefinitions(NamedTuple):
-    """Definitions that nobody needs any more, it seems."""
+    """Candidates for pruning: jobs and schedules that no program seems to define any more."""
 
     schedules: list[str] = []  # noqa: RUF012  # never written to
     jobs: list[list[str]] = []  # noqa: RUF012  # as above
 
 
 def old_definitions(query: Queries, *, before: datetime, limit: int) -> Operation[OldDefinitions]:
-    """Find them without a lock: this may look at every schedule, and at every unfinished run."""
+    """Find candidates without a lock: this may read every schedule and every unfinished run."""
     edge = micros(before)
     schedules = [row[0] for row in (yield query("old_schedules", before=edge, limit=limit))]
     jobs = [list(row) for row in (yield query("old_jobs", before=edge, limit=limit))]
@@ -140,11 +128,10 @@ NOTHING_OLD: Final = OldDefinitions()
 def prune(
     query: Queries, *, before: datetime, limit: int, definitions: OldDefinitions = NOTHING_OLD
 ) -> Operation[Pruned]:
-    """Remove one batch of what ended, or was last seen, before this instant."""
     edge = micros(before)
     ids = [row[0] for row in (yield query("old_runs", before=edge, limit=limit))]
     runs = (yield query("prune_runs", ids=sorted(ids)))[0][0] if ids else 0
-    # A window may be longer than its run is kept: its key goes by itself.
+    # A window may be longer than the retention of its run, so keys are pruned on their own.
     yield query.command("prune_keys", before=edge, limit=limit)
     yield from prune_rates(query, before=before, limit=limit)
     schedules = jobs = 0

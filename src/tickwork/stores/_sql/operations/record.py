@@ -1,4 +1,4 @@
-"""Steps that were decided, written under the token of their claim."""
+"""Writes transitions, each only if the token of its claim still matches."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.columns import CLAIM
-from tickwork.stores._sql.operations.limits import free, unblock
+from tickwork.stores._sql.operations.limits import free_slots, unblock
 from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
 from tickwork.stores._sql.operations.skips import (
     SkipFolder,
@@ -38,7 +38,7 @@ from tickwork.stores.contract import Expired, ReapDecision
 
 
 class _Written(NamedTuple):
-    """What became of a batch of steps. What is neither had landed before."""
+    """The result of a batch. A step that is neither landed nor lost was written before."""
 
     landed: list[Transition]
     lost: set[RunId]
@@ -47,18 +47,17 @@ class _Written(NamedTuple):
 def record(
     query: Queries, steps: Sequence[Transition], *, is_repeat: bool = False
 ) -> Operation[list[RunId]]:
-    """Write steps; return the runs that are no longer ours."""
     plain: list[Transition] = []
     others: list[Transition] = []
     for step in steps:
-        # After a lost answer each step is looked at: it may be there already.
+        # In a repeat each step is checked: it may be stored already.
         (others if is_repeat or not _is_plain(step) else plain).append(step)
     lost: set[RunId] = set()
     landed: list[Transition] = []
     tokens: dict[RunId, int] = {}
     if others:
-        # Together with those for whom somebody else may come who locks by id: whoever cancels all
-        # runs of a schedule.
+        # Lock the plain runs of schedules, too: canceling a schedule locks its runs by id, and the
+        # order must be the same.
         wanted = [*others, *(step for step in plain if step.claim.schedule is not None)]
         tokens = dict((yield query("lock_running", ids=sorted(s.claim.run_id for s in wanted))))
     if plain:
@@ -69,7 +68,7 @@ def record(
         written = yield from _write_locked(query, others, tokens, is_repeat=is_repeat)
         landed += written.landed
         lost |= written.lost
-    # After the rows of all runs: in this order everybody locks them.
+    # After the rows of all runs: this is the lock order everywhere.
     slots = [
         (step.claim.run_id, key)
         for step in landed
@@ -78,22 +77,22 @@ def record(
         if step.due_at is None or not is_kept_between_attempts(key)
     ]
     if slots:
-        yield from free(query, slots)
+        yield from free_slots(query, slots)
     if plain and others:
-        # As they came: of two that ended at the same moment, the later one has the last word.
+        # In the given order: of two runs with the same end, the later one sets the job row.
         place = {step.claim.run_id: number for number, step in enumerate(steps)}
         landed.sort(key=lambda step: place[step.claim.run_id])
     fired = [step for step in landed if step.claim.schedule is not None and step.due_at is None]
     if fired:
         yield from mark_skips(query, fired)
-    touched = fold_jobs(landed)
-    if touched:
-        yield query.command("touch_jobs", many=touched)
+    job_rows = merge_job_rows(landed)
+    if job_rows:
+        yield query.command("touch_jobs", many=job_rows)
     return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
 
 
 def _is_plain(step: Transition) -> bool:
-    """Whether it leaves nothing but its row in history: most runs, on a good day."""
+    """Whether only its row in history must be written, as for most runs."""
     claim = step.claim
     return (
         step.outcome is OutcomeKind.SUCCEEDED
@@ -106,7 +105,7 @@ def _is_plain(step: Transition) -> bool:
 def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written]:
     """Move runs that succeeded at once to history, each under its token."""
     count = (yield query("finish_plain", many=list(map(plain_row, steps))))[0][0]
-    written = yield from _landed(query, steps, count)
+    written = yield from _written(query, steps, count)
     ids = [step.claim.run_id for step in written.landed]
     if ids and "drop_finished" in query:
         yield query.command("drop_finished", ids=ids)
@@ -117,14 +116,14 @@ def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written
 def _finish(query: Queries, steps: list[Transition]) -> Operation[_Written]:
     """Move finished runs to history, each under its token."""
     count = (yield query("finish_runs", many=list(map(finished_row, steps))))[0][0]
-    written = yield from _landed(query, steps, count)
+    written = yield from _written(query, steps, count)
     ids = [step.claim.run_id for step in written.landed]
     yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
     return written
 
 
-def _landed(query: Queries, steps: list[Transition], count: int) -> Operation[_Written]:
-    """Which steps were written, when so many were."""
+def _written(query: Queries, steps: list[Transition], count: int) -> Operation[_Written]:
+    """Which steps were written, given their number."""
     if count == len(steps):
         return _Written(steps, set())
     ids = [step.claim.run_id for step in steps]
@@ -134,7 +133,7 @@ def _landed(query: Queries, steps: list[Transition], count: int) -> Operation[_W
 
 
 def _statuses(query: Queries, ids: list[RunId]) -> Operation[dict[tuple[RunId, int], str]]:
-    """How those of these that have ended did so, by id and token."""
+    """The final statuses of finished runs, by id and token."""
     rows = yield query("find_finished", ids=ids)
     return {(run_id, token): status for run_id, token, status in rows}
 
@@ -156,7 +155,7 @@ def _write_locked(
     *,
     is_repeat: bool,
 ) -> Operation[_Written]:
-    """Steps that touch more than one table: their rows are locked, and have these tokens."""
+    """Write steps that change several tables; their rows are locked, with these tokens."""
     ours: list[Transition] = []
     gone: list[Transition] = []
     for step in steps:
@@ -183,17 +182,17 @@ def _write_locked(
 
 
 def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set[RunId]]:
-    """Which of these were written by a try whose answer was lost."""
+    """Which of these were written by an earlier try whose answer was lost."""
     ids = [step.claim.run_id for step in steps]
     ended = yield from _statuses(query, ids)
-    # What is there under our token waits again: it does not run, or it would be ours. Nobody but
-    # us, or a reaper, can have put it there.
+    # A run with our token that is not running waits again: the earlier try, or the reaper, has
+    # returned it.
     waiting = {(row[0], row[1]) for row in (yield query("held_rows", ids=ids))}
     landed = {
         step.claim.run_id
         for step in steps
         if _key(step) in waiting
-        # Under our token a reaper may have ended it, too, and otherwise than we would have.
+        # The reaper may have ended the run under our token, with another status.
         or ended.get(_key(step)) == step.to_status
         or (step.due_at is not None and _key(step) in ended)
     }
@@ -211,7 +210,7 @@ def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set
 
 
 class _JobFacts:
-    """What a batch says about one job, folded in order of end."""
+    """The changes of one job row, merged from a batch in the order of ends."""
 
     __slots__ = ("error", "error_at", "failures", "has_success", "run_at", "success_at")
 
@@ -224,12 +223,12 @@ class _JobFacts:
         self.has_success = False
 
 
-def fold_jobs(steps: Iterable[Transition]) -> list[Row]:
-    """Rows for ``touch_jobs``, one for each job, sorted: they are locked in this order."""
+def merge_job_rows(steps: Iterable[Transition]) -> list[Row]:
+    """Rows for ``touch_jobs``, one for each job, sorted, because that is the lock order."""
     facts_by_job: dict[tuple[str, str], _JobFacts] = {}
     for step in sorted(steps, key=_ended_at):
         outcome, ended_at = step.outcome, step.ended_at
-        if outcome is not OutcomeKind.SUCCEEDED and not _is_telling(step):
+        if outcome is not OutcomeKind.SUCCEEDED and not _affects_job(step):
             continue
         claim = step.claim
         facts = facts_by_job.get((claim.tenant, claim.job))
@@ -256,8 +255,8 @@ def fold_jobs(steps: Iterable[Transition]) -> list[Row]:
     ]
 
 
-def _is_telling(step: Transition) -> bool:
-    # A run that had not started when its worker died is no failure of the job.
+def _affects_job(step: Transition) -> bool:
+    # If a run had not started when its worker died, the job did not fail.
     if step.outcome is OutcomeKind.CRASHED:
         return step.crash > 0
     return step.outcome in {OutcomeKind.FAILED, OutcomeKind.CANCELED}
@@ -272,14 +271,13 @@ _ended_at = attrgetter("ended_at")
 def reap(
     query: Queries, *, now: datetime, limit: int, verdict: ReapDecision
 ) -> Operation[list[Transition]]:
-    """Take back runs whose lease has ended, as ``verdict`` decides for each."""
     steps: list[Transition] = []
     broken: list[Row] = []
     for row in (yield query("expired_runs", now=micros(now), limit=limit)):
         started_at, cancel_requested_at, worker = row[len(CLAIM) :]
         try:
             claim = standing_claim_of(row[: len(CLAIM)])
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
+        except Exception as error:  # noqa: BLE001  # any error is the row's own
             broken.append((row[0], micros(now), f"{UNREADABLE}: {error!r}"))
             continue
         has_started, is_canceled = started_at is not None, cancel_requested_at is not None
@@ -298,15 +296,14 @@ def reap(
 def complete(
     query: Queries, claim: Claim, *, now: datetime, result: str | None = None
 ) -> Operation[bool]:
-    """Finish a run inside a caller's transaction: no gate, no job row is touched."""
     step = _completed(claim, now)._replace(result=result)
     if step.leaves_attempt:
         rows = yield query("lock_running", ids=[claim.run_id])
         if [tuple(row) for row in rows] != [(claim.run_id, claim.token)]:
             return False
         yield query.command("insert_attempts", many=[attempt_row(step)])
-    # Whether it is in history under our token is not asked, as a record would: whoever finished it
-    # has committed what belongs to it, and the caller must not do so a second time.
+    # Unlike record(), it does not accept a run that is in history under our token: the effects of
+    # the handler were committed with it, and the caller must not commit them a second time.
     if not (yield query("finish_runs", many=[finished_row(step)]))[0][0]:
         return False
     yield from _free_keys(query, [claim.run_id], now=now)
@@ -317,10 +314,10 @@ def complete(
 
 
 def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[RunId]]:
-    """Do for completed runs what their callers' transactions could not; say which those are.
+    """Unblock runs and update job rows after runs were completed; return the completed runs.
 
-    To ask again does no harm: the slots are gone, room is counted, and whoever was let out
-    for nothing finds the limit full. Job rows learn what they know already.
+    A repeat does no harm: slots are counted, an unblocked run finds the limit full, and the job
+    rows do not change.
     """
     rows = yield query("completed_runs", ids=sorted(claim.run_id for claim in claims))
     ended_at = {(row[0], row[1]): moment(row[2]) for row in rows}
@@ -336,9 +333,9 @@ def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[Ru
     fired = [step for step in steps if step.claim.is_fired]
     if fired:
         yield from mark_skips(query, fired)
-    touched = fold_jobs(steps)
-    if touched:
-        yield query.command("touch_jobs", many=touched)
+    job_rows = merge_job_rows(steps)
+    if job_rows:
+        yield query.command("touch_jobs", many=job_rows)
     return [step.claim.run_id for step in steps]
 
 

@@ -1,4 +1,4 @@
-"""One run by its name: what could start now, and the claim of exactly this one."""
+"""Lists the runs that could start now, and claims one run by its id."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import keys_needed
 from tickwork._domain.run import Claim, Run
-from tickwork.stores._sql.operations.claim import readable
+from tickwork.stores._sql.operations.claim import read_claims
 from tickwork.stores._sql.operations.limits import grant_one
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import listed_run_of, micros
@@ -15,7 +15,6 @@ from tickwork.stores.contract import ClaimRequest
 
 
 def due_runs(query: Queries, wanted: ClaimRequest, *, now: datetime) -> Operation[list[Run]]:
-    """Runs that could start now, in the order of claims."""
     rows = yield query(
         "due_runs",
         queues=None if wanted.queues is None else list(wanted.queues),
@@ -30,12 +29,11 @@ def due_runs(query: Queries, wanted: ClaimRequest, *, now: datetime) -> Operatio
 def claim_run(
     query: Queries, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
 ) -> Operation[Claim | None]:
-    """Claim this run, due or not, to start at once; None when it cannot, and nothing changed."""
     # The conditions of other claims, without those on queues and jobs.
     free: dict[str, Any] = {"queues": None, "jobs": None, "is_ahead": 0}
     rows = yield query("lock_claimable", id=run_id, now=micros(now), **free)
-    claims = yield from readable(query, rows, now=now, lease=lease)
-    if not claims or not (yield from _slots_taken(query, claims[0], now=now)):
+    claims = yield from read_claims(query, rows, now=now, lease=lease)
+    if not claims or not (yield from _take_slots(query, claims[0], now=now)):
         return None
     [made] = claims
     yield query.command(
@@ -49,11 +47,10 @@ def claim_run(
     return made
 
 
-def _slots_taken(query: Queries, claim: Claim, *, now: datetime) -> Operation[bool]:
-    """Take a slot of each limit; False, and none is taken, when one of them is full.
+def _take_slots(query: Queries, claim: Claim, *, now: datetime) -> Operation[bool]:
+    """Take a slot of each limit; take none, and return False, when one of them is full.
 
-    A run that is asked for by name is not blocked on what is full: it may not be due at all,
-    and would be let out before its time.
+    The run does not become blocked: it may not be due, and an unblock would make it ready early.
     """
     if not claim.limit_keys:
         return True

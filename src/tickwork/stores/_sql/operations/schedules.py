@@ -1,4 +1,4 @@
-"""Schedules: registered, paused, fired."""
+"""Adds, changes, pauses and fires schedules."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._domain.tick import Skip, TickPlan, Unfired
-from tickwork.stores._sql.operations.enqueue import insert_runs, protect
+from tickwork.stores._sql.operations.enqueue import insert_runs, take_unique_keys
 from tickwork.stores._sql.operations.notifications import notify_all
 from tickwork.stores._sql.operations.skips import SkipFolder
 from tickwork.stores._sql.queries import Queries
@@ -27,25 +27,24 @@ from tickwork.stores._sql.rows import (
 from tickwork.stores._sql.statement import Operation, Row, Rows, WriteConflict
 from tickwork.stores.contract import KeysOf, NewSchedule, Planner
 
-LOOK: Final = 4
-"""How many times the wanted number a tick looks at before it goes by job."""
-LOOK_MIN: Final = 64
+HEAD_FACTOR: Final = 4
+"""A tick reads so many times its limit of the due schedules, before it goes by job."""
+HEAD_MIN: Final = 64
 
 
 def add_schedules(
     query: Queries, new: Sequence[NewSchedule], *, now: datetime
 ) -> Operation[list[ScheduleRow]]:
-    """Add schedules, or return those of the same names."""
     first_by_name: dict[tuple[str, str], NewSchedule] = {}
     for one in new:
         first_by_name.setdefault((one.spec.tenant, one.spec.name), one)
-    # In one order everywhere: programs that start together add the same ones.
+    # In one order everywhere: programs that start together add the same schedules.
     names = sorted(first_by_name)
     yield query.command(
         "insert_schedules",
         many=[new_schedule_row(first_by_name[name], now=micros(now)) for name in names],
     )
-    # It may fall due sooner than whoever sleeps expects.
+    # It may be due before idle workers would poll.
     yield from notify_all(query)
     rows = yield from get_schedules(query, names)
     row_by_name = {(row.spec.tenant, row.spec.name): row for row in rows}
@@ -60,7 +59,6 @@ def change_schedule(
     now: datetime,
     next_due_at: datetime | None,
 ) -> Operation[ScheduleRow | None]:
-    """Replace what was said, if nobody else has since."""
     yield query.command(
         "update_schedule",
         id=row.id,
@@ -79,7 +77,6 @@ def change_schedule(
 
 
 def remove_schedule(query: Queries, schedule_id: ScheduleId) -> Operation[bool]:
-    """Remove a schedule; its runs stay."""
     return bool((yield query("delete_schedule", id=schedule_id))[0][0])
 
 
@@ -92,7 +89,6 @@ def pause_schedule(
     until: datetime | None,
     next_due_at: datetime | None,
 ) -> Operation[bool]:
-    """Stop firing until resumed, or until an instant."""
     rows = yield query(
         "pause_schedule",
         id=schedule_id,
@@ -107,27 +103,23 @@ def pause_schedule(
 def resume_schedule(
     query: Queries, schedule_id: ScheduleId, *, next_due_at: datetime | None
 ) -> Operation[bool]:
-    """Go on from this instant."""
     yield from notify_all(query)
     rows = yield query("resume_schedule", id=schedule_id, next_due_at=micros_or_none(next_due_at))
     return bool(rows[0][0])
 
 
 def get_schedules(query: Queries, names: Sequence[tuple[str, str]]) -> Operation[list[ScheduleRow]]:
-    """Schedules by (tenant, name)."""
     rows = yield query("get_schedules", names=[list(name) for name in sorted(set(names))])
     return [listed_schedule_of(row) for row in rows]
 
 
 def scheduled_jobs(query: Queries) -> Operation[list[str]]:
-    """The jobs that schedules name, each once."""
     return [row[0] for row in (yield query("scheduled_jobs"))]
 
 
 def list_schedules(
     query: Queries, *, tenant: str | None, after: tuple[str, str] | None, limit: int
 ) -> Operation[list[ScheduleRow]]:
-    """Schedules by (tenant, name)."""
     after_tenant, after_name = after or (None, None)
     rows = yield query(
         "list_schedules",
@@ -142,7 +134,6 @@ def list_schedules(
 def next_firing_at(
     query: Queries, *, jobs: Collection[str] | None, seen_after: datetime | None
 ) -> Operation[datetime | None]:
-    """When the next schedule of these jobs falls due."""
     seen = micros_or_none(seen_after)
     if jobs is None:
         rows = yield query("next_firing", seen_after=seen)
@@ -161,20 +152,18 @@ def fire(
     plan: Planner,
     seen_after: datetime | None = None,
 ) -> Operation[TickPlan]:
-    """One tick: lock what is due, plan, and write the plan."""
     rows = yield from _due(query, now=now, limit=limit, jobs=jobs, seen_after=seen_after)
     due, broken = _readable(rows, now=micros(now))
     keys = sorted(keys_of(due))
     taken: set[str] = set()
     if keys:
-        # Read after the schedules are locked: what was taken before may be free by now, and
-        # nobody else can take a key of theirs.
+        # Read after the schedules are locked: keys may have been freed until now, and no other
+        # transaction can take a key of these schedules.
         taken = {row[0] for row in (yield query("taken_keys", keys=keys, now=micros(now)))}
     made = plan(due, taken)
     if made.runs:
-        # What is taken was read under the lock of the schedules; should a key be taken all
-        # the same, the database refuses it, and with it the whole tick.
-        yield from protect(query, made.runs)
+        # If a key was taken all the same, the database rejects it, and with it the whole tick.
+        yield from take_unique_keys(query, made.runs)
         yield from insert_runs(query, made.runs)
     if made.skips:
         yield from _write_skips(query, made.skips, now=micros(now))
@@ -200,21 +189,21 @@ def _due(
     jobs: Collection[str] | None,
     seen_after: datetime | None,
 ) -> Operation[Rows]:
-    """What is due, locked: the first of all, or, when those are not for us, the first of each job.
+    """Lock due schedules: the first of all, or the first of each known job.
 
-    As with claims: the head is enough while it holds schedules that may be fired here.
+    As with claims, the head is enough while it has schedules of known jobs.
     """
-    look = max(LOOK * limit, LOOK_MIN)
+    head_size = max(HEAD_FACTOR * limit, HEAD_MIN)
     known = None if jobs is None else sorted(jobs)
     values: dict[str, Any] = {
         "now": micros(now),
         "seen_after": micros_or_none(seen_after),
         "limit": limit,
     }
-    rows = yield query("due_schedules", jobs=known, look=look, **values)
+    rows = yield query("due_schedules", jobs=known, head_size=head_size, **values)
     if len(rows) >= limit or known == []:
         return rows
-    if (yield query("count_due", now=values["now"], look=look))[0][0] < look:
+    if (yield query("count_due", now=values["now"], head_size=head_size))[0][0] < head_size:
         return rows
     if known is None:
         known = yield from scheduled_jobs(query)
@@ -222,13 +211,13 @@ def _due(
 
 
 def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list[Unfired]]:
-    """Rows that can be understood; the others are set unfired, and stop nobody."""
+    """The schedules of these rows. Rows that cannot be read are reported, and stop no others."""
     due: list[ScheduleRow] = []
     broken: list[Unfired] = []
     for row in rows:
         try:
             due.append(schedule_of(row, now=now))
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with it is its own
+        except Exception as error:  # noqa: BLE001  # any error is the row's own
             broken.append(Unfired(row[0], f"{UNREADABLE}: {error!r}"))
     return due, broken
 

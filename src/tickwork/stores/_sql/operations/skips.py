@@ -1,4 +1,4 @@
-"""Equal skips of a schedule, one after the other, are one row that counts them."""
+"""Merges consecutive equal skips of a schedule into one row that counts them."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Self
@@ -12,7 +12,7 @@ from tickwork.stores._sql.statement import Operation, Row, WriteConflict
 
 
 class SkipMark(NamedTuple):
-    """The newest row of skips of a schedule: which, why, and up to which instant."""
+    """The newest row of skips of a schedule, its reason and its last instant."""
 
     run_id: str
     reason: str
@@ -21,7 +21,7 @@ class SkipMark(NamedTuple):
 
 
 class SkipFolder:
-    """Decides which skips continue the row of the firing before them."""
+    """Decides which skips are merged into the row of the firing before them."""
 
     def __init__(self, marks: dict[tuple[str, str], SkipMark]) -> None:
         self._marks = marks
@@ -32,8 +32,7 @@ class SkipFolder:
     def read(cls, query: Queries, schedules: Collection[tuple[str, str]]) -> Operation[Self]:
         """A folder for these schedules, by (tenant, name).
 
-        Whoever reads a mark to move it on holds it: two that fold into one row go one
-        after the other.
+        It locks the marks, so that two transactions that change one row run one after the other.
         """
         names = [list(schedule) for schedule in sorted(schedules)]
         yield query.command("lock_marks", names=names)
@@ -57,7 +56,7 @@ class SkipFolder:
         now: int,
         may_fold: bool = True,
     ) -> bool:
-        """Take in a skip; True when it continues the row before, and needs none of its own."""
+        """Add a skip; return True when it is merged and needs no row of its own."""
         mark = self._marks.get(schedule)
         if (
             may_fold
@@ -78,11 +77,11 @@ class SkipFolder:
         return False
 
     def write(self, query: Queries) -> Operation[None]:
-        """Write what was folded, and where each schedule stands."""
+        """Write the merged rows and the marks of the schedules."""
         if self._folded:
             count = (yield query("fold_skips", many=list(self._folded.values())))[0][0]
             if count != len(self._folded):
-                # Their row was pruned since we looked: they would be counted nowhere.
+                # Their row was pruned in the meantime: these skips would not be counted.
                 raise WriteConflict
         if self._begun:
             rows = []
@@ -93,7 +92,7 @@ class SkipFolder:
 
 
 def may_fold(step: Transition) -> bool:
-    """Only a run that was skipped at its first claim: any other has a story of its own."""
+    """Whether it was skipped at its first claim: any other run has attempts to show."""
     return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
 
 
@@ -110,7 +109,7 @@ def instant_of(claim: Claim) -> int:
 
 
 def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
-    """Fold finished runs of schedules that were skipped; let others end the folding."""
+    """Merge skipped runs of schedules; any other result ends a sequence of skips."""
     skipped = [step for step in steps if step.outcome is OutcomeKind.SKIPPED]
     ended = {
         (*schedule_of(step.claim), instant_of(step.claim))

@@ -1,9 +1,9 @@
--- Times are microseconds since 1970, in UTC. JSON is kept as the text it came as. Texts compare
--- byte by byte, to the last space: MariaDB and MySQL have such a collation under different names,
--- and each reads the comment that is meant for it. An index cannot leave rows out here: where one
--- is for few of them, its first column is NULL for all others, and these are never looked at.
--- tickwork_meta is there already: an install makes and locks it first. DDL cannot be undone here: a
--- step that was half done is done again, and what is there already is passed over.
+-- Times are microseconds since 1970, in UTC. JSON is stored as the original text. Texts compare
+-- byte by byte, trailing spaces included: MariaDB and MySQL name that collation differently, and
+-- each server reads its own conditional comment. There are no partial indexes: where an index is
+-- for few rows, its first column is NULL for all others, and no query reads those. tickwork_meta
+-- exists already: an installation creates and locks it first. DDL cannot be rolled back: a step
+-- that was interrupted runs again, and errors for objects that exist are ignored.
 
 CREATE TABLE tickwork_run (
     id                  CHAR(36)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -40,13 +40,13 @@ CREATE TABLE tickwork_run (
     created_at          BIGINT       NOT NULL,
     started_at          BIGINT,
     reason              LONGTEXT     NOT NULL DEFAULT (''),
-    -- A claim changes neither, and so costs the index nothing.
+    -- A claim does not change this column, so it does not update the index.
     waiting_at          BIGINT GENERATED ALWAYS AS (
         CASE WHEN phase = 'waiting' THEN due_at END
     ) STORED,
     PRIMARY KEY (id),
-    -- What claims read, in their own order; and the same by (queue, job), for when the head of
-    -- the first belongs to others.
+    -- For claims, in claim order; and the same by (queue, job), for when the first rows of the
+    -- former are for other workers.
     KEY ready (phase, priority, due_at, id),
     KEY pairs (phase, queue, job, priority, due_at, id),
     KEY waiting (waiting_at),
@@ -54,7 +54,7 @@ CREATE TABLE tickwork_run (
     KEY blocked (blocked_on, priority, due_at, id),
     UNIQUE KEY overlap (overlap_key),
     KEY schedule (schedule, tenant, nominal_at),
-    -- Nothing uses the phase 'parked' any more; it waits for the next migration of this table.
+    -- No run has the phase 'parked' any more; the next migration of this table can remove it.
     CHECK (
         (status = 'running' AND phase = 'running' AND lease_until IS NOT NULL)
         OR (status IN ('pending', 'failed')
@@ -192,7 +192,7 @@ CREATE TABLE tickwork_schedule (
     skip_id       CHAR(36)     CHARACTER SET ascii COLLATE ascii_bin,
     skip_reason   LONGTEXT,
     skip_last_at  BIGINT,
-    -- Of a million that a person has stopped a tick looks at none.
+    -- NULL for paused schedules, so that a tick reads none of them.
     fires_at      BIGINT GENERATED ALWAYS AS (
         CASE WHEN paused_at IS NULL OR paused_until IS NOT NULL THEN next_due_at END
     ) STORED,
@@ -254,7 +254,7 @@ CREATE TABLE tickwork_lock (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
     COLLATE /*M! utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */;
 
--- Grows when something changes that sleeping workers should know of.
+-- The counter grows when something changes that idle workers must notice.
 CREATE TABLE tickwork_news (
     only_one TINYINT NOT NULL,
     changes  BIGINT  NOT NULL,

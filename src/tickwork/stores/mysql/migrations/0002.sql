@@ -1,5 +1,5 @@
--- Which jobs have schedules is asked at every start, whatever their number.
+-- Each worker lists the jobs that have schedules when it starts.
 CREATE INDEX job ON tickwork_schedule (job);
 
--- Windows that have passed are pruned, whether their run is there or not.
+-- Keys whose window has passed are pruned, also when their run still exists.
 CREATE INDEX until ON tickwork_unique (until);

@@ -1,5 +1,6 @@
--- One key of a rate: how many starts there were, when the last of them leaves the window, when the
--- next of those who wait is let out (none: nobody waits), and how many were and have not started.
+-- One key of a rate: the number of starts, when the last start leaves the window, when the next
+-- blocked run is unblocked (NULL: no run waits), and how many runs were unblocked and have not
+-- started.
 CREATE TABLE tickwork_rate (
     `key`   VARCHAR(512) NOT NULL,
     number  BIGINT       NOT NULL,
@@ -11,7 +12,8 @@ CREATE TABLE tickwork_rate (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
     COLLATE /*M! utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */;
 
--- One start under a key: as many of the last ones are kept as the rate allows in its window.
+-- One start of a run under a key. Only the latest starts are kept, as many as the rate allows in
+-- its window.
 CREATE TABLE tickwork_start (
     `key`  VARCHAR(512) NOT NULL,
     number BIGINT       NOT NULL,
@@ -20,13 +22,13 @@ CREATE TABLE tickwork_start (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
     COLLATE /*M! utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */;
 
--- Whoever waits for a turn and will not start any more takes none: it is let out to be skipped.
+-- For blocked runs that expire: they are unblocked to be skipped, and use no start of the rate.
 CREATE INDEX expiring ON tickwork_run (blocked_on, expires_at);
 
--- What is due of one job: a tick need not walk past schedules of jobs that it does not know. Which
--- jobs there are is seen in it too.
+-- For the due schedules of one job: a tick need not read past schedules of unknown jobs. It also
+-- serves the list of jobs that have schedules.
 CREATE INDEX job_due ON tickwork_schedule (job, fires_at, id);
 DROP INDEX job ON tickwork_schedule;
 
--- For whoever asks what failed, among a million that did not.
+-- For listing failed runs among many successful ones.
 CREATE INDEX amiss ON tickwork_history (status, id);

@@ -21,8 +21,9 @@ DELETE FROM tickwork_pause WHERE kind = :kind AND name = :name;
 SELECT {pause_columns} FROM tickwork_pause ORDER BY kind, name;
 
 -- name: take_lock
--- From left to right, each with what the one before has left: `until`, by which it is decided,
--- comes last, and whoever has become the owner stays the owner.
+-- The server evaluates assignments from left to right, each with the new values of those before it.
+-- So `until`, which decides whether the lock is free, comes last; a new owner counts as the owner
+-- in the assignments after it.
 INSERT INTO tickwork_lock ({lock_columns}) VALUES ({lock_params})
 ON DUPLICATE KEY UPDATE
     owner = CASE WHEN {is_free} THEN VALUES(owner) ELSE owner END,
@@ -38,7 +39,8 @@ until <= :now OR owner = VALUES(owner)
 SELECT {lock_columns} FROM tickwork_lock WHERE name = :name;
 
 -- name: renew_lock
--- The count of an UPDATE may leave out rows that were so before, as the connection has it.
+-- Depending on a flag of the connection, the row count of an UPDATE excludes unchanged rows, so the
+-- rows are counted by a query.
 UPDATE tickwork_lock SET until = :until WHERE name = :name AND owner = :owner AND until > :now;
 SELECT count(*) FROM tickwork_lock WHERE name = :name AND owner = :owner AND until = :until;
 

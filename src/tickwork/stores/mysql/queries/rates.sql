@@ -2,10 +2,10 @@
 JSON_TABLE(:json_keys, '$[*]' COLUMNS (`key` {a_name} PATH '$')) AS wanted
 
 -- name: read_rates
--- Each key with the starts that leave its window next: as many as were asked for, and one for each
--- that was let out and may start first. Never in one statement with the lock of the gate. The key
--- is asked for as a range, so that the numbers are part of what is looked up: by the key alone, every
--- start of it would be read.
+-- Each key with the starts that leave its window next: the requested number, and one for each
+-- unblocked run that may start first. This must not be one statement with the lock of the gate. The
+-- key is compared as a range, so that the index is also searched by number: with an equality, the
+-- server would read every start of the key.
 SELECT rate.`key`, rate.number, rate.idle_at, rate.turn_at, rate.opened, start.number, start.at
 FROM JSON_TABLE(:json_wanted, '$[*]' COLUMNS (
     `key` {a_name} PATH '$[0]', starts BIGINT PATH '$[1]', most BIGINT PATH '$[2]'
@@ -30,7 +30,7 @@ ON DUPLICATE KEY UPDATE
 INSERT INTO tickwork_start (`key`, number, at) VALUES [[(?1, ?2, ?3)]];
 
 -- name: forget_starts
--- One by one: of several keys the server would read every start.
+-- One statement for each key: for several keys at once the server would read every start.
 DELETE FROM tickwork_start WHERE `key` = ?1 AND number <= ?2;
 
 -- name: due_turns
@@ -62,7 +62,7 @@ STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = expired.id
 SET run.phase = 'ready', run.blocked_on = NULL;
 
 -- name: advance_turns
--- Their next turn comes at once, and finds out what it is worth now.
+-- Their next turn is due at once, so that the changed limit is applied now.
 UPDATE tickwork_rate FORCE INDEX (PRIMARY)
 SET turn_at = 0
 WHERE turn_at IS NOT NULL
@@ -77,7 +77,7 @@ INSERT INTO tickwork_rate (`key`, number, turn_at, opened) VALUES [[(?1, 0, 0, 0
 ON DUPLICATE KEY UPDATE turn_at = coalesce(turn_at, 0);
 
 -- name: queue_position
--- Where a blocked run stands among those who wait for the same, counted up to a cap.
+-- The position of a blocked run among those that wait for the same key, counted up to a cap.
 SELECT blocked_on, priority, due_at, id FROM tickwork_run WHERE id = :id AND blocked_on IS NOT NULL;
 SELECT count(*) FROM (
     SELECT 1 FROM tickwork_run FORCE INDEX (blocked)
@@ -97,7 +97,7 @@ ORDER BY idle_at
 LIMIT :limit;
 
 -- name: delete_rates
--- Under the gates of these keys: nobody makes a start there meanwhile.
+-- The gates of these keys are locked: no other transaction adds a start.
 DELETE start
 FROM {these_keys}
 STRAIGHT_JOIN tickwork_rate AS rate FORCE INDEX (PRIMARY) ON rate.`key` = wanted.`key`

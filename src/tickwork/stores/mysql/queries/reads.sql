@@ -50,7 +50,7 @@ ORDER BY token;
 SELECT {log_columns} FROM tickwork_log WHERE run = :id ORDER BY line;
 
 -- name: count_phases
--- Each count ends at the cap, so that a million waiting runs cost no more than it.
+-- Each count stops at the cap, so that it is cheap with a million runs.
 SELECT 'waiting', count(*) FROM (
     SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'waiting' LIMIT :cap
 ) AS waiting
@@ -76,7 +76,7 @@ WHERE :tenant IS NULL OR tenant = :tenant
 ORDER BY tenant, name;
 
 -- name: old_runs
--- Two that prune at a time take different rows.
+-- Two concurrent prunes take different rows.
 SELECT id FROM tickwork_history FORCE INDEX (ended)
 WHERE ended_at < :before
 ORDER BY ended_at
@@ -90,7 +90,7 @@ STRAIGHT_JOIN tickwork_attempt AS attempt FORCE INDEX (PRIMARY) ON attempt.run =
 DELETE log
 FROM {these_ids}
 STRAIGHT_JOIN tickwork_log AS log FORCE INDEX (PRIMARY) ON log.run = wanted.id;
--- A later skip must not be counted in a row that is gone.
+-- A later skip must not be added to a deleted row.
 UPDATE tickwork_schedule FORCE INDEX (skip)
 SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
 WHERE skip_id IN (:ids);
@@ -122,7 +122,8 @@ old.origin = 'code'
   )
 
 -- name: prune_schedules
--- Looked at once more: what a DELETE reads of other tables it locks, and would wait for.
+-- Checked again by a SELECT: a DELETE would lock the rows that it reads in other tables, and wait
+-- for them.
 SELECT old.id FROM tickwork_schedule AS old FORCE INDEX (PRIMARY)
 WHERE old.id IN (:ids) AND {is_old_schedule};
 DELETE schedule
@@ -148,7 +149,7 @@ coalesce(old.seen_at, old.last_run_at) < :before
   )
 
 -- name: prune_jobs
--- A run that has come since finds no row, and makes one when it ends.
+-- A run that was added since finds no row, and creates one when it ends.
 SELECT old.tenant, old.name FROM tickwork_job AS old FORCE INDEX (PRIMARY)
 WHERE (old.tenant, old.name) IN (:names) AND {is_old_job};
 DELETE job
@@ -164,14 +165,14 @@ STRAIGHT_JOIN tickwork_job AS job FORCE INDEX (PRIMARY)
     ON job.tenant = stale.tenant AND job.name = stale.name;
 
 -- name: health
--- When the oldest transaction began is asked for apart: not everybody may know.
+-- The oldest transaction is a query of its own: it needs a privilege that the user may not have.
 SELECT CAST(coalesce(sum(data_length + index_length), 0) AS SIGNED),
        CAST(coalesce(sum(data_free), 0) AS SIGNED), NULL
 FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE';
 
 -- name: health_of_tables
--- How many rows of one table wait to be cleaned up, the server does not tell.
+-- The server does not report how many rows of a table wait for purge.
 SELECT table_name, CAST(table_rows AS SIGNED), 0, CAST(data_length + index_length AS SIGNED)
 FROM information_schema.tables
 WHERE table_schema = DATABASE()

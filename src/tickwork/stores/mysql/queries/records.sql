@@ -1,12 +1,12 @@
 -- name: find_claims
--- By the index of leases: an index of workers would cost every claim, and this one is rare.
+-- By the index of leases: an index of workers would cost every claim, and this query is rare.
 SELECT {claim_columns} FROM tickwork_run FORCE INDEX (lease)
 WHERE lease_until IS NOT NULL AND worker = :worker AND claim_tag = :tag
 ORDER BY priority, due_at, id;
 
 -- name: extend_leases
--- In order of id, and passing over rows that somebody holds: those are being finished, or taken
--- back, and a heartbeat that waited for them could come too late for the others.
+-- In the order of ids, and skipping locked rows: another transaction is finishing or reaping those,
+-- and a heartbeat that waited for them could be too late for the others.
 UPDATE (
     SELECT beat.id, beat.lease_until, beat.started_at
     FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
@@ -33,8 +33,8 @@ ORDER BY id
 FOR UPDATE;
 
 -- name: finish_runs
--- Guarded by the token: a claim that was taken over moves no row, and the count tells. The rows are
--- locked as they are read, which a plain INSERT … SELECT does not do; by id, in one order.
+-- The token guards each row: a claim that was lost moves no row, and the row count shows that. FOR
+-- UPDATE locks the rows as they are read, in the order of ids; a plain INSERT … SELECT does not.
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
@@ -62,7 +62,7 @@ STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
 WHERE run.token = step.token AND run.status = 'running'
 
 -- name: finish_plain
--- The same for most runs: succeeded at the first attempt.
+-- The same for runs that succeeded at the first attempt, which are most.
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
@@ -79,9 +79,9 @@ FOR UPDATE;
 {delete_finished};
 
 -- name: free_keys
--- Looked at first: a locking read of what is not there would, in a caller's transaction, keep
--- everybody from adding it. Passing over keys that somebody is taking over at this moment: those
--- are none of ours any more.
+-- A SELECT finds the keys first: in a caller's transaction, a locking read of keys that do not
+-- exist would block their insertion by others. Locked keys are skipped: another run is taking them
+-- over.
 SELECT `key` FROM tickwork_unique FORCE INDEX (run) WHERE run IN (:ids);
 DELETE held
 FROM (
@@ -93,7 +93,7 @@ FROM (
 STRAIGHT_JOIN tickwork_unique AS held FORCE INDEX (PRIMARY) ON held.`key` = ours.`key`;
 
 -- name: find_finished
--- It locks, as find_ids does.
+-- The read locks, for the same reason as in find_ids.
 SELECT id, token, status FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN (:ids) LOCK IN SHARE MODE;
 
 -- name: return_runs
@@ -135,7 +135,7 @@ STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY)
 ON DUPLICATE KEY UPDATE tickwork_attempt.token = tickwork_attempt.token;
 
 -- name: touch_jobs
--- In one order, and last in its transaction: everybody writes these rows.
+-- In one order, and last in its transaction: all workers write these rows.
 INSERT INTO tickwork_job (
     tenant, name, last_run_at, last_success_at, last_error_at, last_error, failures
 )
@@ -202,23 +202,24 @@ FOR UPDATE;
 SELECT run.id
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     schedule {a_name} PATH '$[1]', tenant {a_name} PATH '$[2]'
-)) AS said
+)) AS given
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (schedule)
-    ON run.schedule = said.schedule AND run.tenant = said.tenant
+    ON run.schedule = given.schedule AND run.tenant = given.tenant
 WHERE run.status = 'running';
 UPDATE tickwork_run FORCE INDEX (PRIMARY)
 SET cancel_requested_at = coalesce(cancel_requested_at, :v1)
 WHERE id IN (:found) AND status = 'running';
 
 -- name: save_progress
--- The count of an UPDATE may leave out rows that were so before, as the connection has it.
+-- Depending on a flag of the connection, the row count of an UPDATE excludes unchanged rows, so the
+-- rows are counted by a query.
 UPDATE tickwork_run
 SET progress = coalesce(:progress, progress), checkpoint = coalesce(:checkpoint, checkpoint)
 WHERE id = :id AND token = :token AND status = 'running';
 SELECT count(*) FROM tickwork_run WHERE id = :id AND token = :token AND status = 'running';
 
 -- name: count_logs
--- Of those that are known: lines of a run that is gone would stay for good.
+-- Only of existing runs: lines of a pruned run would stay forever.
 SELECT id, (SELECT count(*) FROM tickwork_log WHERE tickwork_log.run = known.id)
 FROM (
     SELECT id FROM tickwork_run FORCE INDEX (PRIMARY) WHERE id IN (:ids)
@@ -231,7 +232,8 @@ INSERT INTO tickwork_log (run, line, at, level, logger, message)
 VALUES [[(?1, ?2, ?3, ?4, ?5, ?6)]];
 
 -- name: lock_marks
--- In a statement of its own: what is read after it is as whoever held them before left it.
+-- A statement of its own: the next one reads the rows as the previous holder of the lock committed
+-- them.
 SELECT id FROM tickwork_schedule FORCE INDEX (name)
 WHERE (tenant, name) IN (:names)
 ORDER BY tenant, name
@@ -260,7 +262,8 @@ SET schedule.skip_id = mark.skip_id,
     schedule.skip_last_at = mark.last_at;
 
 -- name: clear_skip_marks
--- Looked at first: whoever fires a schedule holds its row, and most have no mark.
+-- A SELECT finds the rows first: a ticker that fires a schedule has locked its row, and most
+-- schedules have no mark.
 SELECT schedule.id
 FROM {ended_firings}
 STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (name)

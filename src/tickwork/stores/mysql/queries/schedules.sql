@@ -1,5 +1,5 @@
 -- name: insert_schedules
--- One that is there already is locked, not changed: it must not vanish before it is read.
+-- An existing row is locked, not changed, so that it cannot be deleted before it is read.
 INSERT INTO tickwork_schedule ({new_schedule_columns}) VALUES [[({new_schedule_places})]]
 ON DUPLICATE KEY UPDATE name = VALUES(name);
 
@@ -16,7 +16,7 @@ SELECT {schedule_columns} FROM tickwork_schedule FORCE INDEX (name)
 WHERE (tenant, name) IN (:names);
 
 -- name: scheduled_jobs
--- By skipping from one job to the next: a million schedules may be of the same.
+-- Skips from one job to the next: a job may have a million schedules.
 SELECT DISTINCT job FROM tickwork_schedule FORCE INDEX (job_due) WHERE job <> '';
 
 -- name: get_schedule_by_id
@@ -37,7 +37,7 @@ LIMIT :limit;
 DELETE FROM tickwork_schedule WHERE id = :id;
 
 -- name: stamp_schedules
--- A schedule that is being fired was seen by somebody; it is stamped the next time.
+-- Skips locked rows: a ticker is firing those schedules, and the next stamp will include them.
 UPDATE (
     SELECT id FROM tickwork_schedule FORCE INDEX (PRIMARY)
     WHERE id IN (:ids)
@@ -53,7 +53,8 @@ INSERT INTO tickwork_job (tenant, name, seen_at) VALUES [[('', ?1, ?2)]]
 ON DUPLICATE KEY UPDATE seen_at = VALUES(seen_at);
 
 -- name: pause_schedule
--- The count of an UPDATE may leave out rows that were so before, as the connection has it.
+-- Depending on a flag of the connection, the row count of an UPDATE excludes unchanged rows, so the
+-- rows are counted by a query.
 UPDATE tickwork_schedule
 SET paused_at = :now,
     pause_note = :note,
@@ -69,8 +70,8 @@ WHERE id = :id;
 SELECT count(*) FROM tickwork_schedule WHERE id = :id;
 
 -- name: due_schedules
--- A look at the first of those that are due, bounded: a backlog that others must fire costs no more.
--- It locks nothing. A schedule that another ticker holds is left to it.
+-- Reads a bounded number of due schedules, so that a backlog for other workers costs no more, and
+-- locks none of them. Then it locks the wanted ones and skips those that another ticker has locked.
 SELECT {schedule_columns}
 FROM (
     SELECT id AS place
@@ -79,10 +80,10 @@ FROM (
         FROM tickwork_schedule FORCE INDEX (due)
         WHERE fires_at <= :now
         ORDER BY fires_at, id
-        LIMIT :look
+        LIMIT :head_size
     ) AS head
     WHERE {is_not_paused} AND (:no_jobs OR job IN (:jobs)) AND {is_not_retired}
-    LIMIT :look
+    LIMIT :head_size
 ) AS wanted
 STRAIGHT_JOIN tickwork_schedule FORCE INDEX (PRIMARY) ON id = place
 WHERE fires_at <= :now AND {is_not_paused}
@@ -94,12 +95,12 @@ FOR UPDATE SKIP LOCKED;
 
 -- name: count_due
 SELECT count(*) FROM (
-    SELECT 1 FROM tickwork_schedule FORCE INDEX (due) WHERE fires_at <= :now LIMIT :look
+    SELECT 1 FROM tickwork_schedule FORCE INDEX (due) WHERE fires_at <= :now LIMIT :head_size
 ) AS due;
 
 -- name: due_by_job
--- The first of each job, then the first of those, locked as in due_schedules. Each job gives twice
--- as many as are wanted: half of them may be in another's hands.
+-- The first schedules of each job, then the first of those, locked as in due_schedules. Each job
+-- gives twice the limit, because other tickers may have locked half of them.
 SELECT {schedule_columns}
 FROM (
     SELECT place
@@ -121,7 +122,8 @@ LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: move_schedules
--- Compare and set: whoever moved it first has fired it. The rows are locked already.
+-- Compare and set: the schedule was fired by the ticker that moved it first. The rows are locked
+-- already.
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     id {an_id} PATH '$[0]', due_at BIGINT PATH '$[1]', next_due_at BIGINT PATH '$[2]',
     last_fired_at BIGINT PATH '$[3]'
@@ -146,7 +148,8 @@ SELECT (
 );
 
 -- name: next_firing_of
--- The first of each job: those of jobs that nobody here knows may have been due for a year.
+-- The first schedule of each known job: schedules of unknown jobs may have been due for a long
+-- time.
 SELECT min((
     SELECT fires_at FROM tickwork_schedule FORCE INDEX (job_due)
     WHERE job = wanted.job AND fires_at IS NOT NULL AND {is_not_retired}

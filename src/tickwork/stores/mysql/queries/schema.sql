@@ -1,5 +1,5 @@
 -- name: create_meta
--- One row, which whoever installs locks.
+-- One row, which an installation locks.
 CREATE TABLE IF NOT EXISTS tickwork_meta (
     only_one        TINYINT NOT NULL,
     version         INT     NOT NULL,
@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS tickwork_meta (
 ) ENGINE = InnoDB;
 
 -- name: lock_meta
--- Installers go one after the other; whoever only reads the version does not wait.
+-- Installations run one after the other; reading the version does not wait for them.
 INSERT INTO tickwork_meta (only_one, version, compatible_from) VALUES (1, 0, 0)
 ON DUPLICATE KEY UPDATE only_one = VALUES(only_one);
 SELECT only_one FROM tickwork_meta FOR UPDATE;
@@ -27,7 +27,7 @@ UPDATE tickwork_meta SET version = :version, compatible_from = :compatible;
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
 
 -- name: oldest_transaction
--- Of anybody on this server: nothing that was deleted since can be cleaned up.
+-- Of any session on this server: rows deleted since then cannot be purged.
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
        - TIMESTAMPDIFF(MICROSECOND, min(trx_started), NOW(6))
 FROM information_schema.innodb_trx

@@ -1,7 +1,7 @@
--- Times are microseconds since 1970, in UTC. JSON is kept as the text it came as: jsonb would
--- change numbers. Keys and names compare byte by byte, whatever the database's locale is: every
--- process must sort them alike, and it is faster. tickwork_meta is there already: an install
--- makes and locks it first.
+-- Times are microseconds since 1970, in UTC. JSON is stored as the original text: jsonb would
+-- change numbers. Keys and names compare byte by byte, independent of the locale: all processes
+-- must sort them in the same order, and it is faster. tickwork_meta exists already: an installation
+-- creates and locks it first.
 
 CREATE TABLE tickwork_run (
     id                  uuid    NOT NULL PRIMARY KEY,
@@ -46,23 +46,24 @@ CREATE TABLE tickwork_run (
     ),
     CHECK ((phase = 'blocked') = (blocked_on IS NOT NULL))
 ) WITH (
-    -- Every run leaves two dead rows behind, however many are waiting: clean up after a number of
-    -- them rather than after a share of the table, and without a pause.
+    -- Every run leaves two dead rows, however many runs wait: vacuum after a fixed number of them
+    -- instead of a share of the table, and without delay.
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0
 );
 
--- What claims read, in their own order; and the same by (queue, job), for when the head of
--- the first belongs to others.
+-- For claims, in claim order; and the same by (queue, job), for when the first rows of the former
+-- are for other workers.
 CREATE INDEX tickwork_run_ready ON tickwork_run (priority, due_at, id) WHERE phase = 'ready';
 CREATE INDEX tickwork_run_pairs ON tickwork_run (queue, job, priority, due_at, id)
     WHERE phase = 'ready';
 CREATE INDEX tickwork_run_waiting ON tickwork_run (due_at) WHERE phase = 'waiting';
--- Nothing uses the phase 'parked' any more. This partial index stays empty and costs nothing, and
--- so it and the phase in the CHECK wait for the next migration of this table.
+-- No run has the phase 'parked' any more. This partial index stays empty and costs nothing; the
+-- next migration of this table can remove it, and the phase from the CHECK.
 CREATE INDEX tickwork_run_parked ON tickwork_run (queue, job) WHERE phase = 'parked';
--- By what the lease is, never by the status: that made a record of 500 a loop of 500 by 500.
+-- The condition is on lease_until, not on the status: with the latter, the planner made recording
+-- 500 runs a nested loop of 500 by 500.
 CREATE INDEX tickwork_run_lease ON tickwork_run (lease_until) WHERE lease_until IS NOT NULL;
 CREATE INDEX tickwork_run_blocked ON tickwork_run (blocked_on, priority, due_at, id)
     WHERE blocked_on IS NOT NULL;
@@ -198,7 +199,7 @@ CREATE INDEX tickwork_schedule_due ON tickwork_schedule (next_due_at)
     WHERE next_due_at IS NOT NULL;
 CREATE INDEX tickwork_schedule_skip ON tickwork_schedule (skip_id) WHERE skip_id IS NOT NULL;
 
--- What is written all the time, and has no index on what changes, has room for its next version
+-- Rows that are updated often, in columns without an index, get free space for their next version
 -- on the same page.
 CREATE TABLE tickwork_job (
     tenant          text    COLLATE "C" NOT NULL,

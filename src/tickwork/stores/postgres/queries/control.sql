@@ -1,6 +1,6 @@
 -- name: set_limits
 INSERT INTO tickwork_limit (name, slots)
-SELECT name, slots FROM unnest(:c1::text[], :c2::integer[]) AS said (name, slots)
+SELECT name, slots FROM unnest(:c1::text[], :c2::integer[]) AS given (name, slots)
 ON CONFLICT (name) DO UPDATE SET slots = excluded.slots;
 
 -- name: override_limit
@@ -23,7 +23,7 @@ DELETE FROM tickwork_pause WHERE kind = :kind::text AND name = :name::text;
 SELECT {pause_columns} FROM tickwork_pause ORDER BY kind, name;
 
 -- name: take_lock
--- Whoever finds it held has its row locked all the same: it is there to be read.
+-- If the lock is held, the row is locked all the same, so that it can be read next.
 INSERT INTO tickwork_lock ({lock_columns}) VALUES ({lock_params})
 ON CONFLICT (name) DO UPDATE
 SET owner = excluded.owner,

@@ -1,6 +1,6 @@
 -- name: read_rates
--- Each key with the starts that leave its window next: as many as were asked for, and one for each
--- that was let out and may start first. Never in one statement with the lock of the gate.
+-- Each key with the starts that leave its window next: the requested number, and one for each
+-- unblocked run that may start first. This must not be one statement with the lock of the gate.
 SELECT rate.key, rate.number, rate.idle_at, rate.turn_at, rate.opened, start.number, start.at
 FROM jsonb_array_elements(:wanted::jsonb) AS wanted
 CROSS JOIN LATERAL (
@@ -31,7 +31,8 @@ SELECT key, number, at
 FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[]) AS start (key, number, at);
 
 -- name: forget_starts
--- Nobody else touches the starts of a key whose gate we hold: their place on the page is safe.
+-- The gate of the key is locked, so no other transaction changes its starts, and their ctid stays
+-- valid.
 DELETE FROM tickwork_start
 WHERE ctid = ANY (ARRAY(
     SELECT start.place
@@ -73,7 +74,7 @@ SET phase = 'ready', blocked_on = NULL
 WHERE id = ANY (ARRAY(SELECT id FROM expired));
 
 -- name: advance_turns
--- Their next turn comes at once, and finds out what it is worth now.
+-- Their next turn is due at once, so that the changed limit is applied now.
 UPDATE tickwork_rate
 SET turn_at = 0
 WHERE turn_at IS NOT NULL
@@ -95,7 +96,7 @@ SELECT key, 0, 0, 0 FROM unnest(:c1::text[]) AS stuck (key)
 ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
 
 -- name: queue_position
--- Where a blocked run stands among those who wait for the same, counted up to a cap.
+-- The position of a blocked run among those that wait for the same key, counted up to a cap.
 SELECT count(*) FROM (
     SELECT FROM tickwork_run AS run
     CROSS JOIN LATERAL (
@@ -114,7 +115,7 @@ ORDER BY idle_at
 LIMIT :limit::bigint;
 
 -- name: delete_rates
--- Under the gates of these keys: nobody makes a start there meanwhile.
+-- The gates of these keys are locked: no other transaction adds a start.
 DELETE FROM tickwork_start
 WHERE key = ANY (ARRAY(
     SELECT key FROM tickwork_rate

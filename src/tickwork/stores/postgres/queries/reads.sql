@@ -66,7 +66,7 @@ ORDER BY token;
 SELECT {log_columns} FROM tickwork_log WHERE run = :id::uuid ORDER BY line;
 
 -- name: count_phases
--- Each count ends at the cap, so that a million waiting runs cost no more than it.
+-- Each count stops at the cap, so that it is cheap with a million runs.
 SELECT 'waiting', count(*) FROM (
     SELECT 1 FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap::bigint
 ) AS waiting
@@ -92,7 +92,7 @@ WHERE :tenant::text IS NULL OR tenant = :tenant::text
 ORDER BY tenant, name;
 
 -- name: old_runs
--- Two that prune at a time take different rows.
+-- Two concurrent prunes take different rows.
 SELECT id FROM tickwork_history
 WHERE ended_at < :before::bigint
 ORDER BY ended_at
@@ -102,7 +102,7 @@ FOR UPDATE SKIP LOCKED;
 -- name: prune_runs
 DELETE FROM tickwork_attempt WHERE run = ANY (:ids::uuid[]);
 DELETE FROM tickwork_log WHERE run = ANY (:ids::uuid[]);
--- A later skip must not be counted in a row that is gone.
+-- A later skip must not be added to a deleted row.
 UPDATE tickwork_schedule
 SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
 WHERE id = ANY (ARRAY(
@@ -141,8 +141,7 @@ WHERE id = ANY (ARRAY(
 ));
 
 -- name: old_jobs
--- Which of them have unfinished runs is asked of those that are old, one by one: the first run that
--- is found will do.
+-- Unfinished runs are searched for old jobs only, one by one, and the search stops at the first.
 SELECT tenant, name FROM tickwork_job AS old
 WHERE {is_old_job}
   AND CASE
@@ -157,7 +156,7 @@ coalesce(seen_at, last_run_at) < :before::bigint
   AND NOT EXISTS (SELECT FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
 
 -- name: prune_jobs
--- A run that has come since finds no row, and makes one when it ends.
+-- A run that was added since finds no row, and creates one when it ends.
 WITH gone AS MATERIALIZED (
     SELECT tenant, name FROM tickwork_job AS old
     WHERE (tenant, name) IN (
@@ -170,8 +169,8 @@ DELETE FROM tickwork_job
 WHERE (tenant, name) IN (SELECT tenant, name FROM gone);
 
 -- name: health
--- A transaction that was prepared and left is as bad as one that is open. Whose sessions this user
--- may not see have no beginning.
+-- A prepared transaction counts like an open one. Sessions that this user may not see have no start
+-- time.
 SELECT pg_database_size(current_database()), NULL,
        (SELECT (extract(epoch FROM min(began_at)) * 1000000)::bigint
         FROM (

@@ -1,12 +1,12 @@
 -- name: find_claims
--- By the index of leases: an index of workers would cost every claim, and this one is rare.
+-- By the index of leases: an index of workers would cost every claim, and this query is rare.
 SELECT {claim_columns} FROM tickwork_run
 WHERE lease_until IS NOT NULL AND worker = :worker::uuid AND claim_tag = :tag::text
 ORDER BY priority, due_at, id;
 
 -- name: extend_leases
--- In order of id, and passing over rows that somebody holds: those are being finished, or taken
--- back, and a heartbeat that waited for them could come too late for the others.
+-- In the order of ids, and skipping locked rows: another transaction is finishing or reaping those,
+-- and a heartbeat that waited for them could be too late for the others.
 WITH held AS MATERIALIZED (
     SELECT id FROM tickwork_run
     WHERE id = ANY (:c3::uuid[]) AND status = 'running'
@@ -33,11 +33,11 @@ ORDER BY id
 FOR UPDATE;
 
 -- name: finish_runs
--- Guarded by the token: a claim that was taken over moves no row, and the count tells. The guard is
--- part of the DELETE itself: when it has waited for somebody, it looks at the row as it is then,
--- so a takeover is seen, and a heartbeat is no harm. Were the rows chosen beforehand, the DELETE
--- would have to be told by FOR UPDATE there, at a sixth more. IS TRUE keeps the guard from becoming
--- a join, which may turn into a scan: rows are found by their id, in its order.
+-- The token guards each row: a claim that was lost moves no row, and the row count shows that. The
+-- guard is part of the DELETE: after waiting for a lock, the DELETE evaluates it on the current
+-- row, so it sees a lost claim, and a concurrent heartbeat does no harm. Selecting the rows first
+-- would need FOR UPDATE, which takes a sixth longer. IS TRUE keeps the planner from turning the
+-- guard into a join, and the join into a scan: rows are found by id, in the order of ids.
 WITH gone AS (
     DELETE FROM tickwork_run
     WHERE id = ANY (:c1::uuid[])
@@ -65,7 +65,7 @@ JOIN unnest(
     ON step.id = gone.id;
 
 -- name: finish_plain
--- The same for most runs: succeeded at the first attempt.
+-- The same for runs that succeeded at the first attempt, which are most.
 WITH gone AS (
     DELETE FROM tickwork_run
     WHERE id = ANY (:c1::uuid[])
@@ -88,8 +88,8 @@ JOIN unnest(:c1::uuid[], :c3::bigint[], :c4::bigint[], :c5::text[])
     ON step.id = gone.id;
 
 -- name: free_keys
--- Passing over keys that somebody is taking over at this moment: those are none of ours any more.
--- Most databases have no such key at all: then not a single run is looked up.
+-- Locked keys are skipped: another run is taking them over. Most databases have no unique keys at
+-- all; then no run is looked up.
 DELETE FROM tickwork_unique
 WHERE key = ANY (ARRAY(
     SELECT key FROM tickwork_unique
@@ -143,7 +143,7 @@ JOIN tickwork_run AS run
 ON CONFLICT DO NOTHING;
 
 -- name: touch_jobs
--- In one order, and last in its transaction: everybody writes these rows.
+-- In one order, and last in its transaction: all workers write these rows.
 INSERT INTO tickwork_job AS job (
     tenant, name, last_run_at, last_success_at, last_error_at, last_error, failures
 )
@@ -214,10 +214,10 @@ FOR UPDATE;
 
 -- name: request_cancel_of_schedules
 WITH running AS MATERIALIZED (
-    SELECT run.id, said.now
-    FROM unnest(:c1::bigint[], :c2::text[], :c3::text[]) AS said (now, schedule, tenant)
+    SELECT run.id, given.now
+    FROM unnest(:c1::bigint[], :c2::text[], :c3::text[]) AS given (now, schedule, tenant)
     JOIN tickwork_run AS run
-        ON run.schedule = said.schedule AND run.tenant = said.tenant AND run.status = 'running'
+        ON run.schedule = given.schedule AND run.tenant = given.tenant AND run.status = 'running'
     ORDER BY run.id
     FOR UPDATE OF run
 )
@@ -233,7 +233,7 @@ SET progress = coalesce(:progress::text, progress),
 WHERE id = :id::uuid AND token = :token::integer AND status = 'running';
 
 -- name: count_logs
--- Of those that are known: lines of a run that is gone would stay for good.
+-- Only of existing runs: lines of a pruned run would stay forever.
 SELECT id, (SELECT count(*) FROM tickwork_log WHERE run = known.id)
 FROM (
     SELECT id FROM tickwork_run WHERE id = ANY (:ids::uuid[])
@@ -245,10 +245,11 @@ FROM (
 INSERT INTO tickwork_log (run, line, at, level, logger, message)
 SELECT run, line, at, level, logger, message
 FROM unnest(:c1::uuid[], :c2::integer[], :c3::bigint[], :c4::text[], :c5::text[], :c6::text[])
-    AS said (run, line, at, level, logger, message);
+    AS given (run, line, at, level, logger, message);
 
 -- name: lock_marks
--- In a statement of its own: what is read after it is as whoever held them before left it.
+-- A statement of its own: the next one reads the rows as the previous holder of the lock committed
+-- them.
 SELECT schedule.id
 FROM jsonb_array_elements(:names::jsonb) AS wanted
 JOIN tickwork_schedule AS schedule
@@ -273,11 +274,11 @@ WHERE skip_id IS NOT NULL;
 
 -- name: set_skip_marks
 WITH mark AS MATERIALIZED (
-    SELECT schedule.id, said.skip_id, said.reason, said.last_at
+    SELECT schedule.id, given.skip_id, given.reason, given.last_at
     FROM unnest(:c1::uuid[], :c2::text[], :c3::bigint[], :c4::text[], :c5::text[])
-        AS said (skip_id, reason, last_at, tenant, name)
+        AS given (skip_id, reason, last_at, tenant, name)
     JOIN tickwork_schedule AS schedule
-        ON schedule.tenant = said.tenant AND schedule.name = said.name
+        ON schedule.tenant = given.tenant AND schedule.name = given.name
     ORDER BY schedule.id
     FOR UPDATE OF schedule
 )

@@ -1,21 +1,22 @@
 -- name: find_ids
--- Which of these are here, unfinished or finished: for a repeat after a lost answer.
+-- Which of these runs exist, unfinished or finished: for a repeat after a lost answer.
 SELECT id FROM tickwork_run WHERE id = ANY (:ids::uuid[])
 UNION ALL
 SELECT id FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
 
 -- name: insert_runs
--- For one run, which is the plan of an instant; and for many.
+-- One statement for a single run, which is planned at once, and one for many runs.
 INSERT INTO tickwork_run (status, {new_run_columns}) VALUES ('pending', {new_run_values});
 INSERT INTO tickwork_run (status, {new_run_columns})
 SELECT 'pending', {new_run_columns} FROM unnest({new_run_arrays}) AS run ({new_run_columns});
 
 -- name: protect_keys
--- Free keys are taken, and those whose window has passed, or, without one, whose run is gone. A
--- key that holds is not even locked: whoever finishes its run must not wait for this transaction,
--- which may be a caller's. It takes three statements: one that waited for another's key sees it
--- only as the table was before, and would find the other's run gone. For the same reason a key is
--- taken over only from the very run that was seen to be gone.
+-- Takes keys that are free, keys whose window has passed, and keys without a window whose run is
+-- finished. A key that is still held is not locked: the worker that finishes its run must not wait
+-- for this transaction, which may be a caller's. It needs three statements: a statement that waited
+-- for the key of another transaction still reads the runs as they were before, and would not find
+-- the run of that key. For the same reason a key is taken over only from the run that the second
+-- statement found.
 INSERT INTO tickwork_unique (key, run, until)
 SELECT key, run, until
 FROM unnest(:c1::text[], :c2::uuid[], :c3::bigint[]) AS wanted (key, run, until)
@@ -58,7 +59,7 @@ END
 SELECT overlap_key, id FROM tickwork_run WHERE overlap_key = ANY (:keys::text[]);
 
 -- name: taken_keys
--- Overlap keys that unfinished runs hold, and unique keys that are protected.
+-- Overlap keys of unfinished runs, and unique keys that are held.
 SELECT overlap_key FROM tickwork_run WHERE overlap_key = ANY (:keys::text[])
 UNION ALL
 SELECT key FROM tickwork_unique
@@ -75,7 +76,7 @@ WITH due AS (
 UPDATE tickwork_run SET phase = 'ready' WHERE id = ANY (ARRAY(SELECT id FROM due));
 
 -- name: pending_work
--- One row, each value from the end of an index: it costs the same with a million runs.
+-- One row, each value from the end of an index: the cost does not depend on the number of runs.
 SELECT
     (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
     (SELECT min(lease_until) FROM tickwork_run WHERE lease_until IS NOT NULL),
@@ -84,10 +85,10 @@ SELECT
     (SELECT min(turn_at) FROM tickwork_rate WHERE turn_at IS NOT NULL);
 
 -- name: pick_ready
--- A look at the head of the index, bounded: a backlog that others must take costs no more. Only
--- rows that are wanted are locked, one by one, and those that others hold are passed over, so that
--- each of two who look at the same head gets rows of its own: there is room for four others with
--- a batch each. Found again by their place on the page: one that has moved since is not taken this
+-- Reads a bounded number of rows from the head of the index, so that a backlog for other workers
+-- costs no more. Then it locks the wanted rows one by one and skips rows that others have locked,
+-- so that two workers that read the same head get different rows; there is room for the batches of
+-- four other workers. Rows are found again by ctid: a row that was updated since is not taken this
 -- time.
 SELECT run.*
 FROM (
@@ -96,7 +97,7 @@ FROM (
         SELECT ctid AS place, queue, job, limit_keys, token FROM tickwork_run
         WHERE phase = 'ready'
         ORDER BY priority, due_at, id
-        LIMIT :look::bigint + 2000
+        LIMIT :head_size::bigint + 2000
     ) AS head
     WHERE {is_wanted}
 ) AS wanted
@@ -108,7 +109,8 @@ CROSS JOIN LATERAL (
 LIMIT :limit::bigint;
 
 -- fragment: is_wanted
--- By a hash: a worker may know a thousand jobs, and = ANY would compare each row with all of them.
+-- IN (SELECT …) uses a hash: a worker may know a thousand jobs, and = ANY would compare each row
+-- with all of them.
 (:queues::text[] IS NULL OR queue IN (SELECT unnest(:queues::text[])))
   AND (:jobs::text[] IS NULL OR job IN (SELECT unnest(:jobs::text[])))
   AND (:is_ahead::integer = 0 OR (limit_keys IS NULL AND token = 0))
@@ -123,11 +125,11 @@ LIMIT :limit::bigint;
 
 -- name: count_head
 SELECT count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look::bigint
+    SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :head_size::bigint
 ) AS head;
 
 -- name: ready_pairs
--- The non-empty (queue, job) pairs, by skipping from one to the next.
+-- The (queue, job) pairs that have ready runs. Skips from one pair to the next.
 WITH RECURSIVE pairs AS (
     (
         SELECT queue, job FROM tickwork_run
@@ -148,10 +150,10 @@ WITH RECURSIVE pairs AS (
 SELECT queue, job FROM pairs;
 
 -- name: pick_by_pairs
--- The best of each pair, then the best of those, locked as in pick_ready. Each pair gives twice
--- as many as are wanted: half of them may be in another's hands. The job is asked for as a range,
--- and comes first in the order: were it an equality, the index of what is ready would be in the
--- right order too, and a planner that takes the pair for a common one would walk through all of it.
+-- The first runs of each pair, then the first of those, locked as in pick_ready. Each pair gives
+-- twice the limit, because other workers may have locked half of them. The job is compared as a
+-- range and comes first in the order. With an equality, the index of ready runs would have the
+-- right order, too, and a planner that takes the pair for a frequent one would read all of it.
 SELECT run.*
 FROM (
     SELECT best.place
@@ -186,12 +188,13 @@ SET status = 'running',
     lease_until = :lease_until::bigint,
     worker = :worker::uuid,
     started_at = :started_at::bigint,
-    -- A run that waits behind another of its schedule has its turn now.
+    -- When a run that waited behind another of its schedule starts, the next one may wait.
     overlap_key = CASE WHEN starts_with(overlap_key, 'waiting:') THEN NULL ELSE overlap_key END
 WHERE id = ANY (:ids::uuid[]);
 
 -- name: fail_unreadable
--- A row that cannot be understood: out of the way of the others, with the reason on it.
+-- A row that cannot be read is moved to history with the reason, so that it does not stop other
+-- runs.
 WITH gone AS (
     DELETE FROM tickwork_run WHERE id = ANY (:c1::uuid[]) RETURNING *
 )
@@ -213,7 +216,7 @@ CROSS JOIN LATERAL (
 ) AS slot;
 
 -- name: lock_gates
--- Ascending, by everybody, and waiting: nobody waits in a circle.
+-- All transactions lock gates in ascending order and wait, so that there are no deadlocks.
 SELECT gate FROM tickwork_gate WHERE gate = ANY (:gates::integer[]) ORDER BY gate FOR UPDATE;
 
 -- name: try_gates
@@ -226,7 +229,8 @@ FOR UPDATE SKIP LOCKED;
 SELECT key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key;
 
 -- name: slots_and_limits
--- Never in one statement with the lock: it would count what was there before the lock was had.
+-- This must not be one statement with the lock: it would count the slots as they were before the
+-- lock was granted.
 SELECT 0, key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key
 UNION ALL
 SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
@@ -236,7 +240,8 @@ INSERT INTO tickwork_slot (run, key)
 SELECT run, key FROM unnest(:c1::uuid[], :c2::text[]) AS taken (run, key);
 
 -- name: delete_slots
--- Nobody else touches the slots of a run whose row we hold: their place on the page is safe.
+-- The rows of these runs are locked, so no other transaction changes their slots, and their ctid
+-- stays valid.
 DELETE FROM tickwork_slot
 WHERE ctid = ANY (ARRAY(
     SELECT slot.place
@@ -256,7 +261,7 @@ FROM unnest(:c1::text[], :c2::uuid[]) AS blocked (key, id)
 WHERE run.id = blocked.id AND run.id = ANY (:c2::uuid[]);
 
 -- name: unblock
-WITH lucky AS MATERIALIZED (
+WITH chosen AS MATERIALIZED (
     SELECT run.id
     FROM unnest(:c1::text[], :c2::integer[]) AS free (key, room)
     CROSS JOIN LATERAL (
@@ -269,10 +274,10 @@ WITH lucky AS MATERIALIZED (
 )
 UPDATE tickwork_run
 SET phase = 'ready', blocked_on = NULL
-WHERE id = ANY (ARRAY(SELECT id FROM lucky));
+WHERE id = ANY (ARRAY(SELECT id FROM chosen));
 
 -- name: keys_blocked
--- By skipping from one key to the next: a hundred thousand may wait for the same.
+-- Skips from one key to the next: a hundred thousand runs may wait for the same key.
 WITH RECURSIVE keys AS (
     (
         SELECT blocked_on FROM tickwork_run
@@ -315,6 +320,6 @@ SET due_at = :due_at::bigint,
 WHERE id = :id::uuid;
 
 -- name: notify
--- Heard when the transaction commits, and only then.
+-- PostgreSQL delivers notifications when the transaction commits.
 SELECT pg_notify('tickwork', :v1);
 SELECT pg_notify('tickwork', queue) FROM unnest(:c1::text[]) AS queue;

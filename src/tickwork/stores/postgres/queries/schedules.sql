@@ -1,5 +1,5 @@
 -- name: insert_schedules
--- One that is there already is locked, not changed: it must not vanish before it is read.
+-- An existing row is locked, not changed, so that it cannot be deleted before it is read.
 INSERT INTO tickwork_schedule ({new_schedule_columns})
 SELECT {new_schedule_columns}
 FROM unnest({new_schedule_arrays}) AS new ({new_schedule_columns})
@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (
 ) AS schedule;
 
 -- name: scheduled_jobs
--- By skipping from one job to the next: a million schedules may be of the same.
+-- Skips from one job to the next: a job may have a million schedules.
 WITH RECURSIVE jobs AS (
     (SELECT job FROM tickwork_schedule WHERE job <> '' ORDER BY job LIMIT 1)
     UNION ALL
@@ -55,7 +55,7 @@ LIMIT :limit::bigint;
 DELETE FROM tickwork_schedule WHERE id = :id::uuid;
 
 -- name: stamp_schedules
--- A schedule that is being fired was seen by somebody; it is stamped the next time.
+-- Skips locked rows: a ticker is firing those schedules, and the next stamp will include them.
 UPDATE tickwork_schedule
 SET seen_at = :now::bigint
 WHERE id = ANY (ARRAY(
@@ -93,9 +93,9 @@ SET paused_at = NULL,
 WHERE id = :id::uuid;
 
 -- name: due_schedules
--- A look at the first of those that are due, bounded: a backlog that others must fire costs no more.
--- A schedule that another ticker holds is left to it. Found again by their place on the page: one
--- that has moved since was fired.
+-- Reads a bounded number of due schedules, so that a backlog for other workers costs no more. Then
+-- it locks the wanted ones and skips those that another ticker has locked. Rows are found again by
+-- ctid: a schedule that was updated since was fired.
 SELECT schedule.*
 FROM (
     SELECT place
@@ -103,7 +103,7 @@ FROM (
         SELECT ctid AS place, job, origin, seen_at, paused_at, paused_until FROM tickwork_schedule
         WHERE {is_due}
         ORDER BY next_due_at, id
-        LIMIT :look::bigint
+        LIMIT :head_size::bigint
     ) AS head
     WHERE (paused_at IS NULL OR paused_until <= :now::bigint)
       AND (:jobs::text[] IS NULL OR job = ANY (:jobs::text[]))
@@ -117,18 +117,18 @@ CROSS JOIN LATERAL (
 LIMIT :limit::bigint;
 
 -- fragment: is_due
--- Paused as the index has it.
+-- The condition on pauses is that of the index.
 next_due_at <= :now::bigint AND (paused_at IS NULL OR paused_until IS NOT NULL)
 
 -- name: count_due
 SELECT count(*) FROM (
-    SELECT FROM tickwork_schedule WHERE {is_due} LIMIT :look::bigint
+    SELECT FROM tickwork_schedule WHERE {is_due} LIMIT :head_size::bigint
 ) AS due;
 
 -- name: due_by_job
--- The first of each job, then the first of those, locked as in due_schedules. Each job gives twice
--- as many as are wanted: half of them may be in another's hands. Job and time are asked for as one,
--- so that nothing but their own index will do.
+-- The first schedules of each job, then the first of those, locked as in due_schedules. Each job
+-- gives twice the limit, because other tickers may have locked half of them. Job and time are
+-- compared as one row, so that the planner can use only the index on both.
 SELECT schedule.*
 FROM (
     SELECT first.place
@@ -155,8 +155,8 @@ CROSS JOIN LATERAL (
 LIMIT :limit::bigint;
 
 -- name: move_schedules
--- Compare and set: whoever moved it first has fired it. The rows are locked already. IS TRUE keeps
--- the planner from walking through all that is due instead of looking them up.
+-- Compare and set: the schedule was fired by the ticker that moved it first. The rows are locked
+-- already. IS TRUE keeps the planner from reading all due schedules instead of finding these by id.
 WITH move AS (
     SELECT id, due_at, next_due_at, last_fired_at
     FROM unnest(:c1::uuid[], :c2::bigint[], :c3::bigint[], :c4::bigint[])
@@ -180,7 +180,8 @@ WHERE next_due_at IS NOT NULL
   AND {is_not_retired};
 
 -- name: next_firing_of
--- The first of each job: those of jobs that nobody here knows may have been due for a year.
+-- The first schedule of each known job: schedules of unknown jobs may have been due for a long
+-- time.
 SELECT min(first.next_due_at)
 FROM unnest(:jobs::text[]) AS wanted (job)
 CROSS JOIN LATERAL (
@@ -194,6 +195,5 @@ CROSS JOIN LATERAL (
 ) AS first;
 
 -- fragment: is_not_retired
--- Coalesced, it says nothing about how many there are: a planner that takes them for none would go
--- by any index.
+-- coalesce() hides the selectivity: a planner that expects no rows would choose any index.
 coalesce(:seen_after::bigint IS NULL OR origin <> 'code' OR seen_at >= :seen_after::bigint, false)

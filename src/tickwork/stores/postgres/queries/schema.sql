@@ -5,7 +5,7 @@ CREATE TABLE IF NOT EXISTS tickwork_meta (
 );
 
 -- name: lock_meta
--- Installers go one after the other; whoever only reads the version does not wait.
+-- Installations run one after the other; reading the version does not wait for them.
 LOCK TABLE tickwork_meta IN EXCLUSIVE MODE;
 
 -- name: has_meta

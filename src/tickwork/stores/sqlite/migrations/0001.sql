@@ -40,7 +40,7 @@ CREATE TABLE tickwork_run (
     created_at          INTEGER NOT NULL,
     started_at          INTEGER,
     reason              TEXT    NOT NULL DEFAULT '',
-    -- Written with OR: SQLite builds a small table for each IN, for every row.
+    -- Written with OR: for each IN, SQLite would build a small table for every row.
     CHECK (status = 'pending' OR status = 'running' OR status = 'failed'),
     CHECK (
         phase = 'ready' OR phase = 'running' OR phase = 'waiting' OR phase = 'blocked'
@@ -51,14 +51,14 @@ CREATE TABLE tickwork_run (
     CHECK ((phase = 'blocked') = (blocked_on IS NOT NULL))
 ) WITHOUT ROWID;
 
--- What claims read, in their own order; and the same by (queue, job), for when the head of
--- the first belongs to others.
+-- For claims, in claim order; and the same by (queue, job), for when the first rows of the former
+-- are for other workers.
 CREATE INDEX tickwork_run_ready ON tickwork_run (priority, due_at, id) WHERE phase = 'ready';
 CREATE INDEX tickwork_run_pairs ON tickwork_run (queue, job, priority, due_at, id)
     WHERE phase = 'ready';
 CREATE INDEX tickwork_run_waiting ON tickwork_run (due_at) WHERE phase = 'waiting';
--- Nothing uses the phase 'parked' any more. This partial index stays empty and costs nothing, and
--- so it and the phase in the CHECK wait for the next migration of this table.
+-- No run has the phase 'parked' any more. This partial index stays empty and costs nothing; the
+-- next migration of this table can remove it, and the phase from the CHECK.
 CREATE INDEX tickwork_run_parked ON tickwork_run (queue, job) WHERE phase = 'parked';
 CREATE INDEX tickwork_run_lease ON tickwork_run (lease_until) WHERE lease_until IS NOT NULL;
 CREATE INDEX tickwork_run_blocked ON tickwork_run (blocked_on, priority, due_at, id)

@@ -1,6 +1,6 @@
 -- name: read_rates
--- Each key with the starts that leave its window next: as many as were asked for, and one for each
--- that was let out and may start first.
+-- Each key with the starts that leave its window next: the requested number, and one for each
+-- unblocked run that may start first.
 SELECT rate.key, rate.number, rate.idle_at, rate.turn_at, rate.opened, start.number, start.at
 FROM json_each(:wanted) AS wanted
 CROSS JOIN tickwork_rate AS rate ON rate.key = wanted.value ->> 0
@@ -42,7 +42,7 @@ WHERE id IN (
 );
 
 -- name: advance_turns
--- Their next turn comes at once, and finds out what it is worth now.
+-- Their next turn is due at once, so that the changed limit is applied now.
 UPDATE tickwork_rate
 SET turn_at = 0
 WHERE turn_at IS NOT NULL AND (key = :name OR (key >= :name || '=' AND key < :name || '>'));
@@ -57,7 +57,7 @@ VALUES (?, 0, 0, 0)
 ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
 
 -- name: queue_position
--- Where a blocked run stands among those who wait for the same, counted up to a cap.
+-- The position of a blocked run among those that wait for the same key, counted up to a cap.
 SELECT count(*) FROM (
     SELECT 1 FROM tickwork_run AS run
     JOIN tickwork_run AS other

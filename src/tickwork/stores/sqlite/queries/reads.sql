@@ -10,7 +10,7 @@ UNION ALL
 {history_as_run} WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: find_run_ids
--- Each side ends at the limit: of a prefix that a million ids share, it reads a few.
+-- Each side stops at the limit, so that a prefix that a million ids share is cheap.
 SELECT id FROM (
     SELECT id FROM tickwork_run WHERE id >= :prefix AND id < :prefix || 'g' ORDER BY id LIMIT :limit
 )
@@ -31,7 +31,7 @@ LIMIT :limit;
 {history_as_run}
 
 -- fragment: is_running
--- Through the index of leases first: for the order of ids, SQLite would walk all rows.
+-- By the index of leases: to sort by id, SQLite would otherwise read all rows.
 id IN (SELECT id FROM tickwork_run WHERE lease_until IS NOT NULL)
 
 -- fragment: has_tag
@@ -47,7 +47,7 @@ ORDER BY token;
 SELECT {log_columns} FROM tickwork_log WHERE run = :id ORDER BY line;
 
 -- name: count_phases
--- Each count ends at the cap, so that a million waiting runs cost no more than it.
+-- Each count stops at the cap, so that it is cheap with a million runs.
 SELECT 'waiting', count(*) FROM (
     SELECT 1 FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap
 )
@@ -76,7 +76,7 @@ SELECT id FROM tickwork_history WHERE ended_at < :before ORDER BY ended_at LIMIT
 -- name: prune_runs
 DELETE FROM tickwork_attempt WHERE run IN (SELECT value FROM json_each(:ids));
 DELETE FROM tickwork_log WHERE run IN (SELECT value FROM json_each(:ids));
--- A later skip must not be counted in a row that is gone.
+-- A later skip must not be added to a deleted row.
 UPDATE tickwork_schedule
 SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
 WHERE skip_id IN (SELECT value FROM json_each(:ids));
@@ -108,8 +108,7 @@ WHERE id IN (
 SELECT changes();
 
 -- name: old_jobs
--- Which of them have unfinished runs is asked of those that are old, one by one: the first run that
--- is found will do.
+-- Unfinished runs are searched for old jobs only, one by one, and the search stops at the first.
 SELECT tenant, name FROM tickwork_job AS old
 WHERE {is_old_job}
   AND NOT EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.job = old.name)
@@ -121,7 +120,7 @@ coalesce(seen_at, last_run_at) < :before
   AND NOT EXISTS (SELECT 1 FROM tickwork_pause WHERE kind = 'job' AND name = old.name)
 
 -- name: prune_jobs
--- A run that has come since finds no row, and makes one when it ends.
+-- A run that was added since finds no row, and creates one when it ends.
 DELETE FROM tickwork_job
 WHERE (tenant, name) IN (
     SELECT tenant, name FROM tickwork_job AS old
@@ -135,5 +134,5 @@ SELECT page_count * page_size, freelist_count * page_size, NULL
 FROM pragma_page_count, pragma_page_size, pragma_freelist_count;
 
 -- name: health_of_tables
--- To know the size of one table, SQLite would read all of it.
+-- SQLite would read a whole table to find its size.
 SELECT '', 0, 0, 0 WHERE false;

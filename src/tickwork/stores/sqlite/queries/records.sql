@@ -1,5 +1,5 @@
 -- name: find_claims
--- Through the leases: few runs are running, and an index of workers would cost every one of them.
+-- By the index of leases: few runs are running, and an index of workers would cost every claim.
 SELECT {claim_columns} FROM tickwork_run
 WHERE lease_until IS NOT NULL AND worker = :worker AND claim_tag = :tag
 ORDER BY priority, due_at, id;
@@ -19,7 +19,7 @@ SELECT id, token FROM tickwork_run
 WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'running';
 
 -- name: finish_runs
--- Guarded by the token: a claim that was taken over moves no row, and the count tells.
+-- The token guards each row: a claim that was lost moves no row, and the row count shows that.
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
@@ -31,8 +31,8 @@ WHERE id = ?1 AND token = ?2 AND status = 'running';
 DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';
 
 -- name: finish_plain
--- The same for most runs: succeeded at the first attempt. As one statement, which takes two thirds
--- of the time; so those that moved are dropped by their ids, once the count has told which.
+-- The same for runs that succeeded at the first attempt, which are most. One statement for all of
+-- them takes two thirds of the time; another statement deletes the moved rows by their ids.
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
@@ -47,7 +47,7 @@ WHERE run.id = step.value ->> 0 AND token = step.value ->> 1 AND status = 'runni
 DELETE FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: free_keys
--- Most databases have no such key at all: then not a single id is read.
+-- Most databases have no unique keys at all; then no id is read.
 DELETE FROM tickwork_unique
 WHERE run IN (
     SELECT value
@@ -140,7 +140,7 @@ WHERE id = :id AND token = :token AND status = 'running';
 SELECT changes();
 
 -- name: count_logs
--- Of those that are known: lines of a run that is gone would stay for good.
+-- Only of existing runs: lines of a pruned run would stay forever.
 SELECT id, (SELECT count(*) FROM tickwork_log WHERE run = known.id)
 FROM (
     SELECT id FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids))
@@ -152,7 +152,7 @@ FROM (
 INSERT INTO tickwork_log (run, line, at, level, logger, message) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: lock_marks
--- One writer at a time: there is nothing to lock.
+-- SQLite has one writer at a time: there is nothing to lock.
 SELECT value FROM json_each(:names);
 
 -- name: skip_marks

@@ -1,5 +1,5 @@
 -- name: find_ids
--- Which of these are here, unfinished or finished: for a repeat after a lost answer.
+-- Which of these runs exist, unfinished or finished: for a repeat after a lost answer.
 SELECT id FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids))
 UNION ALL
 SELECT id FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
@@ -8,7 +8,7 @@ SELECT id FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
 INSERT INTO tickwork_run (status, {new_run_columns}) VALUES ('pending', {new_run_places});
 
 -- name: protect_keys
--- A key is taken over when its window has passed, or, without one, when its run is gone.
+-- A key is taken over when its window has passed, or, without a window, when its run is finished.
 INSERT INTO tickwork_unique (key, run, until)
 VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE
@@ -35,7 +35,7 @@ SELECT overlap_key, id FROM tickwork_run
 WHERE overlap_key IN (SELECT value FROM json_each(:keys));
 
 -- name: taken_keys
--- Overlap keys that unfinished runs hold, and unique keys that are protected.
+-- Overlap keys of unfinished runs, and unique keys that are held.
 SELECT overlap_key FROM tickwork_run WHERE overlap_key IN (SELECT value FROM json_each(:keys))
 UNION ALL
 SELECT key FROM tickwork_unique
@@ -54,7 +54,7 @@ WHERE id IN (
 SELECT changes();
 
 -- name: pending_work
--- One row, each value from the end of an index: it costs the same with a million runs.
+-- One row, each value from the end of an index: the cost does not depend on the number of runs.
 SELECT
     (SELECT min(due_at) FROM tickwork_run WHERE phase = 'waiting'),
     (SELECT min(lease_until) FROM tickwork_run WHERE lease_until IS NOT NULL),
@@ -63,13 +63,14 @@ SELECT
     (SELECT min(turn_at) FROM tickwork_rate WHERE turn_at IS NOT NULL);
 
 -- name: pick_ready
--- A look at the head of the index, bounded: a backlog that others must take costs no more.
+-- Reads a bounded number of rows from the head of the index, so that a backlog for other workers
+-- costs no more.
 SELECT {claim_columns}
 FROM (
     SELECT {claim_columns} FROM tickwork_run
     WHERE phase = 'ready'
     ORDER BY priority, due_at, id
-    LIMIT :look
+    LIMIT :head_size
 )
 WHERE {is_wanted}
 LIMIT :limit;
@@ -86,11 +87,11 @@ LIMIT :limit;
   )
 
 -- name: count_head
-SELECT count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :look);
+SELECT count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :head_size);
 
 -- name: ready_pairs
--- The non-empty (queue, job) pairs, by skipping from one to the next: of the same queue, or else
--- of the next one. Asked for as (queue, job) > (…), SQLite would walk through the whole queue.
+-- The (queue, job) pairs that have ready runs. Skips from one pair to the next, in the same queue
+-- or else in the next one. With (queue, job) > (…), SQLite would read the whole queue.
 WITH RECURSIVE pairs (queue, job) AS (
     SELECT queue, job FROM (
         SELECT queue, job FROM tickwork_run
@@ -112,7 +113,7 @@ WITH RECURSIVE pairs (queue, job) AS (
 SELECT queue, job FROM pairs;
 
 -- name: pick_by_pairs
--- The best of each pair, then the best of those.
+-- The first runs of each pair, then the first of those.
 SELECT {claim_columns}
 FROM tickwork_run
 WHERE id IN (
@@ -142,12 +143,13 @@ SET status = 'running',
     lease_until = :lease_until,
     worker = :worker,
     started_at = :started_at,
-    -- A run that waits behind another of its schedule has its turn now.
+    -- When a run that waited behind another of its schedule starts, the next one may wait.
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: fail_unreadable
--- A row that cannot be understood: out of the way of the others, with the reason on it.
+-- A row that cannot be read is moved to history with the reason, so that it does not stop other
+-- runs.
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
@@ -161,7 +163,7 @@ DELETE FROM tickwork_run WHERE id = ?1;
 SELECT run, key FROM tickwork_slot WHERE run IN (SELECT value FROM json_each(:ids));
 
 -- name: lock_gates
--- One writer at a time: there is nothing to lock.
+-- SQLite has one writer at a time: there is nothing to lock.
 SELECT value FROM json_each(:gates);
 
 -- name: try_gates
@@ -199,7 +201,7 @@ WHERE id IN (
 );
 
 -- name: keys_blocked
--- By skipping from one key to the next: a hundred thousand may wait for the same.
+-- Skips from one key to the next: a hundred thousand runs may wait for the same key.
 WITH RECURSIVE keys (key) AS (
     SELECT min(blocked_on) FROM tickwork_run WHERE blocked_on > :after
     UNION ALL

@@ -15,7 +15,7 @@ SELECT {schedule_columns} FROM tickwork_schedule
 WHERE (tenant, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:names));
 
 -- name: scheduled_jobs
--- By skipping from one job to the next: a million schedules may be of the same.
+-- Skips from one job to the next: a job may have a million schedules.
 WITH RECURSIVE jobs (job) AS (
     SELECT min(job) FROM tickwork_schedule
     UNION ALL
@@ -63,13 +63,13 @@ WHERE id = :id;
 SELECT changes();
 
 -- name: due_schedules
--- A look at the first of those that are due, bounded: a backlog that others must fire costs no more.
+-- Reads a bounded number of due schedules, so that a backlog for other workers costs no more.
 SELECT {schedule_columns}
 FROM (
     SELECT {schedule_columns} FROM tickwork_schedule
     WHERE {is_due}
     ORDER BY next_due_at, id
-    LIMIT :look
+    LIMIT :head_size
 )
 WHERE (paused_at IS NULL OR paused_until <= :now)
   AND (:jobs IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
@@ -77,14 +77,14 @@ WHERE (paused_at IS NULL OR paused_until <= :now)
 LIMIT :limit;
 
 -- fragment: is_due
--- Paused as the index has it.
+-- The condition on pauses is that of the index.
 next_due_at <= :now AND (paused_at IS NULL OR paused_until IS NOT NULL)
 
 -- name: count_due
-SELECT count(*) FROM (SELECT 1 FROM tickwork_schedule WHERE {is_due} LIMIT :look);
+SELECT count(*) FROM (SELECT 1 FROM tickwork_schedule WHERE {is_due} LIMIT :head_size);
 
 -- name: due_by_job
--- The first of each job, then the first of those.
+-- The first schedules of each job, then the first of those.
 SELECT {schedule_columns}
 FROM tickwork_schedule
 WHERE id IN (
@@ -105,7 +105,7 @@ ORDER BY next_due_at, id
 LIMIT :limit;
 
 -- name: move_schedules
--- Compare and set: whoever moved it first has fired it.
+-- Compare and set: the schedule was fired by the ticker that moved it first.
 UPDATE tickwork_schedule
 SET next_due_at = ?3,
     last_fired_at = CASE
@@ -124,7 +124,8 @@ WHERE next_due_at IS NOT NULL
   AND {is_not_retired};
 
 -- name: next_firing_of
--- The first of each job: those of jobs that nobody here knows may have been due for a year.
+-- The first schedule of each known job: schedules of unknown jobs may have been due for a long
+-- time.
 SELECT min((
     SELECT next_due_at FROM tickwork_schedule
     WHERE job = wanted.value

@@ -2,8 +2,8 @@
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'tickwork_meta';
 
 -- name: lock_meta
--- Changes nothing, and takes the write lock all the same: a transaction that reads first, and is
--- overtaken by a writer then, cannot write any more.
+-- Takes the write lock without a change: a transaction that reads first cannot write any more after
+-- another connection has written.
 UPDATE tickwork_meta SET version = version WHERE false;
 
 -- name: get_version

@@ -7,14 +7,14 @@ ORDER BY priority, due_at, id
 LIMIT :limit::bigint;
 
 -- name: lock_claimable
--- Due or not, and whatever it waits for: what is in its way is looked at next. Whoever holds the
--- row is waited for: it is asked for by name.
+-- The run may not be due yet, or be blocked: limits are checked next. It waits for a lock on the
+-- row, because the caller wants exactly this run.
 SELECT {claim_columns} FROM tickwork_run
 WHERE id = :id::uuid AND status <> 'running' AND {is_wanted}
 FOR UPDATE;
 
 -- name: take_run
--- As take_runs, for one that may have been blocked.
+-- As take_runs, for a run that may be blocked.
 UPDATE tickwork_run
 SET status = 'running',
     phase = 'running',

@@ -1,5 +1,5 @@
 -- name: due_runs
-{live_as_run} FORCE INDEX (ready)
+{live_as_run}
 WHERE phase = 'ready'
   AND {is_wanted}
   AND coalesce(expires_at >= :now, 1)
@@ -7,14 +7,12 @@ ORDER BY priority, due_at, id
 LIMIT :limit;
 
 -- name: lock_claimable
--- Due or not, and whatever it waits for: what is in its way is looked at next. Whoever holds the
--- row is waited for: it is asked for by name.
+-- The run may not be due yet, or be blocked: limits are checked next.
 SELECT {claim_columns} FROM tickwork_run
-WHERE id = :id AND status <> 'running' AND {is_wanted}
-FOR UPDATE;
+WHERE id = :id AND status <> 'running' AND {is_wanted};
 
 -- name: take_run
--- As take_runs, for one that may have been blocked.
+-- As take_runs, for a run that may be blocked.
 UPDATE tickwork_run
 SET status = 'running',
     phase = 'running',
@@ -29,5 +27,5 @@ SET status = 'running',
 WHERE id = :id;
 
 -- name: completed_runs
-SELECT id, token, ended_at FROM tickwork_history FORCE INDEX (PRIMARY)
-WHERE id IN (:ids) AND status = 'completed';
+SELECT id, token, ended_at FROM tickwork_history
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'completed';

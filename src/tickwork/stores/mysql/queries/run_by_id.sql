@@ -1,5 +1,5 @@
 -- name: due_runs
-{live_as_run}
+{live_as_run} FORCE INDEX (ready)
 WHERE phase = 'ready'
   AND {is_wanted}
   AND coalesce(expires_at >= :now, 1)
@@ -7,12 +7,14 @@ ORDER BY priority, due_at, id
 LIMIT :limit;
 
 -- name: lock_claimable
--- Due or not, and whatever it waits for: what is in its way is looked at next.
+-- The run may not be due yet, or be blocked: limits are checked next. It waits for a lock on the
+-- row, because the caller wants exactly this run.
 SELECT {claim_columns} FROM tickwork_run
-WHERE id = :id AND status <> 'running' AND {is_wanted};
+WHERE id = :id AND status <> 'running' AND {is_wanted}
+FOR UPDATE;
 
 -- name: take_run
--- As take_runs, for one that may have been blocked.
+-- As take_runs, for a run that may be blocked.
 UPDATE tickwork_run
 SET status = 'running',
     phase = 'running',
@@ -27,5 +29,5 @@ SET status = 'running',
 WHERE id = :id;
 
 -- name: completed_runs
-SELECT id, token, ended_at FROM tickwork_history
-WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'completed';
+SELECT id, token, ended_at FROM tickwork_history FORCE INDEX (PRIMARY)
+WHERE id IN (:ids) AND status = 'completed';
