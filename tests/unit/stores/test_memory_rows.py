@@ -6,7 +6,7 @@ import pytest
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.memory.rows import changed
+from tickwork.stores.memory.rows import replace_fields
 from unit.builders import NOON, a_schedule
 
 RUN = Run(
@@ -24,7 +24,7 @@ class TestChangedRows:
 
     @pytest.mark.parametrize("row", [RUN, a_schedule()], ids=["run", "schedule"])
     def test_without_a_change_it_is_an_equal_row_of_the_same_kind(self, row):
-        copy = changed(row)
+        copy = replace_fields(row)
 
         assert copy == row
         assert type(copy) is type(row)
@@ -33,17 +33,17 @@ class TestChangedRows:
     def test_it_gives_what_replace_gives(self):
         changes: dict[str, Any] = {"priority": 3, "tags": ("a",), "phase": Phase.WAITING}
 
-        assert changed(RUN, **changes) == replace(RUN, **changes)
+        assert replace_fields(RUN, **changes) == replace(RUN, **changes)
         assert RUN.priority == 100
 
     def test_the_copy_is_frozen_too(self):
         with pytest.raises(FrozenInstanceError):
-            setattr(changed(RUN, priority=3), "priority", 4)  # noqa: B010  # mypy knows better
+            setattr(replace_fields(RUN, priority=3), "priority", 4)  # noqa: B010  # mypy knows better
 
     def test_a_row_that_cannot_be_is_refused(self):
         with pytest.raises(AssertionError):
-            changed(RUN, phase=Phase.RUNNING)
+            replace_fields(RUN, phase=Phase.RUNNING)
 
     def test_a_field_that_is_not_there_is_refused(self):
-        with pytest.raises(TypeError, match="has no colour"):
-            changed(RUN, colour="red")
+        with pytest.raises(TypeError, match="has no field colour"):
+            replace_fields(RUN, colour="red")

@@ -5,7 +5,7 @@ import pytest
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.memory.rows import changed
+from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import MemoryTable, Tables
 from unit.builders import MINUTE, NOON
 
@@ -121,7 +121,7 @@ class TestLastFirings:
     def test_a_row_that_stands_for_a_later_instant_by_now_counts_there(self):
         tables = Tables()
         run = self.fired(tables, 1)
-        tables.runs[run.id] = folded = changed(run, last_nominal_at=NOON + 5 * MINUTE)
+        tables.runs[run.id] = folded = replace_fields(run, last_nominal_at=NOON + 5 * MINUTE)
         tables.note_firing(folded)
 
         assert self.before(tables, 3) == []

@@ -5,7 +5,7 @@ from tickwork.stores import open_store
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
 from tickwork.stores.memory import MemoryStore
 from tickwork.stores.sqlite import store as sqlite_store
-from tickwork.stores.sqlite.store import SqliteStore, refuse_network
+from tickwork.stores.sqlite.store import SqliteStore, reject_network_path
 
 
 class TestUrls:
@@ -99,13 +99,13 @@ class TestNetworkFileSystems:
 
     def test_a_share_is_refused(self):
         with pytest.raises(NetworkFileSystem, match="nfs4"):
-            refuse_network("/mnt/share/jobs.db")
+            reject_network_path("/mnt/share/jobs.db")
 
     @pytest.mark.parametrize("path", ["/var/jobs.db", "/mnt/share/disk/jobs.db", "/mnt/shared.db"])
     def test_a_local_disk_is_fine(self, path):
-        refuse_network(path)
+        reject_network_path(path)
 
     def test_a_system_without_such_a_list_is_trusted(self, monkeypatch, tmp_path):
         monkeypatch.setattr(sqlite_store, "MOUNTS", tmp_path / "none")
 
-        refuse_network("/mnt/share/jobs.db")
+        reject_network_path("/mnt/share/jobs.db")

@@ -1,8 +1,7 @@
-"""The reference store: the whole contract in plain Python, in the memory of one process.
+"""The reference store: the whole contract in plain Python, in memory.
 
-What the other stores do is compared with what this one does, so it is written to be
-obviously right and nothing else: rows are frozen values in dicts, verbs look at all of
-them, and one lock lets one verb happen at a time.
+Tests compare the other stores with this one, so it is written to be obviously right: rows are
+frozen values in dicts, verbs scan all of them, and one lock serializes the verbs.
 """
 
 from collections.abc import Sequence
@@ -23,9 +22,9 @@ from tickwork.stores.memory.wakeup import MemoryListener
 
 
 class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
-    """A store that needs no database, and forgets everything when the process ends.
+    """A store in memory, for tests. It is lost when the process ends.
 
-    Threads may share it. ``clock`` says what time it is for this "database".
+    Threads may share it. ``clock`` is the clock of this "database".
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -48,7 +47,7 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         return SCHEMA_VERSION
 
     def check_schema(self) -> None:
-        """It always fits."""
+        """The schema always fits."""
 
     def database_time(self) -> datetime:
         return self._clock.now()
@@ -65,7 +64,7 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryReads):
         return listener
 
     def close(self) -> None:
-        """There is nothing to let go of; what was stored stays."""
+        """Nothing to close: the rows stay."""
 
     def using(self, connection: object) -> NoReturn:  # noqa: ARG002  # of the contract
         raise WrongConnection(

@@ -1,4 +1,4 @@
-"""How runs come in, and what they compete for: unique keys, overlap keys, slots and starts."""
+"""Adds runs, and manages what they compete for: unique keys, overlap keys, slots and starts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from tickwork._domain.rates import TURNS_MAX, Rate, is_rate, window_of
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.contract import Enqueued
-from tickwork.stores.memory.rows import changed
+from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import Protected, Tables
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,15 +35,15 @@ _BLANK: Final = Run(
 
 
 def claim_order(run: Run) -> tuple[int, datetime, RunId]:
-    """The order in which runs are claimed, and let out when they were blocked."""
+    """The order in which runs are claimed and unblocked."""
     return run.priority, run.due_at, run.id
 
 
-# ---------------------------------------------------------------- coming in
+# ---------------------------------------------------------------- adding runs
 
 
 def add_runs(tables: Tables, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-    """Add those runs whose keys are free; for the others, say who was there first."""
+    """Add the runs whose keys are free; for the others, return the holder of the key."""
     overlapping = overlap_holders(tables)
     answers = []
     for new in runs:
@@ -68,12 +68,11 @@ def add_runs(tables: Tables, runs: Sequence[NewRun], *, is_repeat: bool = False)
 
 
 def overlap_holders(tables: Tables) -> dict[str, RunId]:
-    """The overlap keys that unfinished runs hold, and who holds them."""
+    """The runs that hold overlap keys, by key."""
     return {run.overlap_key: run.id for run in tables.runs.values() if run.overlap_key is not None}
 
 
 def unique_holder(tables: Tables, key: str, *, now: datetime) -> RunId | None:
-    """The run that protects this key now."""
     held = tables.uniques.get(key)
     if held is None or (held.until is not None and held.until <= now):
         return None
@@ -81,7 +80,7 @@ def unique_holder(tables: Tables, key: str, *, now: datetime) -> RunId | None:
 
 
 def free_unique_keys(tables: Tables, run_id: RunId, *, now: datetime) -> None:
-    """Free what a run that has ended protects, except where a window goes on."""
+    """Free the unique keys of a finished run, except those whose window has not passed."""
     for key, held in list(tables.uniques.items()):
         if held.run_id == run_id and (held.until is None or held.until <= now):
             del tables.uniques[key]
@@ -90,26 +89,24 @@ def free_unique_keys(tables: Tables, run_id: RunId, *, now: datetime) -> None:
 def _unfinished(new: NewRun) -> Run:
     facts = new._asdict()
     del facts["unique"]
-    return changed(_BLANK, phase=new.phase, **facts)
+    return replace_fields(_BLANK, phase=new.phase, **facts)
 
 
 # ---------------------------------------------------------------- slots
 
 
 def taken_by_key(tables: Tables) -> Counter[str]:
-    """How many slots of each key are taken."""
     return Counter(key for keys in tables.slots.values() for key in keys)
 
 
 def slots_by_limit(tables: Tables) -> dict[str, int]:
-    """How many slots each limit has: what is in force."""
     return {limit.name: limit.in_force for limit in tables.limits.values()}
 
 
-def decided(
+def decide_and_take(
     tables: Tables, runs: Sequence[Run], *, now: datetime, may_block: bool = True
 ) -> Grants:
-    """Who of these may start, in this order; they have what they need for it then."""
+    """Decide in this order which runs may start, and take their slots and starts."""
     candidates = []
     for run in runs:
         held = tables.slots.get(run.id, frozenset())
@@ -141,7 +138,7 @@ def decided(
 
 
 def rates_of(tables: Tables, keys: Iterable[str]) -> dict[str, Rate]:
-    """What is known of these keys, with the count that is in force now."""
+    """The rates of these keys, with the limit that is in force now."""
     slots = slots_by_limit(tables)
     return {
         key: tables.rates.get(key, Rate(0, window_of(key)))._replace(
@@ -152,7 +149,7 @@ def rates_of(tables: Tables, keys: Iterable[str]) -> dict[str, Rate]:
 
 
 def keep_rate(tables: Tables, key: str, rate: Rate) -> None:
-    """Keep what is known of a key, and no more starts than are of use."""
+    """Store a rate without the starts that are no longer needed."""
     kept = {number: at for number, at in rate.past.items() if number > rate.forgotten}
     tables.rates[key] = rate._replace(past=kept)
 
@@ -173,7 +170,7 @@ def unblock_rated(tables: Tables, *, now: datetime, limit: int) -> int:
 
 
 def set_missing_turns(tables: Tables, keys: Iterable[str]) -> None:
-    """See that somebody comes for those who wait: whoever blocked them may not have known how."""
+    """Set a turn for keys with blocked runs and none."""
     for key in keys:
         rate = tables.rates.get(key, Rate(0, window_of(key)))
         if rate.turn_at is None:
@@ -181,7 +178,7 @@ def set_missing_turns(tables: Tables, keys: Iterable[str]) -> None:
 
 
 def advance_turns(tables: Tables, limit: str) -> None:
-    """Let the next turn of each key of this rate come at once."""
+    """Make the next turn of each key of this rate due at once."""
     for key, rate in list(tables.rates.items()):
         if limit_of(key) == limit and rate.turn_at is not None:
             tables.rates[key] = rate._replace(turn_at=EPOCH)
@@ -193,11 +190,13 @@ def _blocked(tables: Tables, key: str) -> list[Run]:
 
 def _make_ready(tables: Tables, run_ids: Iterable[RunId]) -> None:
     for run_id in run_ids:
-        tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.READY, blocked_on=None)
+        tables.runs[run_id] = replace_fields(
+            tables.runs[run_id], phase=Phase.READY, blocked_on=None
+        )
 
 
 def free_slots(tables: Tables, run_id: RunId, *, is_final: bool) -> frozenset[str]:
-    """Give up a run's slots, but not those it keeps between attempts; return the freed keys."""
+    """Free a run's slots, except those it keeps between attempts; return the freed keys."""
     held = tables.slots.pop(run_id, frozenset())
     kept = frozenset(() if is_final else filter(is_kept_between_attempts, held))
     if kept:
@@ -206,7 +205,7 @@ def free_slots(tables: Tables, run_id: RunId, *, is_final: bool) -> frozenset[st
 
 
 def unblock(tables: Tables, keys: Iterable[str], *, limit: int | None = None) -> int:
-    """Make blocked runs ready, by claim order, as many as there is room for in their keys."""
+    """Make blocked runs ready, in claim order, as many as their keys have room for."""
     chosen_keys = sorted(set(slots_in(keys)))
     if not chosen_keys:
         return 0

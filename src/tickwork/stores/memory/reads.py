@@ -25,8 +25,6 @@ from tickwork.stores.memory.tables import TableHolder, Tables
 
 
 class MemoryReads(TableHolder):
-    """The verbs of ReadStore."""
-
     def get_run(self, run_id: RunId) -> Run | None:
         with self._reading() as tables:
             return tables.runs.get(run_id) or tables.history.get(run_id)
@@ -115,7 +113,7 @@ def _prune_history(tables: Tables, *, before: datetime, limit: int) -> int:
     )
     for key, held in list(tables.uniques.items()):
         if held.until is not None and held.until < before:
-            del tables.uniques[key]  # its window has passed, and nobody took it over
+            del tables.uniques[key]  # its window has passed
     for key, rate in list(tables.rates.items()):
         if rate.is_idle(before=before):
             del tables.rates[key]
@@ -128,7 +126,7 @@ def _prune_history(tables: Tables, *, before: datetime, limit: int) -> int:
 
 def _prune_jobs(tables: Tables, *, before: datetime, limit: int) -> int:
     in_use = {(run.tenant, run.job) for run in tables.runs.values()}
-    # A program defines a job for all tenants, and is seen on the row of none.
+    # Programs define jobs without a tenant, so only the row without a tenant is stamped.
     seen = {row.name for row in tables.jobs.values() if not _is_past(row.seen_at, before)}
     gone = [
         name

@@ -1,50 +1,45 @@
-"""Rows that differ from others in a few fields."""
+"""Copies rows with a few fields changed."""
 
 from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tickwork.stores._sql.rows import draft_class
+from tickwork.stores._sql.rows import compile_function, draft_class
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 R = TypeVar("R", bound="DataclassInstance")
 
-_CHANGERS_MAX: Final = 200
+_FUNCTIONS_MAX: Final = 200
 
 
-def changed(row: R, **changes: Any) -> R:
-    """A copy of a frozen row with slots, with these fields changed: ``dataclasses.replace``.
+def replace_fields(row: R, **changes: Any) -> R:
+    """Copy a frozen dataclass with slots: ``dataclasses.replace`` at a tenth of its cost.
 
-    At a tenth of its price, which was a fifth of all that a run costs in memory. The row
-    checks itself as always.
+    With ``dataclasses.replace``, copies took a fifth of the time of a run in memory. The new row
+    is checked by its ``__post_init__`` as usual.
     """
-    made: R = _changer(type(row), *changes)(row, *changes.values())
+    made: R = _compile_replace(type(row), *changes)(row, *changes.values())
     return made
 
 
-@lru_cache(maxsize=_CHANGERS_MAX)
-def _changer(kind: type["DataclassInstance"], *names: str) -> Callable[..., Any]:
-    """A function that takes a row and new values for these fields.
-
-    Written out and compiled, as ``dataclasses`` does it: a loop costs four times as much. It
-    fills a draft, which has the same slots and is not frozen, and then makes it a row.
-    """
+@lru_cache(maxsize=_FUNCTIONS_MAX)
+def _compile_replace(kind: type["DataclassInstance"], *names: str) -> Callable[..., Any]:
     slots = [field.name for field in fields(kind)]
     unknown = set(names) - set(slots)
     if unknown:
-        raise TypeError(f"A {kind.__name__} has no {min(unknown)}.")
+        raise TypeError(f"{kind.__name__} has no field {min(unknown)}.")
     filled = [f"made.{slot} = {slot if slot in names else f'row.{slot}'}" for slot in slots]
-    sealed = ["made.__class__ = kind"]
-    if hasattr(kind, "__post_init__"):
-        sealed.append("made.__post_init__()")
-    body = "\n    ".join(["made = draft()", *filled, *sealed, "return made"])
-    known: dict[str, Any] = {
-        "draft": draft_class(kind),
-        "kind": kind,
-    }
-    exec(f"def change({', '.join(['row', *names])}):\n    {body}", known)  # noqa: S102  # our own
-    change: Callable[..., Any] = known["change"]
-    return change
+    checked = ["made.__post_init__()"] if hasattr(kind, "__post_init__") else []
+    return compile_function(
+        ", ".join(["row", *names]),
+        "made = Draft()",
+        *filled,
+        "made.__class__ = Made",
+        *checked,
+        "return made",
+        Draft=draft_class(kind),
+        Made=kind,
+    )

@@ -1,4 +1,4 @@
-"""Runs in memory: in, claimed, extended, recorded, taken back."""
+"""Runs in memory: enqueue, claim, extend leases, record, reap."""
 
 from collections.abc import Container, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,12 +28,12 @@ from tickwork.stores.contract import (
 from tickwork.stores.memory.keys import (
     add_runs,
     claim_order,
-    decided,
+    decide_and_take,
     set_missing_turns,
     unblock,
     unblock_rated,
 )
-from tickwork.stores.memory.rows import changed
+from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import TableHolder, Tables
 from tickwork.stores.memory.transitions import (
     complete_run,
@@ -46,8 +46,6 @@ from tickwork.stores.memory.transitions import (
 
 
 class MemoryRuns(TableHolder):
-    """The verbs of RunStore."""
-
     def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
         with self._writing() as tables:
             return add_runs(tables, runs, is_repeat=is_repeat)
@@ -57,7 +55,7 @@ class MemoryRuns(TableHolder):
             due = (run for run in _in_phase(tables, Phase.WAITING) if run.due_at <= now)
             staged = nsmallest(limit, due, key=lambda run: (run.due_at, run.id))
             for run in staged:
-                tables.runs[run.id] = changed(run, phase=Phase.READY)
+                tables.runs[run.id] = replace_fields(run, phase=Phase.READY)
             return len(staged)
 
     # ------------------------------------------------------------ claims and leases
@@ -74,8 +72,8 @@ class MemoryRuns(TableHolder):
     ) -> list[Claim]:
         with self._writing() as tables:
             granted: list[RunId] = []
-            # Ends, because runs that are not granted leave the ready ones, and those let
-            # out in their place wait for a key that is full next: nothing frees it here.
+            # Ends: runs that are not granted become blocked, and a run that is unblocked in
+            # their place needs another key that is full, which nothing frees here.
             while not granted and (picked := _pick(tables, wanted, now=now)):
                 granted = _grant(tables, picked, now=now)
             started_at = now if wanted.is_starting else None
@@ -100,7 +98,7 @@ class MemoryRuns(TableHolder):
             run = tables.runs.get(run_id)
             if run is None or run.status is RunStatus.RUNNING or _is_paused(tables, run, now=now):
                 return None
-            if not decided(tables, [run], now=now, may_block=False).granted:
+            if not decide_and_take(tables, [run], now=now, may_block=False).granted:
                 return None
             return _take(tables, run_id, worker, tag, until=now + lease, started_at=now)
 
@@ -123,7 +121,7 @@ class MemoryRuns(TableHolder):
                 if run.lease_until is None or run.token != token:
                     beat.lost.append(run_id)
                     continue
-                tables.runs[run_id] = changed(
+                tables.runs[run_id] = replace_fields(
                     run,
                     lease_until=max(run.lease_until, until),
                     started_at=run.started_at or started_at,
@@ -132,7 +130,7 @@ class MemoryRuns(TableHolder):
                     beat.cancel_requested.append(run_id)
         return beat
 
-    # ------------------------------------------------------------ endings
+    # ------------------------------------------------------------ ends of attempts
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         with self._writing() as tables:
@@ -172,7 +170,7 @@ class MemoryRuns(TableHolder):
             for run in _in_phase(tables, Phase.RUNNING):
                 assert run.lease_until is not None, run
                 if run.worker == worker and not has_expired(run.lease_until, now=now):
-                    tables.runs[run.id] = changed(run, lease_until=now)
+                    tables.runs[run.id] = replace_fields(run, lease_until=now)
                     released += 1
         return released
 
@@ -210,7 +208,7 @@ class MemoryRuns(TableHolder):
             unblock(tables, [key for run in canceled for key in run.limit_keys])
             return len(runs)
 
-    # ------------------------------------------------------------ moving about
+    # ------------------------------------------------------------ due times and phases
 
     def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         with self._writing() as tables:
@@ -220,10 +218,10 @@ class MemoryRuns(TableHolder):
             if run.token > 0:
                 return ChangeResult.CLAIMED
             if due_at > now:
-                run = changed(run, phase=Phase.WAITING, blocked_on=None)
+                run = replace_fields(run, phase=Phase.WAITING, blocked_on=None)
             elif run.phase is Phase.WAITING:
-                run = changed(run, phase=Phase.READY)
-            tables.runs[run_id] = changed(run, due_at=due_at)
+                run = replace_fields(run, phase=Phase.READY)
+            tables.runs[run_id] = replace_fields(run, due_at=due_at)
             return ChangeResult.DONE
 
     def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # SQL stores may need it
@@ -263,7 +261,7 @@ class MemoryRuns(TableHolder):
                 tables.next_turn_at(),
             )
 
-    # ------------------------------------------------------------ what handlers leave behind
+    # ------------------------------------------------------------ progress and logs
 
     def save_progress(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
@@ -272,7 +270,7 @@ class MemoryRuns(TableHolder):
             if not is_ours(tables, claim):
                 return False
             run = tables.runs[claim.run_id]
-            tables.runs[run.id] = changed(
+            tables.runs[run.id] = replace_fields(
                 run,
                 progress=run.progress if progress is None else progress,
                 checkpoint=run.checkpoint if checkpoint is None else checkpoint,
@@ -306,7 +304,7 @@ def _take(
     overlap_key = run.overlap_key
     if overlap_key is not None and is_released_by_claim(overlap_key):
         overlap_key = None
-    run = tables.runs[run_id] = changed(
+    run = tables.runs[run_id] = replace_fields(
         run,
         status=RunStatus.RUNNING,
         phase=Phase.RUNNING,
@@ -343,7 +341,7 @@ def _may_wait(run: Run, wanted: ClaimRequest) -> bool:
 def _pick_ahead(
     tables: Tables, wanted: ClaimRequest, *, but: Container[RunId], now: datetime
 ) -> list[RunId]:
-    """The first of those that may wait in a worker's hands."""
+    """The first runs that the worker may prefetch."""
     ready = sorted(_in_phase(tables, Phase.READY), key=claim_order)
     chosen = [
         run.id
@@ -357,7 +355,7 @@ def _pick_ahead(
 
 
 def _pick(tables: Tables, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
-    """The first ready runs that this worker may take; of those that crashed, only one."""
+    """The first ready runs that this worker may claim; at most one that crashed before."""
     picked: list[Run] = []
     for run in sorted(_in_phase(tables, Phase.READY), key=claim_order):
         if len(picked) >= wanted.limit + wanted.hold:
@@ -373,12 +371,14 @@ def _pick(tables: Tables, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
 
 
 def _grant(tables: Tables, picked: Sequence[Run], *, now: datetime) -> list[RunId]:
-    """Give slots to those who get all they need, and block the others."""
+    """Give slots to the runs that get all they need, and block the others."""
     if not any(run.limit_keys for run in picked):
         return [run.id for run in picked]
-    grants = decided(tables, picked, now=now)
+    grants = decide_and_take(tables, picked, now=now)
     for run_id, key in grants.blocked_on.items():
-        tables.runs[run_id] = changed(tables.runs[run_id], phase=Phase.BLOCKED, blocked_on=key)
+        tables.runs[run_id] = replace_fields(
+            tables.runs[run_id], phase=Phase.BLOCKED, blocked_on=key
+        )
     unblock(tables, grants.room_by_key)
     return grants.granted
 
@@ -396,7 +396,7 @@ def _claim_of(run: Run) -> Claim:
 
 
 def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> ChangeResult:
-    run = changed(run, cancel_requested_at=run.cancel_requested_at or now)
+    run = replace_fields(run, cancel_requested_at=run.cancel_requested_at or now)
     if run.status is RunStatus.RUNNING:
         tables.runs[run.id] = run
         return ChangeResult.REQUESTED

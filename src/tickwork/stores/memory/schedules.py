@@ -1,4 +1,4 @@
-"""Schedules in memory: registered, fired, paused."""
+"""Schedules in memory."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -11,14 +11,12 @@ from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import Move, Skip, TickPlan
 from tickwork.stores.contract import JobRow, KeysOf, NewSchedule, Planner
 from tickwork.stores.memory.keys import add_runs, overlap_holders, unique_holder
-from tickwork.stores.memory.rows import changed
+from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import TableHolder, Tables
 from tickwork.stores.memory.transitions import keep_skip
 
 
 class MemorySchedules(TableHolder):
-    """The verbs of ScheduleStore."""
-
     def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
         rows = []
         with self._writing() as tables:
@@ -60,7 +58,7 @@ class MemorySchedules(TableHolder):
             there = tables.schedules.get(row.id)
             if there is None or there.revision != row.revision:
                 return None
-            fresh = tables.schedules[row.id] = changed(
+            fresh = tables.schedules[row.id] = replace_fields(
                 there,
                 spec=spec,
                 next_due_at=next_due_at,
@@ -82,7 +80,7 @@ class MemorySchedules(TableHolder):
                 tables.jobs["", job] = row._replace(seen_at=now)
             for schedule_id in schedules:
                 if schedule_id in tables.schedules:
-                    tables.schedules[schedule_id] = changed(
+                    tables.schedules[schedule_id] = replace_fields(
                         tables.schedules[schedule_id], seen_at=now
                     )
 
@@ -99,9 +97,9 @@ class MemorySchedules(TableHolder):
             row = tables.schedules.get(schedule_id)
             if row is None:
                 return False
-            row = changed(row, paused_at=now, paused_until=until, paused_note=note)
+            row = replace_fields(row, paused_at=now, paused_until=until, paused_note=note)
             if until is not None:
-                row = changed(row, next_due_at=next_due_at)
+                row = replace_fields(row, next_due_at=next_due_at)
             tables.schedules[schedule_id] = row
             return True
 
@@ -110,7 +108,7 @@ class MemorySchedules(TableHolder):
             row = tables.schedules.get(schedule_id)
             if row is None:
                 return False
-            tables.schedules[schedule_id] = changed(_unpaused(row), next_due_at=next_due_at)
+            tables.schedules[schedule_id] = replace_fields(_unpaused(row), next_due_at=next_due_at)
             return True
 
     def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
@@ -206,8 +204,8 @@ def _is_retired(row: ScheduleRow, seen_after: datetime | None) -> bool:
 
 def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
     for answer in add_runs(tables, plan.runs):
-        # Nobody could take a key since the plan was made, so a plan that wants one that
-        # is taken is wrong: nothing of it may happen.
+        # No key can have been taken since the plan was made, so a plan that needs a taken key is
+        # wrong, and none of it may be written.
         assert answer.is_new, answer
     for skip in sorted(plan.skips, key=lambda skip: skip.first_at):
         keep_skip(tables, _skipped(skip, now=now))
@@ -217,7 +215,7 @@ def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
         spec = tables.schedules[schedule_id].spec
         for run in tables.unfinished_of(spec.tenant, spec.name):
             if run.status is RunStatus.RUNNING:
-                tables.runs[run.id] = changed(
+                tables.runs[run.id] = replace_fields(
                     run, cancel_requested_at=run.cancel_requested_at or now
                 )
 
@@ -225,13 +223,13 @@ def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
 def _moved(row: ScheduleRow, move: Move) -> ScheduleRow:
     assert row.next_due_at == move.due_at, row
     fired = [instant for instant in (row.last_fired_at, move.last_fired_at) if instant is not None]
-    # A pause that has ended is over for whoever looks at the row, too.
+    # A pause that has ended is left out of the row.
     row = _unpaused(row) if row.is_paused else row
-    return changed(row, next_due_at=move.next_due_at, last_fired_at=max(fired, default=None))
+    return replace_fields(row, next_due_at=move.next_due_at, last_fired_at=max(fired, default=None))
 
 
 def _unpaused(row: ScheduleRow) -> ScheduleRow:
-    return changed(row, paused_at=None, paused_until=None, paused_note="")
+    return replace_fields(row, paused_at=None, paused_until=None, paused_note="")
 
 
 def _skipped(skip: Skip, *, now: datetime) -> Run:

@@ -29,11 +29,11 @@ _NOTHING: Final[Any] = object()
 
 
 Journal = list[tuple["MemoryTable[Any, Any]", Any, Any]]
-"""What changes have replaced, in order: the table, the key, and the row or nothing."""
+"""What changes have replaced, in order: the table, the key, and the old row if there was one."""
 
 
 class MemoryTable(dict[K, V]):
-    """Rows by primary key. Each change is noted, so that it can be undone.
+    """Rows by primary key, with a journal of changes for roll back.
 
     A history of a hundred thousand runs need not be copied to add one more to it.
     """
@@ -53,7 +53,6 @@ class MemoryTable(dict[K, V]):
         super().__delitem__(key)
 
     def pop(self, key: K, default: Any = _NOTHING) -> Any:
-        """Remove a row; return it, or the default when it is not there."""
         if default is not _NOTHING and key not in self:
             return default
         row = self[key]
@@ -61,18 +60,18 @@ class MemoryTable(dict[K, V]):
         return row
 
     def put_back(self, key: K, row: V) -> None:
-        """Undo one change: the row that it replaced, or nothing, is there again."""
+        """Undo one change."""
         if row is _NOTHING:
             super().__delitem__(key)
         else:
             super().__setitem__(key, row)
 
-    # Whatever else changes a dict would do so without a note.
+    # These would change the dict without an entry in the journal.
     clear = popitem = setdefault = update = __ior__ = None  # type: ignore[assignment]
 
 
 class Protected(NamedTuple):
-    """Who protects a unique key, and until when; None: for as long as it is unfinished."""
+    """The run that holds a unique key, and until when; None: until the run is finished."""
 
     run_id: RunId
     until: datetime | None
@@ -82,28 +81,26 @@ class Protected(NamedTuple):
 class Tables:
     """Every table is a dict by primary key. Rows are values that never change."""
 
-    runs: dict[RunId, Run] = field(default_factory=MemoryTable)  # the unfinished ones
+    runs: dict[RunId, Run] = field(default_factory=MemoryTable)  # unfinished
     history: dict[RunId, Run] = field(default_factory=MemoryTable)
     claim_tags: dict[RunId, str] = field(default_factory=MemoryTable)
     attempts: dict[RunId, tuple[Attempt, ...]] = field(default_factory=MemoryTable)
     logs: dict[RunId, tuple[LogLine, ...]] = field(default_factory=MemoryTable)
-    slots: dict[RunId, frozenset[str]] = field(
-        default_factory=MemoryTable
-    )  # keys, by who holds them
+    slots: dict[RunId, frozenset[str]] = field(default_factory=MemoryTable)  # keys, by run
     uniques: dict[str, Protected] = field(default_factory=MemoryTable)
     schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=MemoryTable)
     jobs: dict[tuple[str, str], JobRow] = field(default_factory=MemoryTable)
     limits: dict[str, LimitRow] = field(default_factory=MemoryTable)
     rates: dict[str, Rate] = field(
         default_factory=MemoryTable
-    )  # with the count of when it was written
+    )  # with the limit at the time of writing
     pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=MemoryTable)
     locks: dict[str, LockRow] = field(default_factory=MemoryTable)
     workers: dict[WorkerId, WorkerRow] = field(default_factory=MemoryTable)
 
     journal: Journal = field(default_factory=list)
-    # By schedule: which run or row stood for an instant, by instant. Only ever added to, and
-    # never the truth: what has gone since, or stands for another instant by now, is passed over.
+    # By schedule: the run or skip of each instant, sorted. Entries are never removed, so readers
+    # ignore runs that are gone, or that stand for another instant by now.
     firings: dict[tuple[str, str], list[tuple[datetime, RunId]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -119,13 +116,13 @@ class Tables:
             table.put_back(key, row)
 
     def note_firing(self, run: Run) -> None:
-        """Remember that a run, or the row of one that was skipped, stands for an instant."""
+        """Add a run, or a row of skips, to ``firings``."""
         if run.schedule is not None and run.nominal_at is not None:
             noted = self.firings.setdefault((run.tenant, run.schedule), [])
             insort(noted, (run.last_nominal_at or run.nominal_at, run.id))
 
     def last_firings(self, tenant: str, schedule: str, *, before: datetime) -> list[Run]:
-        """What stands for the last instant before this one: mostly one, or none."""
+        """The runs of the last instant before this one: mostly one or none."""
         noted = self.firings.get((tenant, schedule), [])
         found: dict[RunId, Run] = {}
         last: datetime | None = None
@@ -139,18 +136,14 @@ class Tables:
         return list(found.values())
 
     def next_turn_at(self) -> datetime | None:
-        """When the turn of the next comes that waits for a rate."""
         return min((rate.turn_at for rate in self.rates.values() if rate.turn_at), default=None)
 
     def unfinished_of(self, tenant: str, schedule: str) -> list[Run]:
-        """The unfinished runs of a schedule, by id."""
         found = (run for run in self.runs.values() if run.schedule == schedule)
         return sorted((run for run in found if run.tenant == tenant), key=lambda run: run.id)
 
 
 class TableHolder:
-    """What the parts of the store share."""
-
     def __init__(self) -> None:
         tables, lock = Tables(), Lock()
         self._read_transaction = ReadTransaction(tables, lock)
@@ -164,7 +157,7 @@ class TableHolder:
 
 
 class ReadTransaction(AbstractContextManager[Tables]):
-    """The tables, while nobody changes them."""
+    """Locks the tables for reading."""
 
     def __init__(self, tables: Tables, lock: Lock) -> None:
         self._tables = tables
@@ -179,7 +172,7 @@ class ReadTransaction(AbstractContextManager[Tables]):
 
 
 class WriteTransaction(ReadTransaction):
-    """The same to change them: when an error leaves the block, nothing in it has happened."""
+    """Locks the tables for writing, and rolls back when the block raises."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:

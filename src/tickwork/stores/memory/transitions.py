@@ -1,4 +1,4 @@
-"""How attempts and runs end: steps that were decided elsewhere, written into the tables."""
+"""Writes transitions: the ends of attempts and runs."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,10 +11,10 @@ from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import Attempt, JobRow
 from tickwork.stores.memory.keys import free_slots, free_unique_keys, unblock
-from tickwork.stores.memory.rows import changed
+from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import Tables
 
-# The handler did not get to do its work, so they say nothing about the job.
+# The handler did not do its work, so these do not change the job row.
 _NOT_A_RUN: Final = frozenset(
     {OutcomeKind.SKIPPED, OutcomeKind.POSTPONED, OutcomeKind.INTERRUPTED, OutcomeKind.SNOOZED}
 )
@@ -22,22 +22,22 @@ _ERRORS: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.CRASHED})
 
 
 def is_ours(tables: Tables, claim: Claim) -> bool:
-    """Whether a claim still holds: whoever lost it can write nothing any more."""
+    """Whether a claim still holds."""
     run = tables.runs.get(claim.run_id)
     return run is not None and run.status is RunStatus.RUNNING and run.token == claim.token
 
 
 def has_landed(tables: Tables, step: Transition) -> bool:
-    """Whether a step was written before, by a try whose answer was lost."""
+    """Whether a step was written by an earlier try whose answer was lost."""
     waiting = tables.runs.get(step.claim.run_id)
     if waiting is not None:
-        # It was given back under this token: by us, or by a reaper, which is no worse.
+        # It was returned under this token, by the earlier try or by the reaper.
         return waiting.token == step.claim.token and waiting.status is not RunStatus.RUNNING
     ended = tables.history.get(step.claim.run_id)
     if ended is not None:
-        # Under our token a reaper may have ended it, too, and otherwise than we would have.
-        is_as_said = step.due_at is not None or ended.status is step.to_status
-        return ended.token == step.claim.token and is_as_said
+        # The reaper may have ended the run under our token, with another status.
+        is_same_status = step.due_at is not None or ended.status is step.to_status
+        return ended.token == step.claim.token and is_same_status
     if not _may_fold(step):
         return False
     return any(
@@ -51,7 +51,7 @@ def has_landed(tables: Tables, step: Transition) -> bool:
 
 
 def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
-    """Write steps of claims that still hold, and everything that follows from them."""
+    """Write the steps of claims that hold, free their slots and update job rows."""
     freed: set[str] = set()
     for step in steps:
         run = tables.runs[step.claim.run_id]
@@ -84,10 +84,10 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
 def finish(
     tables: Tables, run: Run, *, outcome: OutcomeKind, ended_at: datetime, **facts: Any
 ) -> frozenset[str]:
-    """Move a run to history, as these facts say; return the keys of the slots it had."""
+    """Move a run to history with these values; return the keys of the slots it held."""
     del tables.runs[run.id]
     tables.claim_tags.pop(run.id, None)
-    tables.history[run.id] = changed(
+    tables.history[run.id] = replace_fields(
         run,
         phase=None,
         lease_until=None,
@@ -102,7 +102,7 @@ def finish(
 
 
 def complete_run(tables: Tables, claim: Claim, *, now: datetime, result: str | None) -> None:
-    """Finish a run whose claim holds. Whoever waits for its slots stays blocked."""
+    """Finish a run whose claim holds. Runs that wait for its slots stay blocked."""
     run, step = tables.runs[claim.run_id], _completed(claim, now)
     if step.leaves_attempt:
         _keep_attempt(tables, run, step, run.started_at)
@@ -118,7 +118,7 @@ def complete_run(tables: Tables, claim: Claim, *, now: datetime, result: str | N
 
 
 def finish_completed(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
-    """Unblock, and touch job rows, for those claims that completed their run; say which."""
+    """Unblock runs and update job rows for completed claims; return the completed runs."""
     steps = []
     for claim in claims:
         ended = tables.history.get(claim.run_id)
@@ -138,7 +138,7 @@ def _completed(claim: Claim, ended_at: datetime) -> Transition:
 def _give_back(tables: Tables, run: Run, step: Transition) -> None:
     assert step.due_at is not None, step
     tables.claim_tags.pop(run.id, None)
-    tables.runs[run.id] = changed(
+    tables.runs[run.id] = replace_fields(
         run,
         status=step.to_status,
         phase=step.phase,
@@ -195,12 +195,12 @@ def _touch_jobs(tables: Tables, steps: Iterable[Transition]) -> None:
 
 
 def keep_skip(tables: Tables, skip: Run) -> None:
-    """Keep a firing that gave no work: in the row of the one before it, if that is alike."""
+    """Store a skipped firing: in the row of the previous skip if that has the same reason."""
     before = _firing_before(tables, skip)
     if before is None or before.status is not RunStatus.SKIPPED or before.reason != skip.reason:
         kept = skip
     else:
-        kept = changed(
+        kept = replace_fields(
             before,
             instants=before.instants + skip.instants,
             last_nominal_at=_last_instant(skip),
@@ -211,8 +211,8 @@ def keep_skip(tables: Tables, skip: Run) -> None:
 
 
 def _may_fold(step: Transition) -> bool:
-    # Only a run that was skipped when it was claimed for the first time: any other has a
-    # story of its own, with attempts, and keeps its row.
+    # Only a run that was skipped at its first claim: any other has attempts to show, and keeps its
+    # row.
     return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
 
 
@@ -224,10 +224,10 @@ def _fold_run(tables: Tables, step: Transition) -> None:
 
 
 def _firing_before(tables: Tables, skip: Run) -> Run | None:
-    """What the schedule's previous instant gave: an unfinished run, or one in history."""
+    """The run of the schedule's previous instant, unfinished or in history."""
     assert skip.schedule is not None, skip
     found = tables.last_firings(skip.tenant, skip.schedule, before=_first_instant(skip))
-    # Two stand for one instant when a run is tried again: the one that is left to do counts.
+    # A retried firing has two runs for one instant: the unfinished one counts.
     return min(found, key=lambda run: run.id not in tables.runs, default=None)
 
 

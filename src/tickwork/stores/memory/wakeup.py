@@ -1,16 +1,13 @@
-"""Hears that this process has added work."""
+"""Notifies listeners of this process of new runs."""
 
 from threading import Event
 
 
 class MemoryListener:
-    """A flag that is raised when runs were added."""
-
     def __init__(self) -> None:
         self._has_changed = Event()
 
     def call(self) -> None:
-        """Something was added."""
         self._has_changed.set()
 
     def wait(self, seconds: float) -> bool:
@@ -19,4 +16,4 @@ class MemoryListener:
         return is_heard
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        pass

@@ -1,1 +1,1 @@
-"""MariaDB, from version 10.6 on; and MySQL 8, in whose dialect it is written where they differ."""
+"""MariaDB from version 10.6 on, and MySQL from version 8.0.17 on."""

@@ -1,9 +1,9 @@
-"""A caller's own PyMySQL connection, whatever it was made like, as the store needs one.
+"""Runs operations on a caller's own PyMySQL connection, whatever its settings are.
 
-Rows come from a cursor of our own, so that the caller's cursor class sees none of them. What
-belongs to the connection, its converters and its encoding, is ours while a statement runs; what
-belongs to the session, its character set and its mode, while a verb does. The isolation level
-is the caller's, and so is what happens when a deadlock ends the whole transaction.
+Rows come from a cursor of our own, so that the caller's cursor class is not used. The converters
+and the encoding of the connection are replaced while a statement runs; the character set and the
+SQL mode of the session while a verb runs. The isolation level stays the caller's. A deadlock rolls
+back the caller's whole transaction, and the caller must handle that.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from tickwork.stores._sql.statement import (
     StatementResult,
     WriteConflict,
 )
-from tickwork.stores.mysql.connection import PACKET_MIN, SQL_MODE, answer_of, code_of
+from tickwork.stores.mysql.connection import PACKET_MIN, SQL_MODE, code_of, result_of
 from tickwork.stores.mysql.statement_runner import run_statement
 from tickwork.stores.mysql.values import encoded
 
@@ -53,28 +53,28 @@ _HARMFUL: Final = frozenset(
         "SIMULTANEOUS_ASSIGNMENT",
     }
 )
-"""Modes in which our statements would mean something else, or give something else."""
+"""SQL modes in which our statements would have another meaning or result."""
 
-_TAKEN: Final = frozenset({ER.DUP_ENTRY})
-"""A key that was taken while we did not see it yet: we will, the next time."""
-_CONFLICTS: Final = _TAKEN | {ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD}
+_KEY_TAKEN: Final = frozenset({ER.DUP_ENTRY})
+"""Another transaction took the key; the next try sees it."""
+_CONFLICTS: Final = _KEY_TAKEN | {ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD}
 
 
 class _Frame(NamedTuple):
-    """What stands before and after an operation, and instead of the latter when it failed."""
+    """The statements before and after an operation, and those after a failed one."""
 
     opening: tuple[str, ...]
     closing: tuple[str, ...]
     undoing: tuple[str, ...]
 
 
-# A savepoint of the same name, should the caller have one, would be gone: no other has this name.
-_WITHIN: Final = _Frame(
+# The name is our own: a savepoint of the caller with the same name would be lost.
+_SAVEPOINT: Final = _Frame(
     ("SAVEPOINT tickwork_verb",),
     ("RELEASE SAVEPOINT tickwork_verb",),
     ("ROLLBACK TO SAVEPOINT tickwork_verb", "RELEASE SAVEPOINT tickwork_verb"),
 )
-_ALONE: Final = _Frame(
+_OWN_TRANSACTION: Final = _Frame(
     ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"),
     ("COMMIT",),
     ("ROLLBACK",),
@@ -84,24 +84,24 @@ _DECODERS: Final = {kind: decode for kind, decode in conversions.items() if type
 
 
 class MysqlCallerConnection:
-    """A caller's connection. What the caller has open on it is the caller's to end."""
+    """A caller's connection. Only the caller ends an open transaction."""
 
-    def __init__(self, lent: object, *, url: str) -> None:
-        self._lent = lent
+    def __init__(self, connection: object, *, url: str) -> None:
+        self._caller_connection = connection
         self._url = url
         self._connection = self._resolve()
         self._answer = StatementResult(None, 0)
         self._packet_max = PACKET_MIN
 
     def run(self, begin: Callable[[], Operation[T]]) -> T:
-        """Run an operation in the caller's transaction, as a whole or not at all."""
+        """Run an operation in the caller's transaction; a failed one is rolled back."""
         self._connection = self._resolve()
-        self._refuse_half_read()
+        self._reject_unread_rows()
         with self._our_settings():
-            # Where nothing is open, what failed has left nothing: it can be begun anew.
-            repeatable = _CONFLICTS if self._commits_at_once() else _TAKEN
+            # Without an open transaction a failed operation left nothing, and can be retried.
+            repeatable = _CONFLICTS if self._commits_at_once() else _KEY_TAKEN
             tries = 0
-            # It ends: the tries are counted.
+            # Ends: the tries are counted.
             while True:
                 tries += 1
                 try:
@@ -118,45 +118,45 @@ class MysqlCallerConnection:
         return run_statement(statement, self)
 
     def _resolve(self) -> Any:
-        """The driver's connection: a session has another one after each of its transactions."""
-        found = driver_connection(self._lent)
+        """The driver's connection. A session may have another one in each transaction."""
+        found = driver_connection(self._caller_connection)
         if isinstance(found, pymysql.Connection):
             return found
-        raise WrongConnection(self._url, f"It is a {type_name(self._lent, found)}.", takes=TAKES)
+        raise WrongConnection(
+            self._url, f"It is a {type_name(self._caller_connection, found)}.", takes=TAKES
+        )
 
-    # ------------------------------------------------------------ what a statement is run on
+    # ------------------------------------------------------------ texts and results
 
     @property
     def packet_max(self) -> int:
-        """How long one text should be at most."""
         return self._packet_max
 
     def send(self, text: str) -> None:
-        """Send a text: by itself, since not every connection takes several at once."""
+        """Send one text: not every connection accepts several at once."""
         connection = self._connection
         kept = connection.decoders, connection.encoding, connection.use_unicode
         connection.decoders, connection.encoding, connection.use_unicode = _DECODERS, "utf8", True
         cursor = pymysql.cursors.Cursor(connection)
         try:
             cursor.execute(encoded(text))
-            self._answer = answer_of(cursor)
+            self._answer = result_of(cursor)
         finally:
             connection.decoders, connection.encoding, connection.use_unicode = kept
 
     def fetch(self) -> StatementResult:
-        """What the last text gave."""
         return self._answer
 
     # ------------------------------------------------------------ transactions and settings
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        frame = _ALONE if self._commits_at_once() else _WITHIN
+        frame = _OWN_TRANSACTION if self._commits_at_once() else _SAVEPOINT
         for text in frame.opening:
             self.send(text)
-        if frame is _WITHIN and self._commits_at_once():
-            # A deadlock has ended the caller's transaction, of which PyMySQL hears by now.
-            frame = _ALONE
+        if frame is _SAVEPOINT and self._commits_at_once():
+            # A deadlock had rolled back the caller's transaction; PyMySQL knows only now.
+            frame = _OWN_TRANSACTION
             for text in frame.opening:
                 self.send(text)
         try:
@@ -164,26 +164,26 @@ class MysqlCallerConnection:
             for text in frame.closing:
                 self.send(text)
         except BaseException:
-            # A deadlock has ended the whole transaction, and our savepoint with it.
+            # After a deadlock the transaction is rolled back, and the savepoint is gone.
             with suppress(pymysql.err.Error):
                 for text in frame.undoing:
                     self.send(text)
             raise
 
     def _commits_at_once(self) -> bool:
-        """Whether nothing is open, and a statement is committed by itself."""
+        """Whether no transaction is open and autocommit is on."""
         status = self._connection.server_status
         is_open = status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
         return bool(status & SERVER_STATUS.SERVER_STATUS_AUTOCOMMIT) and not is_open
 
     @contextmanager
     def _our_settings(self) -> Iterator[None]:
-        """Speak UTF-8, in a mode that our statements are written for, and go back to the old."""
+        """Set the character set and the SQL mode for our statements, and restore them."""
         self.send(_READ_SETTINGS)
         [(mode, client, results, collation, packet_max)] = self._answer.rows or ()
         self._packet_max = max(packet_max // 2, PACKET_MIN)
         changes: list[tuple[str, str]] = []
-        if not all(said in _UTF8 for said in (client, results, collation.partition("_")[0])):
+        if not all(name in _UTF8 for name in (client, results, collation.partition("_")[0])):
             old = (
                 f"SET character_set_client = {client}, character_set_results = {results or 'NULL'},"
                 f" collation_connection = {collation}"
@@ -201,15 +201,13 @@ class MysqlCallerConnection:
                 for _, old in changes:
                     self.send(old)
 
-    # ------------------------------------------------------------ what can be said in our words
+    # ------------------------------------------------------------ errors
 
-    def _refuse_half_read(self) -> None:
-        result = self._connection._result  # noqa: SLF001  # there is no other way to it
+    def _reject_unread_rows(self) -> None:
+        result = self._connection._result  # noqa: SLF001  # PyMySQL has no public way
         if result is not None and result.unbuffered_active:
-            reason = "Rows of an earlier query are still on their way to an unbuffered cursor."
-            raise WrongConnection(
-                self._url, reason, takes=f"{TAKES} that has read all it asked for"
-            )
+            reason = "An unbuffered cursor has not read all rows of its query."
+            raise WrongConnection(self._url, reason, takes=f"{TAKES}, without unread rows")
 
     def _translate_error(self, error: Exception) -> Exception:
         if code_of(error) == ER.NO_SUCH_TABLE:

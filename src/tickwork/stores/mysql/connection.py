@@ -1,11 +1,11 @@
-"""One connection to MariaDB or MySQL: whole round trips, each with a deadline.
+"""One connection to MariaDB or MySQL, with few round trips, each with a timeout.
 
-Several statements go out in one packet. BEGIN travels with the first of them, COMMIT with the
-last, and one whose answer nobody reads waits for the next that is sent: adding a run takes one
-round trip, claiming and recording take two. After one that fails the server does none of those
-behind it.
+Several statements are sent in one packet. BEGIN is sent with the first statement, COMMIT with the
+last, and a statement whose result is not read is sent with the next one: adding a run takes one
+round trip, claiming and recording take two. After a failed statement the server skips the rest of
+the packet.
 
-Everything is READ COMMITTED, except for what only reads: several statements see one moment there.
+Transactions are READ COMMITTED, except read-only ones: their statements share one snapshot.
 """
 
 import select
@@ -29,15 +29,15 @@ CONNECT_TIMEOUT: Final = timedelta(seconds=10)
 APPLICATION_NAME: Final = "tickwork"
 
 SQL_MODE: Final = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-"""What our statements are written for: what does not fit is refused in it, and not cut off."""
+"""The mode that our statements need: values that do not fit are rejected, not truncated."""
 
 _WRITING: Final = "START TRANSACTION"
 _READING: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;\nSTART TRANSACTION READ ONLY"
 _COMMIT: Final = "COMMIT"
 _ROLLBACK: Final = "ROLLBACK"
 
-# Each server reads the comment that is meant for it. No setting but the first is one that a
-# transaction's outcome depends on.
+# Each server reads its own conditional comment. The result of a transaction depends only on the
+# first setting.
 _SETTINGS: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = '{sql_mode}', innodb_lock_wait_timeout = {lock_timeout}",
@@ -47,7 +47,7 @@ _SETTINGS: Final = (
 )
 
 _ANSWER_GRACE: Final = timedelta(seconds=5)
-"""How much longer than a statement may take we wait for its answer."""
+"""The time to wait for an answer, in addition to the timeout of the statement."""
 
 PACKET_MIN: Final = 500_000
 
@@ -56,7 +56,7 @@ _LOSSES: Final = frozenset(
         CR.CR_SERVER_GONE_ERROR,
         CR.CR_SERVER_LOST,
         CR.CR_COMMANDS_OUT_OF_SYNC,
-        0,  # it was closed before
+        0,  # the connection was closed before
         ER.SERVER_SHUTDOWN,
         ER.FORCING_CLOSE,
         ER.NET_READ_ERROR,
@@ -69,7 +69,7 @@ _LOSSES: Final = frozenset(
         4031,  # MySQL: it was idle for too long
     }
 )
-"""What is said when the connection is gone, or goes."""
+"""Error codes of a connection that is lost."""
 
 _OPTIONS: Final = frozenset(
     {
@@ -82,14 +82,14 @@ _OPTIONS: Final = frozenset(
         "ssl_verify_identity",
     }
 )
-"""What a URL may say besides where the database is: as PyMySQL calls it."""
+"""Options in a URL, by their names in PyMySQL."""
 
-_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class _TlsCachingConnection(pymysql.Connection):  # type: ignore[misc]  # PyMySQL has no types
-    """PyMySQL reads all certificates of the machine for each connection, which takes 90 ms."""
+    """Caches TLS contexts: PyMySQL loads all certificates for each connection, in 90 ms."""
 
     _context_by_options: Final[dict[tuple[Any, ...], ssl.SSLContext]] = {}
 
@@ -101,39 +101,39 @@ class _TlsCachingConnection(pymysql.Connection):  # type: ignore[misc]  # PyMySQ
 
 
 class MysqlConnection:
-    """A connection of our own, used by one thread at a time."""
+    """A connection of the pool, used by one thread at a time."""
 
     def __init__(
         self, settings: Mapping[str, Any], *, statement_timeout: timedelta, lock_timeout: timedelta
     ) -> None:
-        patience = (statement_timeout + _ANSWER_GRACE).total_seconds()
+        timeout = (statement_timeout + _ANSWER_GRACE).total_seconds()
         try:
-            self._connection = _opened(
-                {**settings, "read_timeout": patience, "write_timeout": patience}
+            self._connection = _open(
+                {**settings, "read_timeout": timeout, "write_timeout": timeout}
             )
         except (pymysql.err.Error, RuntimeError) as error:
             raise ConnectionLost(_message(error), is_unopened=True) from error
         self._cursor = pymysql.cursors.Cursor(self._connection)
         self._packet_max = PACKET_MIN
         self._is_reading = self._is_begun = self._is_broken = self._is_commit_sent = False
-        said = {
+        values = {
             "sql_mode": SQL_MODE,
-            # In whole seconds, and 0 would be "at once".
+            # In whole seconds; 0 would mean no wait.
             "lock_timeout": max(1, round(lock_timeout.total_seconds())),
             "seconds": statement_timeout.total_seconds(),
             "ms": max(1, round(statement_timeout.total_seconds() * 1000)),
         }
-        self._unsent = [text.format(**said) for text in _SETTINGS]
+        self._unsent = [text.format(**values) for text in _SETTINGS]
         try:
             [(version, packet_max)] = self.fetch().rows or ()
         except (StatementRejected, ConnectionLost) as error:
             self.close()
             raise ConnectionLost(str(error), is_unopened=True) from error
         self.version: str = version
-        # A text has more bytes than characters.
+        # The limit is in bytes, and a text may have more bytes than characters.
         self._packet_max = max(packet_max // 2, PACKET_MIN)
 
-    # ------------------------------------------------------------ what drives an operation
+    # ------------------------------------------------------------ transactions
 
     @contextmanager
     def transaction(self, *, is_reading: bool = False) -> Iterator[None]:
@@ -163,33 +163,32 @@ class MysqlConnection:
             self._unsent.append(_READING if self._is_reading else _WRITING)
         return run_statement(statement, self)
 
-    # ------------------------------------------------------------ what a statement is run on
+    # ------------------------------------------------------------ texts and results
 
     @property
     def packet_max(self) -> int:
-        """How long one text should be at most."""
         return self._packet_max
 
     def send(self, text: str) -> None:
-        """Send a text with the next that is asked."""
+        """Add a text to the next packet."""
         self._unsent.append(text)
 
     def fetch(self) -> StatementResult:
-        """What the last text gave."""
+        """Send the packet, and return the result of its last text."""
         return self._send()
 
-    # ------------------------------------------------------------ what a pool asks
+    # ------------------------------------------------------------ for the pool
 
     @property
     def is_reusable(self) -> bool:
         return not self._is_broken
 
     def is_alive(self) -> bool:
-        """Whether the server is still there, as far as can be told without a round trip.
+        """Whether the connection seems to be open, checked without a round trip.
 
-        Between two transactions it has nothing to say, except that it goes.
+        Between transactions the server sends nothing, unless it closes the connection.
         """
-        socket = self._connection._sock  # noqa: SLF001  # there is no other way to it
+        socket = self._connection._sock  # noqa: SLF001  # PyMySQL has no public way
         return socket is not None and not _can_be_read(socket.fileno())
 
     def close(self) -> None:
@@ -199,39 +198,37 @@ class MysqlConnection:
     # ------------------------------------------------------------ round trips
 
     def _send(self) -> StatementResult:
-        """Send what has not been sent, and return the answer to the last of it."""
+        """Send the pending texts, and return the result of the last."""
         sent, self._unsent = self._unsent, []
         cursor = self._cursor
-        # Until every answer is read, nobody can use it for anything else.
+        # Until every answer is read, the connection cannot be used for anything else.
         self._is_broken = True
         try:
             for packet in _packets(sent, self._packet_max):
                 cursor.execute(encoded(packet))
-                # It ends with the last answer to this packet.
                 while cursor.nextset():
                     pass
         except pymysql.err.Error as error:
-            failure = self._failure(error)
+            failure = self._translate_error(error)
             self._is_broken = isinstance(failure, ConnectionLost)
             raise failure from error
         self._is_broken = False
-        return answer_of(cursor)
+        return result_of(cursor)
 
-    def _failure(self, error: Exception) -> ConnectionLost | StatementRejected:
+    def _translate_error(self, error: Exception) -> ConnectionLost | StatementRejected:
         code = code_of(error)
         if code in _LOSSES or not self._connection.open:
             return ConnectionLost(_message(error), is_commit_sent=self._is_commit_sent)
         return StatementRejected(str(code), _message(error))
 
 
-def answer_of(cursor: Any) -> StatementResult:
-    """What a cursor of PyMySQL's has."""
+def result_of(cursor: Any) -> StatementResult:
     rows = None if cursor.description is None else cursor.fetchall()
     return StatementResult(rows, cursor.rowcount)
 
 
 def code_of(error: Exception) -> int:
-    """The number of an error of PyMySQL's; 0 when it has none."""
+    """The error code of PyMySQL; 0 when there is none."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
@@ -240,7 +237,7 @@ def _message(error: Exception) -> str:
 
 
 def _packets(texts: Iterable[str], length_max: int) -> Iterator[str]:
-    """Texts, as many in one packet as may be."""
+    """Join texts to packets of at most this length."""
     packet: list[str] = []
     length = 0
     for text in texts:
@@ -261,21 +258,21 @@ def _can_be_read(file: int) -> bool:
     return bool(poll.poll(0))
 
 
-# ---------------------------------------------------------------- where it is
+# ---------------------------------------------------------------- the URL
 
 
 def settings_of(url: str) -> dict[str, Any]:
-    """What PyMySQL is told: the URL, and what we say where it says nothing.
+    """The arguments for PyMySQL: the options of the URL, and our defaults.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The URL is invalid.
     """
     parts = urlsplit(url)
     database = unquote(parts.path[1:])
     if not database:
         raise ValueError("it names no database.")
-    said = dict(parse_qsl(parts.query))
-    unknown = said.keys() - _OPTIONS
+    options = dict(parse_qsl(parts.query))
+    unknown = options.keys() - _OPTIONS
     if unknown:
         raise ValueError(f"there is no option {min(unknown)!r}.")
     host = parts.hostname or "localhost"
@@ -291,18 +288,18 @@ def settings_of(url: str) -> dict[str, Any]:
         "connect_timeout": round(CONNECT_TIMEOUT.total_seconds()),
         "program_name": APPLICATION_NAME,
     }
-    is_near = host in _LOOPBACK or "unix_socket" in said
-    if is_near and not any(name.startswith("ssl_") for name in said):
-        # What does not leave the machine need not be hidden from others.
+    is_local = host in _LOOPBACK or "unix_socket" in options
+    if is_local and not any(name.startswith("ssl_") for name in options):
+        # Without TLS: the connection does not leave the machine.
         settings["ssl_disabled"] = True
-    return settings | {name: _WORDS.get(value.lower(), value) for name, value in said.items()}
+    return settings | {name: _BOOLEANS.get(value.lower(), value) for name, value in options.items()}
 
 
-def _opened(settings: Mapping[str, Any]) -> Any:
+def _open(settings: Mapping[str, Any]) -> Any:
     try:
         return _TlsCachingConnection(**settings)
     except RuntimeError:
-        # MySQL's usual way to log in needs either a package more, or TLS.
+        # The default authentication of MySQL needs TLS, or one more package.
         if not settings.get("ssl_disabled"):
             raise
         return _TlsCachingConnection(**{**settings, "ssl_disabled": None})

@@ -1,4 +1,4 @@
-"""The tables themselves: installed, looked at, and asked for the time."""
+"""Installs the tables, reads their version and the time of the server."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -16,13 +16,13 @@ PACKAGE: Final = "tickwork.stores.mysql"
 
 _DONE: Final = frozenset(
     {
-        "1050",  # there is such a table
-        "1060",  # there is such a column
-        "1061",  # there is such an index
-        "1091",  # what is to be dropped is not there
+        "1050",  # the table exists
+        "1060",  # the column exists
+        "1061",  # the index exists
+        "1091",  # the index to be dropped does not exist
     }
 )
-"""What is said when a step was done before: whoever did it died before the end of its version."""
+"""Errors of a statement that was executed before, by an installation that was interrupted."""
 
 
 def install(
@@ -30,9 +30,9 @@ def install(
 ) -> int:
     """Create or upgrade the tables; return the version.
 
-    DDL commits by itself, and with it lets go of every lock. So there are two connections: one
-    holds the row for which others wait, until the other has made the tables. A process that dies
-    loses both.
+    DDL commits implicitly and releases all locks. So there are two connections: one keeps the row
+    of tickwork_meta locked until the other has created the tables. If the process dies, the server
+    closes both.
     """
     with maker.transaction():
         if not maker.execute(query("has_meta"))[0][0]:
@@ -59,12 +59,12 @@ def _make(text: str, maker: "MysqlConnection") -> None:
 
 
 def is_current(version: int) -> bool:
-    """Whether there is nothing to install: then nobody is waited for."""
+    """Whether there is nothing to install: then no lock is taken."""
     return version >= SCHEMA_VERSION
 
 
 def versions(query: Queries) -> Operation[tuple[int, int]]:
-    """The version that is installed, and the oldest code that can work with it."""
+    """The installed version, and the oldest version whose code can work with it."""
     if not (yield query("has_meta"))[0][0]:
         return 0, 0
     rows = yield query("get_version")
@@ -72,10 +72,8 @@ def versions(query: Queries) -> Operation[tuple[int, int]]:
 
 
 def oldest_transaction(query: Queries) -> Operation[datetime | None]:
-    """When the oldest transaction began that is open on this server."""
     return moment_or_none((yield query("oldest_transaction"))[0][0])
 
 
 def server_time(query: Queries) -> Operation[datetime]:
-    """What time it is for the server."""
     return moment((yield query("server_time"))[0][0])

@@ -1,4 +1,4 @@
-"""How a statement becomes texts, and what is made of their answers."""
+"""Sends a statement as SQL texts, and returns its rows."""
 
 from typing import Protocol
 
@@ -7,39 +7,39 @@ from tickwork.stores.mysql.values import template
 
 
 class TextChannel(Protocol):
-    """What a statement is run on."""
+    """A connection that takes SQL texts."""
 
     @property
     def packet_max(self) -> int:
-        """How long one text should be at most."""
+        """The maximal length of a text."""
         ...
 
     def send(self, text: str) -> None:
-        """Send a text, at the latest with the next that is asked."""
+        """Send a text, at the latest with the next :meth:`fetch`."""
         ...
 
     def fetch(self) -> StatementResult:
-        """What the last text gave."""
+        """The result of the last text."""
         ...
 
 
 def run_statement(statement: Statement, channel: TextChannel) -> Rows:
-    """Run a statement, inside the transaction that is open."""
-    answer = _answer(statement, channel)
-    if answer is None:
+    """Run a statement in the open transaction."""
+    result = _run(statement, channel)
+    if result is None:
         return ()
-    return [(answer.changed,)] if answer.rows is None else answer.rows
+    return [(result.changed,)] if result.rows is None else result.rows
 
 
-def _answer(statement: Statement, channel: TextChannel) -> StatementResult | None:
-    answer: StatementResult | None = None
+def _run(statement: Statement, channel: TextChannel) -> StatementResult | None:
+    result: StatementResult | None = None
     for place, part in enumerate(statement.parts):
         made = template(part)
         found: Rows = ()
         if made.needs_found:
             found = channel.fetch().rows or ()
             if not found:
-                answer = StatementResult([] if part.startswith("SELECT") else None, 0)
+                result = StatementResult([] if part.startswith("SELECT") else None, 0)
                 continue
         texts = made.texts(statement, found)
         rows = statement.many or ()
@@ -47,18 +47,18 @@ def _answer(statement: Statement, channel: TextChannel) -> StatementResult | Non
             return _in_halves(statement, rows, channel)
         for text in texts:
             channel.send(text)
-        answer = None
+        result = None
     if not statement.needs_result:
         return None
-    return channel.fetch() if answer is None else answer
+    return channel.fetch() if result is None else result
 
 
 def _in_halves(statement: Statement, rows: Rows, channel: TextChannel) -> StatementResult:
-    """A batch that is too long for one packet, as two. Of a batch only numbers are asked."""
+    """Run a batch that is too long for one packet as two. A batch returns only row counts."""
     middle = len(rows) // 2
     changed = 0
     for half in (rows[:middle], rows[middle:]):
-        answer = _answer(statement._replace(many=half), channel)
-        if answer is not None:
-            changed += answer.changed if answer.rows is None else answer.rows[0][0]
+        result = _run(statement._replace(many=half), channel)
+        if result is not None:
+            changed += result.changed if result.rows is None else result.rows[0][0]
     return StatementResult(None, changed)

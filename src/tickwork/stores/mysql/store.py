@@ -1,4 +1,4 @@
-"""MariaDB and MySQL: many machines, every promise."""
+"""The store in a MariaDB or MySQL database."""
 
 import re
 from collections.abc import Callable
@@ -51,20 +51,20 @@ CONFLICTS: Final = frozenset(
         "1213",  # deadlock
         LOCK_TIMED_OUT,
         "1020",  # a row was changed since it was read
-        # A key that was taken while we did not see it yet: we will, the next time. One that is
-        # taken for good is so at the last try, too.
+        # A duplicate key: another transaction took it, and the next try sees it. A key that
+        # stays taken fails in the last try, too.
         "1062",
     }
 )
-"""What may be over when it is tried again."""
+"""Errors after which a transaction is retried."""
 
 
 class MysqlStore(ServerStore["MysqlConnection"]):
-    """A store in a MariaDB or MySQL database. Any number of threads may use it, and forks too.
+    """A store in a MariaDB or MySQL database. Threads may share it, and it survives a fork.
 
     Raises:
         DriverMissing: PyMySQL is not installed.
-        InvalidStoreUrl: The URL cannot be read.
+        InvalidStoreUrl: The URL is invalid.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         lock_timeout: timedelta = LOCK_TIMEOUT,
     ) -> None:
         try:
-            # Whoever never opens such a store needs no driver.
+            # Imported here: a program without such a store needs no driver.
             from tickwork.stores.mysql import connection  # noqa: PLC0415
         except ImportError as error:
             raise DriverMissing("PyMySQL", extra="mysql") from error
@@ -96,14 +96,14 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         self._driver = connection
 
     def _connect(self) -> "MysqlConnection":
-        return self._connected(self._statement_timeout)
+        return self._open_connection(self._statement_timeout)
 
-    def _connected(self, statement_timeout: timedelta) -> "MysqlConnection":
+    def _open_connection(self, statement_timeout: timedelta) -> "MysqlConnection":
         connection = self._driver.MysqlConnection(
             self._settings, statement_timeout=statement_timeout, lock_timeout=self._lock_timeout
         )
         try:
-            _refuse_old(connection.version)
+            _check_server_version(connection.version)
         except ServerTooOld:
             connection.close()
             raise
@@ -122,7 +122,7 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         reason = f"It is a {type_name(connection)}, and PyMySQL has no async ones."
         raise WrongConnection(self.url, reason, takes=TAKES)
 
-    # ------------------------------------------------------------ refusals
+    # ------------------------------------------------------------ errors
 
     def _is_retryable(self, error: StatementRejected) -> bool:
         return error.state in CONFLICTS
@@ -135,12 +135,12 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         if error.state in _STATEMENT_TIMED_OUT:
             return StoreBusy(self.url, waited=self._statement_timeout)
         if error.state in _READ_ONLY:
-            # A replica. The next connection may find the primary.
+            # A replica. The next connection may reach the primary.
             self._pool.clear()
             return StoreUnavailable(self.url, error.message)
         return StoreError(f"The server refused a statement ({error.state}).", why=error.message)
 
-    # ------------------------------------------------------------ ids that people type
+    # ------------------------------------------------------------ ids as people type them
 
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
         return super().find_run_ids(prefix, limit=limit) if prefix.isascii() else []
@@ -155,8 +155,8 @@ class MysqlStore(ServerStore["MysqlConnection"]):
 
     def _install(self) -> int:
         with (
-            closing(self._connected(INSTALL_TIMEOUT)) as keeper,
-            closing(self._connected(INSTALL_TIMEOUT)) as maker,
+            closing(self._open_connection(INSTALL_TIMEOUT)) as keeper,
+            closing(self._open_connection(INSTALL_TIMEOUT)) as maker,
         ):
             return schema.install(self.query, prefix=self._prefix, keeper=keeper, maker=maker)
 
@@ -177,7 +177,7 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         found = super().health()
         try:
             oldest = self._read(lambda: schema.oldest_transaction(self.query))
-        except StoreError:  # whoever may not is told so
+        except StoreError:  # the user lacks the privilege
             return found
         return replace(found, oldest_transaction_at=oldest)
 
@@ -188,12 +188,11 @@ class MysqlStore(ServerStore["MysqlConnection"]):
 
 
 class _MysqlCallerStore(MysqlStore):
-    """The same store on a caller's connection: see :meth:`MysqlStore.using`."""
+    """The store on a caller's connection: see :meth:`MysqlStore.using`."""
 
     def __init__(self, store: MysqlStore, connection: "MysqlCallerConnection") -> None:
-        # All the rest is the store's own.
         vars(self).update(vars(store))
-        self._lender = store
+        self._store = store
         self._connection = connection
 
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
@@ -203,13 +202,13 @@ class _MysqlCallerStore(MysqlStore):
         return self._connection.run(begin)
 
     def install(self) -> int:
-        return self._lender.install()
+        return self._store.install()
 
     def close(self) -> None:
         """Leave it as it is: the connection is the caller's."""
 
 
-def _refuse_old(version: str) -> None:
+def _check_server_version(version: str) -> None:
     name = "MariaDB" if "mariadb" in version.lower() else "MySQL"
     needed = _MARIADB_MIN if name == "MariaDB" else _MYSQL_MIN
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))

@@ -1,7 +1,7 @@
-r"""Statements as the server reads them: PyMySQL sends text, and this is where it is written.
+r"""Writes statements with their values as text, because PyMySQL has no bound parameters.
 
 ``:name`` is a value; a list is its elements, for ``IN (:ids)``, and a list of lists is rows of
-them. ``:limit*2`` is twice as many. ``:no_jobs`` says whether there is no list of that name, and
+them. ``:limit*2`` is twice the value. ``:no_jobs`` is 1 when the list of that name is None, and
 ``:json_ids`` is the list as one JSON text. What the part before has found is ``:found``, and
 ``:found_1`` the first column of its first row.
 
@@ -32,14 +32,12 @@ Escape: TypeAlias = Callable[[str], str]
 
 
 class _Place(NamedTuple):
-    """Where a value goes."""
-
     name: str
     times: int
 
 
 class _Each(NamedTuple):
-    """What is written once for each row."""
+    """A part that is written once for each row."""
 
     of: str
     joint: str
@@ -50,7 +48,7 @@ Piece: TypeAlias = "str | _Place | _Each"
 
 
 class Template(NamedTuple):
-    """One part of a query, taken apart."""
+    """One part of a query, parsed."""
 
     pieces: tuple[Piece, ...]
     needs_found: bool
@@ -83,7 +81,6 @@ class Template(NamedTuple):
 
 @lru_cache(maxsize=512)
 def template(part: str) -> Template:
-    """A part of a query, taken apart once."""
     pieces = _pieces(part)
     return Template(
         pieces,
@@ -108,8 +105,6 @@ def _pieces(text: str) -> tuple[Piece, ...]:
 
 
 class _Values:
-    """The values of one statement, each written once."""
-
     def __init__(self, statement: Statement, found: Rows) -> None:
         self._statement = statement
         self._found = found
@@ -176,7 +171,7 @@ def literal(value: Any) -> str:
 
 
 def listed(values: Sequence[Any]) -> str:
-    """Values with commas between them; of none, what nothing is equal to.
+    """Values with commas between them; for no values NULL, which equals nothing.
 
     >>> listed(["a", "b"]), listed([["a", 1], ["b", 2]]), listed([])
     ("'a','b'", "('a',1),('b',2)", 'NULL')
@@ -189,12 +184,12 @@ def listed(values: Sequence[Any]) -> str:
 
 
 def as_json(rows: Sequence[Row] | Sequence[str]) -> str:
-    """Rows as the text of which the server makes a table."""
+    """Rows for JSON_TABLE."""
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
 def encoded(text: str) -> bytes:
-    """Text as it can be sent: half of a surrogate pair is replaced."""
+    """Encode a text; a lone surrogate is replaced."""
     try:
         return text.encode()
     except UnicodeEncodeError:

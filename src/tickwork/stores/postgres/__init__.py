@@ -1,1 +1,1 @@
-"""PostgreSQL, from version 13 on."""
+"""PostgreSQL from version 13 on."""

@@ -1,9 +1,9 @@
-"""A caller's asyncpg connection.
+"""Runs statements on a caller's asyncpg connection.
 
-asyncpg prepares whatever has values, and turns them into Python's by codecs that a caller may have
-changed, for any type. So nothing of ours has values: they stand in the statement, as literals of
-plain ASCII that every setting reads alike; several statements go out at once; and rows come back
-as JSON by COPY, which no codec, record class or statement cache has a part in.
+asyncpg prepares every statement with parameters, and converts values by codecs that the caller may
+have changed for any type. So our statements have no parameters: values are ASCII literals, which
+do not depend on settings. Several statements are sent at once. Rows are returned as JSON by COPY,
+which uses no codec, record class or statement cache.
 """
 
 import json
@@ -24,75 +24,73 @@ _PLACE: Final = re.compile(r"\$(\d+)")
 
 
 def is_asyncpg(thing: object) -> bool:
-    """Whether it is a connection of asyncpg, be it one of a pool's."""
+    """Whether it is a connection of asyncpg, or one of its pool."""
     return is_instance_of(thing, ("asyncpg", "Connection"), ("asyncpg.pool", "PoolConnectionProxy"))
 
 
 class AsyncpgAdapter:
-    """Carries messages by asyncpg."""
-
-    has_failed: Final = False  # it does not say so beforehand; the server will
+    has_failed: Final = False  # asyncpg does not report it; the server rejects the next statement
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction is open; on one that was lost there is none."""
+        """Whether no transaction is open. A closed connection has none."""
         connection = self._connection
         return connection.is_closed() or not connection.is_in_transaction()
 
     def frame(self) -> Frame:
-        """A savepoint in what is open. Where nothing is, asyncpg commits each statement."""
+        """A savepoint, or a transaction: without one, asyncpg commits each statement."""
         return TRANSACTION if self.is_idle else SAVEPOINT
 
     async def send(self, batch: Batch) -> list[StatementResult]:
-        """Send a batch; return the answers that were asked for."""
-        texts = [_written_out(message) for message in batch.messages]
-        asked = len(texts) - batch.asked
-        unsent = texts[:asked]
-        answers: list[StatementResult] = []
-        for text in texts[asked:]:
+        """Send a batch; return the results that it needs."""
+        texts = [_inline_values(message) for message in batch.messages]
+        first = len(texts) - batch.results_needed
+        unsent = texts[:first]
+        results: list[StatementResult] = []
+        for text in texts[first:]:
             if text.startswith("SELECT"):
-                await self._tell(unsent)
-                rows = await self._ask(text)
-                answers.append(StatementResult(rows, len(rows)))
+                await self._execute(unsent)
+                rows = await self._fetch(text)
+                results.append(StatementResult(rows, len(rows)))
             else:
-                status = await self._tell([*unsent, text])
-                answers.append(StatementResult(None, int(status.rpartition(" ")[2])))
+                status = await self._execute([*unsent, text])
+                results.append(StatementResult(None, int(status.rpartition(" ")[2])))
             unsent = []
-        await self._tell(unsent)
-        return answers
+        await self._execute(unsent)
+        return results
 
-    async def _tell(self, texts: list[str]) -> str:
+    async def _execute(self, texts: list[str]) -> str:
         return await self._connection.execute(";\n".join(texts)) if texts else ""
 
-    async def _ask(self, text: str) -> Rows:
-        heard: list[bytes] = []
+    async def _fetch(self, text: str) -> Rows:
+        chunks: list[bytes] = []
 
-        async def hear(data: bytes) -> None:
-            heard.append(data)
+        async def receive(data: bytes) -> None:
+            chunks.append(data)
 
         await self._connection.copy_from_query(
-            f"SELECT row_to_json(asked) FROM ({text}) AS asked",  # noqa: S608  # our own query
-            output=hear,
+            f"SELECT row_to_json(result) FROM ({text}) AS result",  # noqa: S608  # our own query
+            output=receive,
             format="text",
             encoding="UTF8",
         )
-        return [_row(line) for line in b"".join(heard).splitlines()]
+        return [_row(line) for line in b"".join(chunks).splitlines()]
 
 
 def _row(line: bytes) -> Row:
-    # JSON has no character that COPY would escape, but for the backslash.
+    # The backslash is the only character of JSON that COPY escapes.
     return tuple(json.loads(line.replace(b"\\\\", b"\\")).values())
 
 
-def _written_out(message: Message) -> str:
-    r"""A statement with its values in it.
+def _inline_values(message: Message) -> str:
+    r"""A statement with its values as literals.
 
-    >>> print(_written_out(Message(b"SELECT $1, $2, $2", [b'it\'s "\\"', None])))
+    >>> print(_inline_values(Message(b"SELECT $1, $2, $2", [b'it\'s "\\"', None])))
     SELECT E'it''s \"\\\"', NULL, NULL
-    >>> print(_written_out(Message("SELECT $1".encode(), ["\n€😀".encode()])))
+    >>> print(_inline_values(Message("SELECT $1".encode(), ["\n€😀".encode()])))
     SELECT E'\n\u20ac\ud83d\ude00'
     """
     text, values = message
@@ -101,5 +99,5 @@ def _written_out(message: Message) -> str:
 
 
 def _literal(value: bytes) -> str:
-    """What JSON writes for a text, PostgreSQL reads as the same, but for the quotes around it."""
+    """An escape string: JSON escapes are valid in it, only the quotes differ."""
     return "E'" + json.dumps(value.decode())[1:-1].replace("'", "''") + "'"

@@ -1,9 +1,9 @@
-"""A caller's own connection to PostgreSQL, plain or async, as the store needs one.
+"""Runs operations on a caller's own connection to PostgreSQL, plain or async.
 
-With psycopg everything goes out in a pipeline: with it one verb takes few round trips, and it does
-not matter whether the caller is in one. Values go out as the texts that they are, and what comes
-back is read as it came over the wire, so that no row factory, loader or dumper of the caller's
-has a part in it. Nothing is prepared, and no setting is changed for longer than the verb.
+With psycopg, statements are sent in a pipeline: a verb takes few round trips, and the caller may
+be in a pipeline already. Values are sent as text and results are read as received, so that the
+caller's row factories, loaders and dumpers are not used. Nothing is prepared, and settings are
+restored after the verb.
 """
 
 import re
@@ -53,45 +53,45 @@ _READER_BY_TYPE: Final[Mapping[int, Callable[[bytes], Any]]] = {
     21: int,  # smallint
     23: int,  # integer
 }
-"""By the number that a type has on every server. All others are text for us."""
+"""By the OID of a type, which is the same on every server. Other types are read as text."""
 _PLACE: Final = re.compile(rb"\$(\d+)")
 
 
 class PostgresCallerConnection:
-    """A caller's plain connection. What the caller has open on it is the caller's to end."""
+    """A caller's plain connection. Only the caller ends an open transaction."""
 
-    def __init__(self, lent: object, *, url: str) -> None:
-        self._lent = lent
+    def __init__(self, connection: object, *, url: str) -> None:
+        self._caller_connection = connection
         self._url = url
         self._connection()
 
     def run(self, begin: Callable[[], Operation[T]]) -> T:
-        """Run an operation in the caller's transaction, as a whole or not at all."""
+        """Run an operation in the caller's transaction; a failed one is rolled back."""
         connection = self._connection()
         with connection.pipeline() as pipeline:
-            said = run_operation(begin, _PsycopgAdapter(connection), url=self._url)
+            batches = run_operation(begin, _PsycopgAdapter(connection), url=self._url)
             try:
-                batch = next(said)
-                # It ends: there is a bounded number of tries, each of a bounded operation.
+                batch = next(batches)
+                # Ends: the number of tries is bounded.
                 while True:
                     try:
                         results = self._send(connection, batch.messages, pipeline)
-                    except BaseException as error:  # noqa: BLE001  # it comes out again
-                        batch = said.throw(error)
+                    except BaseException as error:  # noqa: BLE001  # the generator raises it again
+                        batch = batches.throw(error)
                     else:
-                        batch = said.send(_answers(batch, results))
+                        batch = batches.send(_results(batch, results))
             except StopIteration as end:
                 result: T = end.value
                 return result
 
     def _connection(self) -> psycopg.Connection[Any]:
-        """Asked for each time: a session has another one after each of its transactions."""
-        found = driver_connection(self._lent)
+        """The driver's connection. A session may have another one in each transaction."""
+        found = driver_connection(self._caller_connection)
         if isinstance(found, psycopg.Connection):
             return found
         is_async = isinstance(found, psycopg.AsyncConnection) or is_asyncpg(found)
-        door = "using_async()" if is_async or is_async_session(found) else ""
-        raise wrong_connection(type_name(self._lent, found), self._url, door=door)
+        method = "using_async()" if is_async or is_async_session(found) else ""
+        raise wrong_connection(type_name(self._caller_connection, found), self._url, method=method)
 
     def _send(
         self,
@@ -108,7 +108,7 @@ class PostgresCallerConnection:
                 cursors.append(cursor)
             pipeline.sync()
         except BaseException:
-            # What came after the error is answered too, before anything else can be sent.
+            # Read the answers to the statements after the error, so that the pipeline can go on.
             with suppress(psycopg.Error):
                 pipeline.sync()
             raise
@@ -116,14 +116,14 @@ class PostgresCallerConnection:
 
 
 class PostgresAsyncRuns(SqlAsyncRuns):
-    """A caller's async connection: the same, with ``await`` where the wire is touched."""
+    """Verbs on a caller's async connection."""
 
-    def __init__(self, lent: object, *, url: str, query: Queries) -> None:
+    def __init__(self, connection: object, *, url: str, query: Queries) -> None:
         super().__init__(query)
-        self._lent = lent
+        self._caller_connection = connection
         self._url = url
-        if not is_async_session(lent):
-            self._check(lent)
+        if not is_async_session(connection):
+            self._check(connection)
 
     async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
         if not is_repeat:
@@ -135,14 +135,14 @@ class PostgresAsyncRuns(SqlAsyncRuns):
         )
 
     async def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        connection = self._check(await async_driver_connection(self._lent))
+        connection = self._check(await async_driver_connection(self._caller_connection))
         if not isinstance(connection, psycopg.AsyncConnection):
             adapter = AsyncpgAdapter(connection)
             return await _run_async(run_operation(begin, adapter, url=self._url), adapter.send)
         async with connection.pipeline() as pipeline:
 
             async def send(batch: Batch) -> list[StatementResult]:
-                return _answers(batch, await self._send(connection, batch.messages, pipeline))
+                return _results(batch, await self._send(connection, batch.messages, pipeline))
 
             return await _run_async(
                 run_operation(begin, _PsycopgAdapter(connection), url=self._url), send
@@ -153,7 +153,9 @@ class PostgresAsyncRuns(SqlAsyncRuns):
             return found
         is_plain = isinstance(found, psycopg.Connection) or is_session(found)
         raise wrong_connection(
-            type_name(self._lent, found), self._url, door="using()" if is_plain else ""
+            type_name(self._caller_connection, found),
+            self._url,
+            method="using()" if is_plain else "",
         )
 
     async def _send(
@@ -171,7 +173,7 @@ class PostgresAsyncRuns(SqlAsyncRuns):
                 cursors.append(cursor)
             await pipeline.sync()
         except BaseException:
-            # What came after the error is answered too, before anything else can be sent.
+            # Read the answers to the statements after the error, so that the pipeline can go on.
             with suppress(psycopg.Error):
                 await pipeline.sync()
             raise
@@ -179,26 +181,24 @@ class PostgresAsyncRuns(SqlAsyncRuns):
 
 
 async def _run_async(
-    said: BatchExchange[T], send: Callable[[Batch], Awaitable[list[StatementResult]]]
+    batches: BatchExchange[T], send: Callable[[Batch], Awaitable[list[StatementResult]]]
 ) -> T:
     try:
-        batch = next(said)
-        # It ends: there is a bounded number of tries, each of a bounded operation.
+        batch = next(batches)
+        # Ends: the number of tries is bounded.
         while True:
             try:
-                answers = await send(batch)
-            except BaseException as error:  # noqa: BLE001  # it comes out again
-                batch = said.throw(error)
+                results = await send(batch)
+            except BaseException as error:  # noqa: BLE001  # the generator raises it again
+                batch = batches.throw(error)
             else:
-                batch = said.send(answers)
+                batch = batches.send(results)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
 class _PsycopgAdapter:
-    """What psycopg knows of a connection by itself."""
-
     def __init__(
         self, connection: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]"
     ) -> None:
@@ -217,8 +217,8 @@ class _PsycopgAdapter:
         return self._connection.pgconn.transaction_status
 
     def frame(self) -> Frame:
-        """A savepoint in what is open, or a transaction where nothing is, or can be."""
-        # Where nothing is open yet, psycopg begins a transaction with the first statement.
+        """A savepoint in the open transaction, or else a transaction of its own."""
+        # Without autocommit, psycopg begins a transaction with the first statement.
         frame = TRANSACTION if self._connection.autocommit and self.is_idle else SAVEPOINT
         encoding = self._connection.pgconn.parameter_status(b"client_encoding")
         if encoding is None or encoding == _UTF8:
@@ -229,11 +229,11 @@ class _PsycopgAdapter:
         )
 
 
-# ---------------------------------------------------------------- out and in
+# ---------------------------------------------------------------- values and results
 
 
 class _Verbatim(Dumper):
-    """A text that is ready to be sent, whose type the server knows from its place."""
+    """Sends a text unchanged, without a type: the server infers it."""
 
     def dump(self, obj: bytes) -> bytes:
         return obj
@@ -245,7 +245,7 @@ def _register_dumpers(adapters: AdaptersMap) -> None:
 
 
 def _as_query(message: Message) -> tuple[bytes, Mapping[str, bytes | None] | None]:
-    """A message as cursors take it."""
+    """A message as arguments of ``Cursor.execute``."""
     text, values = message
     if values is None:
         return text, None
@@ -254,7 +254,7 @@ def _as_query(message: Message) -> tuple[bytes, Mapping[str, bytes | None] | Non
 
 @lru_cache(maxsize=512)
 def _pyformat(text: bytes) -> bytes:
-    """From ``$1`` to ``%(1)s``: cursors that take the former are not in every psycopg yet."""
+    """From ``$1`` to ``%(1)s``: not every psycopg has cursors for the former."""
     return _PLACE.sub(rb"%(\1)s", text.replace(b"%", b"%%"))
 
 
@@ -263,11 +263,11 @@ def _result(cursor: psycopg.Cursor[Row] | psycopg.AsyncCursor[Row]) -> PGresult:
     return cursor.pgresult
 
 
-def _answers(batch: Batch, results: Sequence[PGresult]) -> list[StatementResult]:
-    return [_answer(result) for result in results[len(results) - batch.asked :]]
+def _results(batch: Batch, results: Sequence[PGresult]) -> list[StatementResult]:
+    return [_result_of(result) for result in results[len(results) - batch.results_needed :]]
 
 
-def _answer(result: PGresult) -> StatementResult:
+def _result_of(result: PGresult) -> StatementResult:
     has_rows = result.status == pq.ExecStatus.TUPLES_OK
     return StatementResult(_read(result) if has_rows else None, result.command_tuples or 0)
 

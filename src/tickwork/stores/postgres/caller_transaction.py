@@ -1,7 +1,7 @@
-"""An operation in a caller's transaction, without a colour and without a driver.
+"""Runs an operation in a caller's transaction, for sync and async drivers alike.
 
-As operations have no colour, neither has the transaction around them: whoever carries the
-messages has one. A verb is a savepoint in what is open, or a transaction where nothing is.
+The generators here yield batches of messages; the driver's adapter sends them and returns the
+results. A verb is a savepoint in the open transaction, or a transaction of its own.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -28,7 +28,7 @@ TAKES: Final = (
     f" {SESSIONS}"
 )
 
-_WHERE: Final = Message(b"SELECT current_database(), current_setting('search_path')")
+_CURRENT_DATABASE: Final = Message(b"SELECT current_database(), current_setting('search_path')")
 _ISOLATION: Final = Statement("isolation", ("SELECT current_setting('transaction_isolation')",), {})
 _UNIQUE_VIOLATION: Final = "23505"
 _FAILED_BEFORE: Final = "25P02"
@@ -36,14 +36,14 @@ _NO_TABLE: Final = "42P01"
 
 
 class Batch(NamedTuple):
-    """Messages to be sent, and of how many at the end the answers are read."""
+    """Messages to be sent. The results of the last ``results_needed`` of them are returned."""
 
     messages: list[Message]
-    asked: int = 0
+    results_needed: int = 0
 
 
 class Frame(NamedTuple):
-    """What stands before and after an operation, and instead of the latter when it failed."""
+    """The messages before and after an operation, and those after a failed one."""
 
     opening: list[Message]
     closing: list[Message]
@@ -58,17 +58,17 @@ SAVEPOINT: Final = Frame(
 TRANSACTION: Final = Frame([Message(b"BEGIN")], [Message(b"COMMIT")], [Message(b"ROLLBACK")])
 
 BatchExchange: TypeAlias = Generator[Batch, Sequence[StatementResult], T]
-"""Yields batches, is sent the answers that were asked for, and returns a domain value.
+"""Yields batches, receives their results, and returns a domain value.
 
-An error of a message is thrown in where its batch was yielded.
+An error of a message is thrown into the generator where it yielded the batch.
 """
 
 
 class DriverAdapter(Protocol):
-    """What is to be known of a connection while an operation happens on it."""
+    """The state of a connection while an operation runs on it."""
 
     def frame(self) -> Frame:
-        """What makes a whole of an operation, as things stand now."""
+        """A savepoint or a transaction, depending on the state of the connection."""
         ...
 
     @property
@@ -78,24 +78,24 @@ class DriverAdapter(Protocol):
 
     @property
     def has_failed(self) -> bool:
-        """Whether one is that can only be rolled back, as far as is known."""
+        """Whether the open transaction can only be rolled back, as far as the driver knows."""
         ...
 
 
 def run_operation(
     begin: Callable[[], Operation[T]], adapter: DriverAdapter, *, url: str
 ) -> BatchExchange[T]:
-    """An operation, begun anew while others get in its way, as a whole or not at all."""
+    """Run an operation; again after a conflict. A failed one is rolled back."""
     frame = adapter.frame()
     conflicts = 0
-    # It ends: conflicts are counted.
+    # Ends: conflicts are counted.
     while True:
         try:
             return (yield from _attempt(begin(), frame, adapter))
         except Exception as error:
             if _state(error) == _NO_TABLE:
                 raise (yield from _missing_tables(url)) from error
-            # A key that was taken while we did not see it yet: we will, the next time.
+            # Another transaction took the key; the next try sees it.
             if not isinstance(error, WriteConflict) and _state(error) != _UNIQUE_VIOLATION:
                 raise
             conflicts += 1
@@ -106,10 +106,10 @@ def run_operation(
 
 
 def require_read_committed(operation: Operation[T], *, url: str) -> Operation[T]:
-    """An operation that has to see what others have committed up to now.
+    """Run an operation that must see what other transactions have committed.
 
     Raises:
-        WrongConnection: Its transaction sees only what was there when it began.
+        WrongConnection: The transaction has a snapshot from its start.
     """
     [[level]] = yield _ISOLATION
     if not level.startswith("read "):
@@ -122,19 +122,17 @@ def require_read_committed(operation: Operation[T], *, url: str) -> Operation[T]
     return (yield from operation)
 
 
-def wrong_connection(kind: str, url: str, *, door: str = "") -> WrongConnection:
-    """Say what cannot be used, and what can."""
-    reason = f"It is a {kind}" + (f", and {door} is for those." if door else ".")
+def wrong_connection(kind: str, url: str, *, method: str = "") -> WrongConnection:
+    reason = f"It is a {kind}" + (f", and {method} is for those." if method else ".")
     return WrongConnection(url, reason, takes=TAKES)
 
 
 def _attempt(operation: Operation[T], frame: Frame, adapter: DriverAdapter) -> BatchExchange[T]:
     batches = _batches(operation, frame)
-    batch = next(batches)  # what fails here has sent nothing yet
-    # In a transaction that has failed no savepoint can be made: one of that name is not ours.
+    batch = next(batches)  # an error here: nothing was sent yet
+    # In a failed transaction no savepoint can be created: one with our name is not ours.
     may_undo = not adapter.has_failed
     try:
-        # It ends with the operation.
         while True:
             batch = batches.send((yield batch))
     except StopIteration as end:
@@ -143,7 +141,7 @@ def _attempt(operation: Operation[T], frame: Frame, adapter: DriverAdapter) -> B
     except GeneratorExit:
         raise
     except BaseException as error:
-        # A COMMIT that was refused has left nothing to undo.
+        # After a rejected COMMIT there is nothing to undo.
         if may_undo and not adapter.is_idle and _state(error) != _FAILED_BEFORE:
             with suppress(Exception):
                 yield Batch(frame.undoing)
@@ -151,19 +149,19 @@ def _attempt(operation: Operation[T], frame: Frame, adapter: DriverAdapter) -> B
 
 
 def _batches(operation: Operation[T], frame: Frame) -> BatchExchange[T]:
-    """What an operation says, in its frame: with each question all that was said before it."""
+    """The batches of an operation. Each ends with a statement whose result is read."""
     unsent = [*frame.opening]
     try:
         statement = next(operation)
-        # An operation ends: it yields a bounded number of statements.
+        # Ends: an operation yields a bounded number of statements.
         while True:
             sent = messages(statement)
             unsent += sent
             rows: Rows = ()
             if statement.needs_result:
-                answers = yield Batch(unsent, len(sent))
+                results = yield Batch(unsent, len(sent))
                 unsent = []
-                rows = _result_rows(statement, answers)
+                rows = _result_rows(statement, results)
             statement = operation.send(rows)
     except StopIteration as end:
         result: T = end.value
@@ -171,15 +169,15 @@ def _batches(operation: Operation[T], frame: Frame) -> BatchExchange[T]:
     return result
 
 
-def _result_rows(statement: Statement, answers: Sequence[StatementResult]) -> Rows:
-    last = answers[-1]
+def _result_rows(statement: Statement, results: Sequence[StatementResult]) -> Rows:
+    last = results[-1]
     if last.rows is not None:
         return last.rows
-    return [((last if statement.many is None else answers[0]).changed,)]
+    return [((last if statement.many is None else results[0]).changed,)]
 
 
 def _missing_tables(url: str) -> BatchExchange[WrongConnection]:
-    [answer] = yield Batch([_WHERE], 1)
+    [answer] = yield Batch([_CURRENT_DATABASE], 1)
     assert answer.rows is not None, answer
     [[database, search_path]] = answer.rows
     return WrongConnection(
@@ -190,5 +188,5 @@ def _missing_tables(url: str) -> BatchExchange[WrongConnection]:
 
 
 def _state(error: BaseException) -> object:
-    """The code by which both drivers know what the server has refused."""
+    """The SQLSTATE of an error, which both drivers provide."""
     return getattr(error, "sqlstate", None)

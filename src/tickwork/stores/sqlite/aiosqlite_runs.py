@@ -1,7 +1,8 @@
-"""A caller's aiosqlite connection: a plain one, in a thread of its own.
+"""Runs verbs on a caller's aiosqlite connection, which is a plain one in a thread of its own.
 
-A verb is one hop to that thread, and not one for each statement: nobody else's statement gets in
-between, and what is called off is undone over there, whatever becomes of who waits for it.
+A verb is one call to that thread, not one for each statement. So no other statement of the caller
+runs in between, and a canceled verb is rolled back in the thread, whatever happens to the task
+that awaits it.
 """
 
 import asyncio
@@ -14,26 +15,24 @@ from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.sessions import async_driver_connection, is_async_session
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.sqlite.caller_connection import is_aiosqlite, wrong
+from tickwork.stores.sqlite.caller_connection import is_aiosqlite, wrong_connection_error
 
 T = TypeVar("T")
 
 
 class AiosqliteRuns(SqlAsyncRuns):
-    """The verbs that programs need, on a caller's async connection."""
-
     def __init__(
-        self, lent: object, *, query: Queries, url: str, using: Callable[[object], SqlStore]
+        self, connection: object, *, query: Queries, url: str, using: Callable[[object], SqlStore]
     ) -> None:
         super().__init__(query)
-        self._lent = lent
+        self._caller_connection = connection
         self._url = url
-        self._using = using  # gives a store on a plain connection
-        if not is_async_session(lent):
-            self._check(lent)
+        self._using = using
+        if not is_async_session(connection):
+            self._check(connection)
 
     async def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        connection = self._check(await async_driver_connection(self._lent))
+        connection = self._check(await async_driver_connection(self._caller_connection))
         is_canceled = threading.Event()
 
         def operation() -> Operation[T]:
@@ -42,26 +41,26 @@ class AiosqliteRuns(SqlAsyncRuns):
                 raise _OperationCanceled
             return result
 
-        def act() -> T:
-            lent = self._using(connection._conn)  # noqa: SLF001  # as below
-            return lent._write(operation)  # noqa: SLF001  # of this package
+        def run() -> T:
+            store = self._using(connection._conn)  # noqa: SLF001  # as below
+            return store._write(operation)  # noqa: SLF001  # of this package
 
-        # All that aiosqlite does goes this way; it has no other for more than one statement.
-        acting: asyncio.Task[T] = asyncio.ensure_future(connection._execute(act))  # noqa: SLF001
-        # An error over there need not be heard by whoever has called it off.
-        acting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # aiosqlite has no public method that runs a function in its thread.
+        running: asyncio.Task[T] = asyncio.ensure_future(connection._execute(run))  # noqa: SLF001
+        # After a cancellation no task retrieves an error of the thread.
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            return await asyncio.shield(acting)
+            return await asyncio.shield(running)
         except asyncio.CancelledError:
             is_canceled.set()
-            await asyncio.wait([acting])  # so that the connection is as it was
+            await asyncio.wait([running])  # until the verb is rolled back
             raise
 
     def _check(self, found: object) -> Any:
         if is_aiosqlite(found):
             return found
-        raise wrong(self._lent, found, self._url)
+        raise wrong_connection_error(self._caller_connection, found, self._url)
 
 
-class _OperationCanceled(Exception):  # noqa: N818  # never leaves this module
-    """Whoever asked for it does not want it any more: undo it."""
+class _OperationCanceled(Exception):  # noqa: N818  # internal
+    """The awaiting task was canceled: roll back."""

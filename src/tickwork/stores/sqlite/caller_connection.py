@@ -1,8 +1,8 @@
-"""A caller's own SQLite connection, whatever it was made like, as the store needs one.
+"""Runs operations on a caller's own SQLite connection, whatever its settings are.
 
-Rows come from a cursor of our own, so that the caller's row factory sees none of them; the
-text factory, which belongs to the connection, is ours while a statement runs; and converters
-find no declared type to go by.
+Rows come from a cursor of our own, so that the caller's row factory is not used. The text factory
+belongs to the connection, so it is replaced while a statement runs. Queries return no declared
+types, so that the caller's converters are not used.
 """
 
 import re
@@ -32,16 +32,16 @@ TAKES: Final = (
     "an sqlite3.Connection or an aiosqlite.Connection that was opened on the store's own file, or"
     f" {SESSIONS}"
 )
-_LEGACY: Final = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 knows by no name
+_LEGACY: Final = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 does not have
 _TOKEN: Final = re.compile(r"[(),]|\bSELECT(?: DISTINCT)?\b|\bFROM\b")
 _COLUMN: Final = re.compile(r"\s*((?:\w+\.)?[a-z]\w*)\s*")
 
 
 class SqliteCallerConnection:
-    """A caller's connection. What the caller has open on it is the caller's to end."""
+    """A caller's connection. Only the caller ends an open transaction."""
 
-    def __init__(self, lent: object, *, path: str, url: str, write_lock: Statement) -> None:
-        self._lent = lent
+    def __init__(self, connection: object, *, path: str, url: str, write_lock: Statement) -> None:
+        self._caller_connection = connection
         self._path = path
         self._url = url
         self._write_lock = write_lock
@@ -50,10 +50,10 @@ class SqliteCallerConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing: a savepoint in what is open, or else a transaction.
+        """A savepoint in the open transaction, or else a new transaction.
 
-        One that we begin takes the write lock at once, as the first INSERT would. It is left
-        open where Python itself would have begun it; otherwise it is committed.
+        A new transaction takes the write lock at once, as the first INSERT would. It stays open if
+        Python would have begun it implicitly; in autocommit mode it is committed.
         """
         self._connection = self._resolve()
         with self._translate_errors():
@@ -73,14 +73,14 @@ class SqliteCallerConnection:
                 yield
                 self.execute_script(ending)
             except BaseException:
-                # After some errors (a full disk, an interrupt) SQLite itself has undone it all.
+                # After some errors (a full disk, an interrupt) SQLite has rolled back already.
                 if self._connection.in_transaction:
                     self.execute_script(undoing)
                 raise
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """What is open, or else a snapshot that ends with it: nothing is left open by a look."""
+        """The open transaction, or else a snapshot for this read only."""
         self._connection = self._resolve()
         with self._translate_errors():
             is_ours = not self._connection.in_transaction
@@ -100,28 +100,27 @@ class SqliteCallerConnection:
             self._command(text)
 
     def close(self) -> None:
-        """Leave it as it is: it is the caller's."""
+        """Nothing to do: the connection is the caller's."""
 
     def _command(self, text: str) -> None:
         sqlite3.Cursor(self._connection).execute(text)
 
     def _take_write_lock(self) -> None:
-        """Take the write lock before anything is read, so that nobody can get in between."""
+        """Take the write lock before the first read, so that no writer gets in between."""
         try:
             self.execute(self._write_lock)
         except sqlite3.OperationalError as error:
-            # Whoever installs has no tables yet. Everybody else will hear of it.
+            # During an installation there are no tables; otherwise the next statement fails.
             if not _is_table_missing(error):
                 raise
 
     def _commits_at_once(self) -> bool:
-        """Whether a statement outside of a transaction is committed by itself."""
         mode: object = getattr(self._connection, "autocommit", _LEGACY)
         return self._connection.isolation_level is None if mode == _LEGACY else bool(mode)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Say in our words what can be said in them."""
+        """Turn errors of SQLite into ours."""
         began_at = time.monotonic()
         try:
             yield
@@ -134,10 +133,10 @@ class SqliteCallerConnection:
             raise
 
     def _resolve(self) -> sqlite3.Connection:
-        """The driver's connection: a session has another one after each of its transactions."""
-        found = driver_connection(self._lent)
+        """The driver's connection. A session may have another one in each transaction."""
+        found = driver_connection(self._caller_connection)
         if not isinstance(found, sqlite3.Connection):
-            raise wrong(self._lent, found, self._url)
+            raise wrong_connection_error(self._caller_connection, found, self._url)
         if found is not self._checked:
             self._refuse_other_files(found)
             self._checked = found
@@ -160,7 +159,7 @@ class SqliteCallerConnection:
         for name, attached in path_by_name.items():
             if _is_same(attached, path):
                 found += (
-                    f" The store's file is attached to it as {name!r}, which does not do: what is"
+                    f" The store's file is attached to it as {name!r}, which is not safe: what is"
                     " committed in two files may survive a crash in one of them."
                 )
         raise WrongConnection(self._url, found, takes=TAKES)
@@ -177,28 +176,25 @@ def _execute(statement: Statement, connection: sqlite3.Connection) -> Rows:
         connection.text_factory = kept
 
 
-def wrong(lent: object, found: object, url: str) -> WrongConnection:
-    """Say what cannot be used, and what can."""
-    door = ""
+def wrong_connection_error(connection: object, found: object, url: str) -> WrongConnection:
+    cure = ""
     if is_aiosqlite(found) or is_async_session(found):
-        door = ", and using_async() is for those"
+        cure = ", and using_async() is for those"
     elif isinstance(found, sqlite3.Connection) or is_session(found):
-        door = ", and using() is for those"
-    return WrongConnection(url, f"It is a {type_name(lent, found)}{door}.", takes=TAKES)
+        cure = ", and using() is for those"
+    return WrongConnection(url, f"It is a {type_name(connection, found)}{cure}.", takes=TAKES)
 
 
 def is_aiosqlite(thing: object) -> bool:
-    """Whether it is a connection of aiosqlite: a thread around a plain one."""
     return is_instance_of(thing, ("aiosqlite", "Connection"))
 
 
 @lru_cache(maxsize=512)
 def strip_declared_types(text: str) -> str:
-    """A query that answers the same, without declared types.
+    """The same query with expressions instead of columns, which have no declared type.
 
-    A caller's ``detect_types`` hands each column that has one to a converter of that name, and
-    who knows what somebody made of TEXT. Only a column has a declared type, an expression has
-    none; of several selects put together the first one counts.
+    With ``detect_types``, sqlite3 passes each column to the converter for its declared type, and
+    the caller may have registered one for TEXT. In a UNION, the first SELECT counts.
 
     >>> strip_declared_types("SELECT id, max(run.token), 1 AS one FROM run ORDER BY id")
     'SELECT +id, max(run.token), 1 AS one FROM run ORDER BY id'
@@ -220,7 +216,7 @@ def strip_declared_types(text: str) -> str:
             if token[0] == "FROM":
                 break
             starts.append(token.end())
-    # From the last to the first: what is put in moves nothing that is still to be looked at.
+    # From the last to the first, so that an insertion does not move the places before it.
     for start, end in reversed(list(zip_longest(starts, ends, fillvalue=len(text)))):
         if column := _COLUMN.fullmatch(text, start, end):
             text = f"{text[: column.start(1)]}+{text[column.start(1) :]}"
@@ -234,5 +230,5 @@ def _is_table_missing(error: sqlite3.OperationalError) -> bool:
 def _is_same(one: str, other: str) -> bool:
     try:
         return bool(one) and Path(one).samefile(other)
-    except OSError:  # one of them is not there yet
+    except OSError:  # one of them does not exist yet
         return Path(one).resolve() == Path(other).resolve()

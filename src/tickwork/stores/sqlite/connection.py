@@ -1,4 +1,4 @@
-"""SQLite connections: one that writes and one that reads, in each process."""
+"""SQLite connections: each process has one for writing and one for reading."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tickwork.stores._sql.statement import Row, Rows, Statement
 _PLACE: Final = re.compile(r"\?(\d*)")
 _PLAIN_INSERT: Final = re.compile(r"(INSERT INTO [^()]*\([^()]*\)\s*VALUES\s*)(\([^()]*\));?\s*")
 PLACES_MAX: Final = 999
-"""Values that a statement of any SQLite may have."""
+"""The number of parameters that every version of SQLite accepts in one statement."""
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _AWAY: Final = frozenset(
@@ -33,19 +33,19 @@ _AWAY: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""What a disk or a machine says, and not a statement: it may be over when it is tried again."""
+"""Errors of the disk or the machine, not of the statement: a later try may succeed."""
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else holds a lock, for whatever reason of many."""
+    """Whether another connection holds a lock."""
     return error.sqlite_errorcode & 0xFF in _BUSY
 
 
 class SqliteConnection:
     """One connection, used by one thread at a time.
 
-    SQLite's own way to wait for the write lock starves whoever comes late (9 s were seen).
-    So it never waits: we try again after a short random time, until a deadline.
+    SQLite's own busy handler can starve a late connection (9 s were seen). So it is disabled:
+    we try again after a short random time, until a deadline.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SqliteConnection:
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-        """A write transaction takes the write lock at once: one that read first could not."""
+        """A write transaction takes the write lock at once: after a read it may be too late."""
         with self._lock:
             connection = self._opened()
             self._with_retries(connection, begin)
@@ -75,7 +75,7 @@ class SqliteConnection:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A snapshot, unless a transaction is open already; nobody waits for it."""
+        """A snapshot, or the open transaction. Writers do not wait for it."""
         with self._lock:
             if self._opened().in_transaction:
                 yield
@@ -87,8 +87,8 @@ class SqliteConnection:
         """Run one statement, inside the transaction that is open.
 
         Raises:
-            StoreUnavailable: The disk is full, or does not do what it is told.
-            StoreBusy: Somebody has locked the whole file.
+            StoreUnavailable: The disk is full or fails.
+            StoreBusy: Another process has locked the whole file.
         """
         try:
             return run_statement(statement, self._opened())
@@ -111,7 +111,7 @@ class SqliteConnection:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
-            # A connection must not cross a fork; the parent's is left to the parent.
+            # A connection must not be used after a fork; the parent's is left alone.
             self._connection = self._open()
             self._pid = os.getpid()
         return self._connection
@@ -139,9 +139,8 @@ class SqliteConnection:
         return connection
 
     def _with_retries(self, connection: sqlite3.Connection, text: str) -> None:
-        """Run a statement that needs a lock; try again while others hold it."""
+        """Run a statement that needs a lock; try again while another connection holds it."""
         deadline: float | None = None
-        # It ends at the deadline.
         while True:
             try:
                 connection.execute(text)
@@ -164,7 +163,7 @@ def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor)
     if statement.many is not None:
         rows = [(_run_many(statement.parts, statement.many, on),)]
     else:
-        params = _bound(statement.params)
+        params = _bind(statement.params)
         for part in statement.parts:
             rows = on.execute(part, params).fetchall()
     return rows if statement.needs_result else ()
@@ -179,15 +178,15 @@ def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlit
 def _run_part(part: str, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
     if ":rows" in part:
         return on.execute(part, {"rows": json.dumps(rows)}).rowcount
-    text, columns = _placed(part)
+    text, columns = _split_places(part)
     many = _for_many(text, columns)
     if many is not None and len(rows) >= many.rows:
         return _insert_many(many, rows, on)
-    return on.executemany(text, _picked(rows, columns)).rowcount
+    return on.executemany(text, _pick_columns(rows, columns)).rowcount
 
 
 class _Many(NamedTuple):
-    """Statements that insert so many rows at once, and one."""
+    """An INSERT of ``rows`` rows at once, and the one of a single row."""
 
     text: str
     rows: int
@@ -196,7 +195,7 @@ class _Many(NamedTuple):
 
 @lru_cache(maxsize=512)
 def _for_many(text: str, columns: tuple[int, ...]) -> _Many | None:
-    """The same for many rows, where it is a plain insert: that takes a third less for each."""
+    """The statement for many rows, if it is a plain INSERT: it takes a third less per row."""
     found = _PLAIN_INSERT.fullmatch(text)
     if found is None or not columns or columns != tuple(range(len(columns))):
         return None
@@ -213,11 +212,11 @@ def _insert_many(many: _Many, rows: Rows, on: sqlite3.Connection | sqlite3.Curso
 
 
 @lru_cache(maxsize=512)
-def _placed(part: str) -> tuple[str, tuple[int, ...]]:
+def _split_places(part: str) -> tuple[str, tuple[int, ...]]:
     """A statement with a plain ``?`` at each place, and which column of a row goes there.
 
-    Places are written as ``?`` or ``?1``; of the latter the driver takes no rows any more from
-    Python 3.14 on.
+    Places are written as ``?`` or ``?1``. From Python 3.14 on, sqlite3 rejects sequences for
+    the latter.
     """
     columns = tuple(
         int(number) - 1 if number else place for place, number in enumerate(_PLACE.findall(part))
@@ -225,7 +224,7 @@ def _placed(part: str) -> tuple[str, tuple[int, ...]]:
     return _PLACE.sub("?", part), columns
 
 
-def _picked(rows: Rows, columns: tuple[int, ...]) -> Iterable[Row]:
+def _pick_columns(rows: Rows, columns: tuple[int, ...]) -> Iterable[Row]:
     if columns == tuple(range(len(rows[0]))):
         return rows
     if len(columns) == 1:
@@ -233,7 +232,7 @@ def _picked(rows: Rows, columns: tuple[int, ...]) -> Iterable[Row]:
     return map(itemgetter(*columns), rows)
 
 
-def _bound(params: Mapping[str, Any]) -> dict[str, Any]:
+def _bind(params: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: json.dumps(value) if isinstance(value, list) else value
         for name, value in params.items()

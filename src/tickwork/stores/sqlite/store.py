@@ -1,4 +1,4 @@
-"""SQLite: one file, many processes, every promise."""
+"""The store in one SQLite file, for any number of processes of one machine."""
 
 import os
 import sqlite3
@@ -40,8 +40,8 @@ _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs
 class SqliteStore(SqlStore):
     """A store in one SQLite file, or in memory for one process.
 
-    ``synchronous`` is FULL, so that a committed run survives a power cut; NORMAL is faster
-    and loses the last moments before one, never the file.
+    ``synchronous="FULL"`` is the default: a committed run survives a power failure. NORMAL is
+    faster and may lose the last transactions before one, but does not damage the file.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class SqliteStore(SqlStore):
         self._clock = clock or SystemClock()
         self.query = Queries(_PACKAGE, prefix=prefix)
         if not is_memory:
-            refuse_network(self.path)
+            reject_network_path(self.path)
         self._writer: SqliteConnection | SqliteCallerConnection = SqliteConnection(
             self.path, synchronous=synchronous, busy_timeout=busy_timeout
         )
-        # In memory there is but one connection; in a file, readers never wait for a writer.
+        # A store in memory has one connection; in a file, readers do not wait for the writer.
         self._reader: SqliteConnection | SqliteCallerConnection = self._writer
         if not is_memory:
             self._reader = SqliteConnection(
@@ -96,11 +96,11 @@ class SqliteStore(SqlStore):
     # ------------------------------------------------------------ a caller's connection
 
     def using(self, connection: object) -> Self:
-        lent = copy(self)
-        lent._writer = lent._reader = SqliteCallerConnection(  # noqa: SLF001  # of this very class
+        store = copy(self)
+        store._writer = store._reader = SqliteCallerConnection(  # noqa: SLF001  # of this very class
             connection, path=self.path, url=self.url, write_lock=self.query("lock_meta")
         )
-        return lent
+        return store
 
     def using_async(self, connection: object) -> AsyncRuns:
         from tickwork.stores.sqlite.aiosqlite_runs import AiosqliteRuns  # noqa: PLC0415  # for loops
@@ -110,8 +110,8 @@ class SqliteStore(SqlStore):
     # ------------------------------------------------------------ schema
 
     def install(self) -> int:
-        # Whoever finds nothing to do takes no lock: a program's first dispatch may be in a
-        # transaction of its own that has it, and would wait for itself.
+        # Take no lock when the schema is current: the first dispatch of a program may be in a
+        # transaction of its own that has the write lock, and would wait for itself.
         found = self.schema_version()
         if found >= SCHEMA_VERSION:
             return found
@@ -130,8 +130,8 @@ class SqliteStore(SqlStore):
         return self._versions()[0]
 
     def has_tables(self) -> bool:
-        """Whether there is nothing left to install: a look that waits for nobody."""
-        file = f"{Path(self.path).as_uri()}?mode=rw"  # made by nobody yet, there is none
+        """Whether the schema is current. It does not wait for locks."""
+        file = f"{Path(self.path).as_uri()}?mode=rw"  # it may not exist yet
         try:
             with closing(sqlite3.connect(file, uri=True, timeout=0)) as connection:
                 [[has_meta]] = run_statement(self.query("has_meta"), connection)
@@ -139,7 +139,7 @@ class SqliteStore(SqlStore):
                     return False
                 [[version, _]] = run_statement(self.query("get_version"), connection)
         except sqlite3.OperationalError:
-            return False  # whoever keeps others from reading is making something
+            return False  # another process has locked the file to create the tables
         return bool(version >= SCHEMA_VERSION)
 
     def check_schema(self) -> None:
@@ -173,8 +173,8 @@ class SqliteStore(SqlStore):
         self._reader.close()
 
 
-def refuse_network(path: str) -> None:
-    """Refuse a path on a network file system, where SQLite's locks do not hold."""
+def reject_network_path(path: str) -> None:
+    """Raise for a path on a network file system, where SQLite's locks do not work."""
     try:
         mounts = MOUNTS.read_text(encoding="utf-8", errors="replace")
     except OSError:

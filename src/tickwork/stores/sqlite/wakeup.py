@@ -1,4 +1,4 @@
-"""Notices that another process has written to the file: a hint that there is something to do."""
+"""Detects commits of other processes, as a hint that there may be new work."""
 
 import ctypes
 import os
@@ -15,18 +15,18 @@ _CREATE: Final = 0x00000100
 _NONBLOCK: Final = os.O_NONBLOCK
 _EVENT: Final = struct.Struct("iIII")
 
-LOOKS_MAX: Final = 20
-LOOK_EVERY: Final = 0.001
-"""The file changes a moment before the commit can be seen: look again so often."""
+READS_MAX: Final = 20
+READ_INTERVAL: Final = 0.001
+"""The file changes shortly before the commit is visible, so the version is read several times."""
 
-POLL: Final = 0.01
-"""Where the system cannot tell that a file has changed, the version is looked at so often."""
+POLL_INTERVAL: Final = 0.01
+"""Without inotify, the version is polled at this interval, in seconds."""
 
 
 class SqliteListener:
-    """Watches the write-ahead log with inotify; ``data_version`` says whether it was a commit.
+    """Watches the write-ahead log with inotify; ``data_version`` tells whether it was a commit.
 
-    Whoever writes pays nothing for it.
+    Writers do no extra work for it.
     """
 
     def __init__(self, path: str) -> None:
@@ -43,14 +43,13 @@ class SqliteListener:
             return self._wait_by_polling(deadline)
         if self._has_changed():
             return True
-        # It ends at the deadline.
         while (left := deadline - time.monotonic()) > 0:
             if not self._watch.wait(left):
                 break
-            for _ in range(LOOKS_MAX):
+            for _ in range(READS_MAX):
                 if self._has_changed():
                     return True
-                time.sleep(LOOK_EVERY)
+                time.sleep(READ_INTERVAL)
         return self._has_changed()
 
     def close(self) -> None:
@@ -59,12 +58,11 @@ class SqliteListener:
         self._connection.close()
 
     def _wait_by_polling(self, deadline: float) -> bool:
-        # It ends at the deadline.
         while not self._has_changed():
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            time.sleep(min(POLL, left))
+            time.sleep(min(POLL_INTERVAL, left))
         return True
 
     def _has_changed(self) -> bool:
@@ -87,11 +85,10 @@ class _Watch:
         self._poll = select.poll()
         self._poll.register(file, select.POLLIN)
         self._library.inotify_add_watch(file, os.fsencode(wal.parent), _CREATE)
-        self._look_for_wal()
+        self._watch_wal()
 
     @classmethod
     def open(cls, wal: Path) -> "_Watch | None":
-        """A watch; None where there is no inotify."""
         try:
             library = ctypes.CDLL(None, use_errno=True)
             file = library.inotify_init1(_NONBLOCK)
@@ -101,14 +98,14 @@ class _Watch:
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        # It ends at the deadline. Others may make files beside ours: those say nothing.
+        # Ends at the deadline. Events of other files in the folder are ignored.
         while (left := deadline - time.monotonic()) > 0:
             if not self._poll.poll(max(int(left * 1000), 1)):
                 return False
             with suppress(BlockingIOError):
                 if self._is_ours(os.read(self._file, 64 * 1024)):
-                    # The log is removed and made anew, by the last one who closes the file.
-                    self._look_for_wal()
+                    # The last process that closes the file deletes the log; a new one may exist.
+                    self._watch_wal()
                     return True
         return False
 
@@ -125,6 +122,6 @@ class _Watch:
     def close(self) -> None:
         os.close(self._file)
 
-    def _look_for_wal(self) -> None:
-        # Watching the same file again changes nothing, and answers with the same number.
+    def _watch_wal(self) -> None:
+        # Adding a watch for the same file again has no effect.
         self._on_wal = self._library.inotify_add_watch(self._file, os.fsencode(self._wal), _MODIFY)
