@@ -20,7 +20,6 @@ from tickwork._client.decorator import JobDecorator
 from tickwork._client.dispatch import Dispatcher
 from tickwork._client.jobs import Draft, Job, JobOrName, OpenDraft
 from tickwork._client.limits import Limits
-from tickwork._client.locks import TTL_DEFAULT, Lock
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.handler_types import (
     OpenClass,
@@ -58,6 +57,7 @@ from tickwork.stores.contract import Pause, Pruned, Store
 if TYPE_CHECKING:
     import click
 
+    from tickwork._client.locks import Lock
     from tickwork._client.schedules import Schedules
     from tickwork._define.toml_document import Document
     from tickwork._domain.explain import Explanation
@@ -477,7 +477,7 @@ class Tickwork:
         """The queues and jobs that are paused now."""
         return self._services.pauses.list()
 
-    def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractContextManager[Lock]:
+    def lock(self, name: str, ttl: Length = "60s") -> "AbstractContextManager[Lock]":
         """Hold a named lock: one holder across all processes, renewed while the block runs.
 
         Raises:

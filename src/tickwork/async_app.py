@@ -14,7 +14,7 @@ from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
 from tickwork._client.cleanup import PRUNE_BATCH
 from tickwork._client.dispatch import Dispatcher
 from tickwork._client.jobs import AsyncDraft, AsyncOpenDraft, JobOrName
-from tickwork._client.locks import TTL_DEFAULT, Lock
+from tickwork._client.locks import Lock
 from tickwork._client.runs import RunHandle
 from tickwork._client.thread_bridge import as_awaitable
 from tickwork._define.options import Length
@@ -157,7 +157,7 @@ class AsyncTickwork:
         """As :meth:`Tickwork.unlock`."""
         return await self._call(lambda services: services.locks.release(name))
 
-    def lock(self, name: str, ttl: Length = TTL_DEFAULT) -> AbstractAsyncContextManager[Lock]:
+    def lock(self, name: str, ttl: Length = "60s") -> AbstractAsyncContextManager[Lock]:
         """As :meth:`Tickwork.lock`: ``async with app.aio.lock("nightly"):``."""
         return self._hold(name, ttl)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from tickwork._client.cleanup import Cleanup
 from tickwork._client.insert import RunInserter
 from tickwork._client.limits import Limits
-from tickwork._client.locks import Locks
 from tickwork._client.pauses import Pauses
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.thread_bridge import ThreadBridge
@@ -33,6 +32,7 @@ from tickwork.stores.contract import Store
 
 if TYPE_CHECKING:
     from tickwork._client.catalog import Catalog
+    from tickwork._client.locks import Locks
     from tickwork._client.schedule_rows import ScheduleRows
     from tickwork._client.schedules import Schedules
     from tickwork._domain.health import Check
@@ -259,8 +259,10 @@ class Services:
         return Limits(store=self.store, clock=self.clock, registry=self._app.registry)
 
     @built_once
-    def locks(self) -> Locks:
+    def locks(self) -> "Locks":
         """Named locks."""
+        from tickwork._client.locks import Locks  # noqa: PLC0415  # see the module
+
         return Locks(store=self.store, clock=self.clock)
 
     @built_once

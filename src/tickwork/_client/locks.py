@@ -16,7 +16,6 @@ from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption, LockHeld, OutcomeUnknown, StoreError
 from tickwork.stores.contract import ControlStore, LockRow
 
-TTL_DEFAULT: Final = timedelta(seconds=60)
 TTL_MIN: Final = timedelta(seconds=1)
 PACE_MAX: Final = 3600.0
 """Seconds between two renewals, at most; otherwise a third of the lock's time to live."""
