@@ -201,9 +201,9 @@ class DuplicateDefinition(DefinitionError):
 
     def __init__(self, kind: str, name: str, *, first: str, second: str) -> None:
         super().__init__(
-            f"The {kind} {name!r} is defined twice, with different options.",
+            f"The {kind} {name!r} has two different definitions.",
             why=f"First definition: {first}. Second definition: {second}.",
-            fix="Rename one of them, or give both the same options.",
+            fix="Rename one of them, or make them equal.",
         )
         self.kind = kind
         self.name = name

@@ -206,4 +206,4 @@ def _check_call(
                 f"{method!r} takes no argument {unknown[0]!r}.",
                 fix=suggest_or_list(unknown[0], names),
             ) from None
-        raise InvalidSchedule(f"{method!r} takes {', '.join(names)}.") from None
+        raise InvalidSchedule(f"{method!r} takes ({', '.join(names)}).") from None
