@@ -542,9 +542,7 @@ class TestAllProblems:
 
         first, second = problems_in(a_job("queue = 'x'") + a_job("priority = 'y'"), registry)
 
-        assert first.startswith(
-            "line 1: The job 'report' has two different definitions."
-        )
+        assert first.startswith("line 1: The job 'report' has two different definitions.")
         assert "shop.py:7" in first
         assert "tickwork.toml:1" in first
         assert second.startswith("line 6: ")
