@@ -71,7 +71,7 @@ class TestPreview:
         ]
         wild = preview("*/20 * * * *", *options)["notes"]
         assert wild[0].endswith("3 times are in the gap: skipped.")
-        assert wild[1].endswith("in the hour that comes twice: fires in both passes.")
+        assert wild[1].endswith("in the repeated period: fires twice.")
         assert preview("0 12 * * *", *options)["notes"] == []
         assert preview("0 2 * * *")["notes"] == []
 
