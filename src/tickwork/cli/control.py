@@ -19,8 +19,10 @@ from tickwork.cli.formats import relative, shown
 from tickwork.cli.parameters import (
     DURATION,
     FUTURE_TIME,
+    LIMIT,
     apply_options,
     complete_jobs,
+    number_option,
     run_filter,
     run_filters,
 )
@@ -58,7 +60,7 @@ tickwork dispatch billing.close_month --remote year=2026
 @click.option("--delay", type=DURATION, help="Run after this delay: 10m.")
 @click.option("--at", type=FUTURE_TIME, help="Run at this time; local time without an offset.")
 @click.option("-q", "--queue", help="Queue, instead of the job's.")
-@click.option("--priority", metavar="N", type=int, help="Priority: lower numbers run first.")
+@number_option("--priority", help="Priority: lower numbers run first.")
 @click.option("--unique", metavar="KEY", help="Create no run if an unfinished one has this key.")
 @click.option("--expires", type=DURATION, help="Skip the run if it starts later than this.")
 @click.option("--tag", "tags", multiple=True, help="Tag. Repeatable.")
@@ -450,22 +452,13 @@ tickwork prune --days 30
 tickwork prune --days 7 --orphans --json
 """,
 )
-@click.option(
+@number_option(
     "--days",
-    metavar="N",
     type=click.FloatRange(0),
     default=30,
-    show_default=True,
     help="Delete what ended, or was last seen, longer ago than this.",
 )
-@click.option(
-    "--batch",
-    metavar="N",
-    type=click.IntRange(1, 10_000),
-    default=1_000,
-    show_default=True,
-    help="Rows per transaction.",
-)
+@number_option("--batch", type=LIMIT, default=1_000, help="Rows per transaction.")
 @click.option(
     "--orphans",
     is_flag=True,

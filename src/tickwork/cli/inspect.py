@@ -21,7 +21,7 @@ from tickwork.cli.commands import CommandContext, command
 from tickwork.cli.follow import RunFollower
 from tickwork.cli.formats import clock_time, elapsed, local_zone, relative, shown
 from tickwork.cli.output import json_text
-from tickwork.cli.parameters import DURATION, limit_option, run_filter, run_filters
+from tickwork.cli.parameters import DURATION, LIMIT, number_option, run_filter, run_filters
 from tickwork.cli.reasons import cause_lines
 from tickwork.cli.render import (
     BAD,
@@ -205,7 +205,7 @@ tickwork runs --json -n 1000 | jq -r '.runs[].id'
 """,
 )
 @run_filters
-@limit_option("--limit", default=20, help="Number of runs.")
+@number_option("-n", "--limit", type=LIMIT, default=20, help="Number of runs.")
 @click.option("--after", "cursor", metavar="CURSOR", help="Next page: the cursor of the last one.")
 @click.option("-f", "--follow", is_flag=True, help="Print changes until Ctrl-C.")
 @click.option(

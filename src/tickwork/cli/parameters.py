@@ -14,8 +14,6 @@ from tickwork.cli.app_loader import APP_VARIABLE, load_app
 from tickwork.errors import TickworkError
 from tickwork.stores.contract import RunFilter
 
-LIMIT_MAX: Final = 10_000
-
 
 class DurationParam(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
     """A duration: ``90s``, ``5m``, or a number of seconds."""
@@ -75,6 +73,7 @@ class TimeParam(click.ParamType):  # type: ignore[type-arg]  # as above
 DURATION: Final = DurationParam()
 PAST_TIME: Final = TimeParam(is_past=True)
 FUTURE_TIME: Final = TimeParam()
+LIMIT: Final = click.IntRange(1, 10_000)
 
 
 def complete_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -87,15 +86,15 @@ def complete_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     return [name for name in names if name.startswith(incomplete)]
 
 
-def limit_option(*spellings: str, default: int, help: str) -> Callable[[Any], Any]:  # noqa: A002  # click's
+def number_option(
+    *names: str,
+    help: str,  # noqa: A002  # click's
+    type: Any = int,  # noqa: A002  # click's
+    default: float | None = None,
+) -> Callable[[Any], Any]:
+    has_default = default is not None
     return click.option(
-        "-n",
-        *spellings,
-        metavar="N",
-        type=click.IntRange(1, LIMIT_MAX),
-        default=default,
-        show_default=True,
-        help=help,
+        *names, metavar="N", type=type, default=default, show_default=has_default, help=help
     )
 
 

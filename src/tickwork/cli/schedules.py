@@ -21,7 +21,7 @@ from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plurals import count_of
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
 from tickwork.cli.formats import local_zone, relative, weekday_time
-from tickwork.cli.parameters import FUTURE_TIME, complete_jobs, limit_option
+from tickwork.cli.parameters import FUTURE_TIME, LIMIT, complete_jobs, number_option
 from tickwork.cli.render import (
     BAD,
     BOLD,
@@ -53,7 +53,7 @@ tickwork next -n 50 --until 24h
 tickwork next --schedule nightly --json
 """,
 )
-@limit_option("--limit", default=20, help="Number of firings.")
+@number_option("-n", "--limit", type=LIMIT, default=20, help="Number of firings.")
 @click.option("--until", type=FUTURE_TIME, help="Last time: 2026-03-01T09:00, or 24h from now.")
 @click.option("--schedule", help="Only firings of this schedule.")
 @click.option("-j", "--job", shell_complete=complete_jobs, help="Only firings of this job.")
@@ -142,7 +142,7 @@ tickwork preview "every_five_minutes().hours(range(9, 18)).weekdays()"
     exit_codes={EXIT_FAILURE: "the rule is not valid"},
 )
 @click.argument("rule")
-@limit_option("--count", default=10, help="Number of instants.")
+@number_option("-n", "--count", type=LIMIT, default=10, help="Number of instants.")
 @click.option(
     "-z",
     "--timezone",
@@ -222,22 +222,15 @@ tickwork simulate --days 30
 tickwork simulate --days 365 --zone Europe/Berlin --json
 """,
 )
-@click.option(
-    "--days",
-    metavar="N",
-    type=click.FloatRange(0, 3_660, min_open=True),
-    default=30,
-    show_default=True,
-    help="Number of days.",
+@number_option(
+    "--days", type=click.FloatRange(0, 3_660, min_open=True), default=30, help="Number of days."
 )
 @click.option("--zone", help="Time zone of the chart. Default: the local one.")
-@click.option(
+@number_option(
     "--collisions",
     "collisions_max",
-    metavar="N",
     type=click.IntRange(0, 1_000),
     default=5,
-    show_default=True,
     help="Number of collisions to list: instants at which several schedules fire.",
 )
 def simulate_command(

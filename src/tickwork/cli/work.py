@@ -20,7 +20,7 @@ from tickwork._kernel.signals import stop_on_signals
 from tickwork._worker.options import WorkerOptions
 from tickwork.app import Tickwork
 from tickwork.cli.commands import EXIT_BEHIND, EXIT_FAILURE, EXIT_STUCK, CommandContext, command
-from tickwork.cli.parameters import DURATION
+from tickwork.cli.parameters import DURATION, number_option
 from tickwork.cli.render import BAD, TextLine
 from tickwork.errors import mask_url
 
@@ -45,33 +45,15 @@ tickwork work --exclusive --max-missed 10
     },
 )
 @click.option("-q", "--queue", "queues", multiple=True, help="Only this queue. Repeatable.")
-@click.option(
-    "--slots",
-    "--threads",
-    "threads",
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="Concurrent functions.",
-)
-@click.option(
-    "--coroutines", metavar="N", default=100, show_default=True, help="Concurrent coroutines."
-)
-@click.option(
+@number_option("--slots", "--threads", "threads", default=10, help="Concurrent functions.")
+@number_option("--coroutines", default=100, help="Concurrent coroutines.")
+@number_option(
     "--processes",
-    metavar="N",
     type=click.IntRange(1, 1_000),
     default=1,
-    show_default=True,
     help="Worker processes. A supervisor replaces those that die.",
 )
-@click.option(
-    "--children",
-    metavar="N",
-    default=2,
-    show_default=True,
-    help="Concurrent jobs with engine=process.",
-)
+@number_option("--children", default=2, help="Concurrent jobs with engine=process.")
 @click.option(
     "--drain",
     type=DURATION,
@@ -80,9 +62,8 @@ tickwork work --exclusive --max-missed 10
     help="How long running jobs may go on after a stop.",
 )
 @click.option("--exclusive", is_flag=True, help="Exit if another exclusive worker is running.")
-@click.option(
+@number_option(
     "--max-missed",
-    metavar="N",
     type=click.IntRange(1),
     help="Exit after this many consecutive firings that start over a second late.",
 )
