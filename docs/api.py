@@ -34,6 +34,8 @@ RETURNED: Final = (
 )
 """Classes that public methods return and that programs do not import."""
 PREFIXES: Final = r"\b(?:tickwork\.(?:\w+\.)*|collections\.abc\.|typing\.|datetime\.(?=\w))"
+DEFAULT_LENGTH_MAX: Final = 40
+"""Longer default values are shown as three dots."""
 ERROR_NAMES: Final = {"Discard", "RetryLater", "Snooze", "TickworkError"}
 """These are on the page of errors."""
 
@@ -67,23 +69,45 @@ def objects_page() -> Iterator[str]:
     yield from ("# Objects", "")
     yield "`app.job`, `dispatch`, `app.schedules` and other methods return these objects."
     yield "You do not import them."
+    described: dict[Any, str] = {}
     for path in RETURNED:
         module, _, name = path.partition(":")
-        yield from _section(name, getattr(import_module(module), name), has_constructor=False)
+        kind = getattr(import_module(module), name)
+        yield from ("", f"## {name}", "", markdown(kind.__doc__ or ""))
+        yield from _members_once(name, kind, described)
 
 
-def _section(name: str, value: Any, *, has_constructor: bool = True) -> Iterator[str]:
-    """A section for one name, with the signature if programs call it."""
+def _members_once(name: str, kind: type, described: dict[Any, str]) -> Iterator[str]:
+    """The members of a class. Those that an earlier class has too are only listed."""
+    members = list(_members(kind))
+    inherited: dict[str, list[str]] = {}
+    for member, found in members:
+        if found in described:
+            inherited.setdefault(described[found], []).append(member)
+    for owner, names in inherited.items():
+        listed = ", ".join(f"`{each}`" for each in names)
+        yield from ("", f"It has these members of [{owner}](#{owner.lower()}): {listed}.")
+    for member, found in members:
+        if found not in described:
+            described[found] = name
+            yield from _member_section(name, member, found)
+
+
+def _section(name: str, value: Any) -> Iterator[str]:
+    """A section for one name."""
     if not (inspect.isclass(value) or inspect.isroutine(value)):
         yield from ("", f"## {name}", "", _text_below_definition(name))
         return
-    signature = _signature(name, value) if has_constructor else ()
-    yield from ("", f"## {name}", "", *signature, markdown(value.__doc__ or ""))
+    yield from ("", f"## {name}", "", *_signature(name, value), markdown(value.__doc__ or ""))
     if inspect.isclass(value):
         for member, found in _members(value):
-            yield from ("", f"### {name}.{member}", "")
-            yield from _signature(member, found)
-            yield markdown(inspect.getdoc(found) or "")
+            yield from _member_section(name, member, found)
+
+
+def _member_section(name: str, member: str, value: Any) -> Iterator[str]:
+    yield from ("", f"### {name}.{member}", "")
+    yield from _signature(member, value)
+    yield markdown(inspect.getdoc(value) or "")
 
 
 def _text_below_definition(name: str) -> str:
@@ -114,8 +138,13 @@ def _signature(name: str, value: Any) -> Iterator[str]:
         signature = inspect.signature(value)
     except ValueError:
         return
-    kept = [one for one in signature.parameters.values() if one.name not in {"self", "cls"}]
+    kept = [
+        one if len(repr(one.default)) <= DEFAULT_LENGTH_MAX else one.replace(default=...)
+        for one in signature.parameters.values()
+        if one.name not in {"self", "cls"}
+    ]
     text = re.sub(PREFIXES, "", str(signature.replace(parameters=kept)))
+    text = text.replace("Ellipsis", "...")
     text = re.sub(r"\[~\w+\]|~", "", re.sub(r"<[^>]*>", "...", text))
     yield from ("```text", "\n".join(textwrap.wrap(f"{name}{text}", 96)), "```", "")
 
