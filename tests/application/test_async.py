@@ -306,9 +306,9 @@ class TestInstallPruneAndLocks:
 
     def test_aio_is_a_context_manager_that_closes_the_application(self, app, double):
         async def main():
-            async with app.aio as door:
-                run = await door.dispatch("double", 21)
-                await door.run()
+            async with app.aio as aio:
+                run = await aio.dispatch("double", 21)
+                await aio.run()
                 return await run.aio.result()
 
         assert asyncio.run(main()) == 42

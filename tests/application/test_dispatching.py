@@ -26,7 +26,7 @@ from tickwork.errors import (
     WaitTimeout,
 )
 
-NOBODY = "019cb0d2-0000-7000-8000-ffffffffffff"
+UNKNOWN_ID = "019cb0d2-0000-7000-8000-ffffffffffff"
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ class TestReschedulingARun:
 
     def test_one_that_is_not_there(self, app):
         with pytest.raises(RunNotFound):
-            app.get_run(NOBODY).delay(60)
+            app.get_run(UNKNOWN_ID).delay(60)
 
 
 class TestDrafts:
@@ -250,17 +250,17 @@ class TestDrafts:
         assert run.expires_at == run.due_at + timedelta(minutes=10)
 
     def test_the_order_of_options_does_not_matter(self, send):
-        words: list[Any] = [
+        options: list[Any] = [
             lambda draft: draft.queue("q"),
             lambda draft: draft.delay(5),
             lambda draft: draft.tags("t"),
             lambda draft: draft.args(to="ann"),
         ]
         made = []
-        for order in (words, words[::-1]):
+        for order in (options, options[::-1]):
             draft = send.draft
-            for word in order:
-                draft = word(draft)
+            for option in order:
+                draft = option(draft)
             run = draft.dispatch().read()
             made.append((run.queue, run.due_at, run.tags, run.args))
 
@@ -473,7 +473,7 @@ class TestCanceling:
 
     def test_one_that_is_not_there(self, app):
         with pytest.raises(RunNotFound):
-            app.get_run(NOBODY).cancel()
+            app.get_run(UNKNOWN_ID).cancel()
 
 
 class TestRetrying:
@@ -881,7 +881,7 @@ class TestDueAndExecute:
         with pytest.raises(InvalidTransition, match="is completed"):
             app.execute(run.id)
 
-    @pytest.mark.parametrize("run_id", [NOBODY, "no id at all"])
+    @pytest.mark.parametrize("run_id", [UNKNOWN_ID, "no id at all"])
     def test_an_unknown_run_is_an_error(self, app, run_id):
         with pytest.raises(RunNotFound):
             app.execute(run_id)
@@ -979,7 +979,7 @@ class TestWaiting:
 
     def test_a_run_that_is_not_there(self, app):
         with pytest.raises(RunNotFound):
-            app.get_run(NOBODY).wait()
+            app.get_run(UNKNOWN_ID).wait()
 
     def test_a_handle_in_another_process_waits_as_well(self, app, make_app, send):
         run = send.dispatch(to="ann")

@@ -183,14 +183,14 @@ class TestHooks:
         assert run.read().reason == "ValueError: not today"
         assert seen.names == ["error", "after"]
 
-    @pytest.mark.parametrize("word", ["on_success", "on_after"])
+    @pytest.mark.parametrize("hook", ["on_success", "on_after"])
     def test_a_failing_later_hook_is_recorded_and_does_not_change_the_outcome(
-        self, app, passes, seen, word
+        self, app, passes, seen, hook
     ):
         def fail(*facts):
             raise ValueError("in a hook")
 
-        builder = getattr(app.schedule("it", lambda: 42), word)(fail)
+        builder = getattr(app.schedule("it", lambda: 42), hook)(fail)
         run = builder.on_after(seen.note("after")).dispatch()
         passes(app)
 

@@ -175,7 +175,7 @@ def anything(value: Any, more: int = 0) -> None: ...
 def an_object(value: object) -> None: ...
 
 
-# Whether the first argument is the context, nobody can tell: such a dispatch is not checked.
+# The first argument may be the context, so such a dispatch is not checked.
 anything.dispatch(1)
 anything.dispatch(value=1, more=2)
 an_object.dispatch(value=1)
@@ -201,7 +201,7 @@ app.schedule("mail", Mail).dispatch(7)  # expect: arg-type
 app.schedule("path", "shop.mail:Send").dispatch(whatever=1)
 app.schedule("type").dispatch(whatever=1)
 
-# Given a job, it is one more schedule of it, without words about the job itself.
+# Given a job, it is one more schedule of it, without options of the job itself.
 schedule = app.schedule("nightly", send).daily_at("02:00").args(to="all").queue("slow")
 nightly: ScheduleBuilder[...] = schedule
 schedule.retries(3)  # expect: attr-defined

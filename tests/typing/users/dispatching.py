@@ -59,7 +59,7 @@ draft = draft.unique(by=["to"]).args(to="ann")
 assert_type(draft.dispatch("ann"), RunHandle)
 draft.dispatch("ann", urgent=True)
 draft.dispatch(7)  # expect: arg-type
-draft.dispatch("ann", nobody=1)  # expect: call-arg
+draft.dispatch("ann", unknown=1)  # expect: call-arg
 send.delay(timedelta(seconds=5)).dispatch("ann")
 send.delay("5m").at("2030-01-01T00:00:00Z").dispatch("ann")
 send.delay(None)  # expect: arg-type
@@ -78,7 +78,7 @@ app.dispatch(send, to="ann")
 app.dispatch(7)  # expect: arg-type
 assert_type(app.draft.dispatch_many("report", [{"account": 7}]), list[RunHandle])
 
-# ---------------------------------------------------------------- what a run can be asked
+# ---------------------------------------------------------------- methods of a run
 
 run = send.dispatch("ann")
 assert_type(run.id + "", str)
@@ -142,10 +142,10 @@ async def with_async_connections(one: psycopg.AsyncConnection[Any]) -> None:
 def send_too(to: str) -> None: ...
 
 
-# ---------------------------------------------------------------- the async door
+# ---------------------------------------------------------------- coroutines
 
 
-async def with_the_async_door() -> AsyncIterator[None]:
+async def with_coroutines() -> AsyncIterator[None]:
     assert_type(await send.aio.dispatch("ann", urgent=True), RunHandle)
     assert_type(await send.delay(10).aio.dispatch("ann"), RunHandle)
     assert_type(await send.aio.dispatch_many([{"to": "ann"}]), list[RunHandle])
@@ -154,7 +154,7 @@ async def with_the_async_door() -> AsyncIterator[None]:
     assert_type(await app.args(to="ann").aio.dispatch("send"), RunHandle)
     await send.aio.dispatch(7)  # expect: arg-type
     await send.aio.dispatch()  # expect: call-arg
-    await send.delay(5).aio.dispatch("ann", nobody=1)  # expect: call-arg
+    await send.delay(5).aio.dispatch("ann", unknown=1)  # expect: call-arg
     await report.aio.dispatch("seven")  # expect: arg-type
     send.aio.dispatch("ann")  # expect: unused-coroutine
 

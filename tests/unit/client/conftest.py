@@ -14,7 +14,7 @@ from tickwork.testing import ManualClock
 class FaultyStore(MemoryStore):
     """``faults`` has, by verb, what happens to each of the next calls of it.
 
-    ``lost`` does what was asked and loses the answer, ``undone`` loses both, ``away`` says
+    ``lost`` makes the call and loses the answer, ``undone`` loses both, ``away`` says
     that the store is unavailable. ``calls`` has all calls.
     """
 

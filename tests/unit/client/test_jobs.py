@@ -148,9 +148,9 @@ class TestDrafts:
         assert draft.dispatch().read().args == '{"to":"ann"}'
 
     def test_a_job_has_every_option_of_a_draft(self):
-        words = {name for name in dir(Draft) if not name.startswith("_")}
+        options = {name for name in dir(Draft) if not name.startswith("_")}
 
-        assert words <= {name for name in dir(Job) if not name.startswith("_")}
+        assert options <= {name for name in dir(Job) if not name.startswith("_")}
 
     def test_every_option_of_a_job_returns_a_draft(self, send):
         options = {
