@@ -132,7 +132,7 @@ class TestRegisteringAgain:
             return app.schedules.register("acme", "files", MIDNIGHT + QUARTER, QUARTER, sync)
 
         before = register()
-        clock.advance(minutes=20)  # past the first instant, which nobody has fired yet
+        clock.advance(minutes=20)  # past the first instant, which has not fired yet
 
         assert register() == before
 

@@ -107,12 +107,12 @@ class TestRunningNow:
         assert [run.status for run in app.runs.recent()] == [RunStatus.SKIPPED, RunStatus.PENDING]
 
     def test_under_cancel_running_the_other_run_is_canceled(self, app, make_app, clock):
-        asked: list[RunHandle] = []
+        manual: list[RunHandle] = []
 
         @app.job
         def long(ctx: RunContext) -> None:
-            if not asked:
-                asked.append(app.schedules.run_now("long"))
+            if not manual:
+                manual.append(app.schedules.run_now("long"))
                 assert ctx.is_canceled()
 
         app.schedules.create(
@@ -120,11 +120,11 @@ class TestRunningNow:
         )
         app.run()
 
-        [first] = [run for run in app.runs.recent() if run.id != asked[0].id]
+        [first] = [run for run in app.runs.recent() if run.id != manual[0].id]
         assert first.status is RunStatus.CANCELED
-        assert asked[0].read().status is RunStatus.PENDING
+        assert manual[0].read().status is RunStatus.PENDING
         assert app.run() == 1
-        assert asked[0].wait() is RunStatus.COMPLETED
+        assert manual[0].wait() is RunStatus.COMPLETED
 
     def test_it_works_on_a_paused_schedule(self, app, make, passes):
         make()

@@ -1,6 +1,6 @@
 """The parameters of a handler, and the check of a dispatch against them."""
 
-from __future__ import annotations  # annotations are texts here, as in many programs
+from __future__ import annotations  # annotations are strings here, as in many programs
 
 from dataclasses import dataclass
 from functools import partial, wraps

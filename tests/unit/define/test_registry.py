@@ -279,7 +279,9 @@ registry.add(declare("report", report, place="shop.py:6"))
             ("script.py:3", "script.py:9", False),
         ],
     )
-    def test_declarations_of_a_script_are_told_apart_by_their_places(self, first, second, is_again):
+    def test_declarations_of_a_script_are_distinguished_by_their_places(
+        self, first, second, is_again
+    ):
         def function() -> Any:
             space: dict[str, Any] = {"__name__": "__notebook__"}
             exec("def report(): ...", space)

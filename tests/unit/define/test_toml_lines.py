@@ -80,7 +80,7 @@ class TestLines:
 
 # ---------------------------------------------------------------- against tomllib
 
-MARK = "0xfeedbeef"  # replaced by a number of its own wherever it stands
+MARK = "0xfeedbeef"  # each occurrence is replaced by another number
 MARKED_FROM = 8_254_000_000
 
 BARE = st.text("abcXYZ019_-", min_size=1, max_size=4)
