@@ -152,7 +152,7 @@ class TestStopped:
         assert worker.wait(20) == 0
         assert run.status is RunStatus.COMPLETED
         assert "Worked for" in worker.log
-        assert "1 attempts, 0 failed" in worker.log
+        assert "1 attempt, 0 failed" in worker.log
 
     @pytest.mark.parametrize("job", ["sleeper", "dreamer"])
     def test_other_runs_are_given_back_and_continue_within_a_second(self, project, job):
@@ -186,13 +186,13 @@ class TestStopped:
             "shop",
             """
 @app.job
-def command():
+def signal_itself():
     mark("signaled")
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 """,
         )
         worker = project.work()
-        project.dispatch("tell")
+        project.dispatch("signal_itself")
         project.marked("signaled")
 
         assert worker.wait(30) == 0

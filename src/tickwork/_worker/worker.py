@@ -110,9 +110,6 @@ class Worker:
             raise
         for engine in parts.engines:
             engine.start()
-        for pump in parts.pumps:
-            self._spawn(partial(self._run_pump, pump), "pump")
-        self._pump_threads = list(self._threads)
         self._spawn(self._run_timer, "timer")
         self._spawn(self._run_heartbeat, "heartbeat")
         self._spawn(self._run_registration, "register")
@@ -120,6 +117,9 @@ class Worker:
         self._spawn(self._run_watch, "watch")
         if parts.listener is not None:
             self._spawn(self._run_listener, "listener")
+        # Last: a handler that runs out of memory would keep the other threads from starting.
+        for pump in parts.pumps:
+            self._pump_threads.append(self._spawn(partial(self._run_pump, pump), "pump"))
 
     def stop(self) -> None:
         """Claim nothing more; running attempts may finish. Returns at once."""
@@ -168,12 +168,13 @@ class Worker:
 
     # ------------------------------------------------------------ threads
 
-    def _spawn(self, work: Callable[[], None], name: str) -> None:
+    def _spawn(self, work: Callable[[], None], name: str) -> threading.Thread:
         thread = threading.Thread(
             target=keep_going, args=(work, self._is_over), name=f"tickwork-{name}", daemon=True
         )
         self._threads.append(thread)
         thread.start()
+        return thread
 
     def _run_pump(self, pump: Pump) -> None:
         parts, options = self._parts, self._parts.options

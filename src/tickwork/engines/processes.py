@@ -61,6 +61,7 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._lock = threading.Lock()
+        self._reap_lock = threading.Lock()
         self._attempt_number = 0  # so that stop() never ends the next attempt instead
         self._is_canceled = False
         self._kill_at: float | None = None
@@ -198,17 +199,18 @@ class ChildProcess:
 
     def _reap(self) -> int:
         """Wait for the process to end, kill it if it does not, and return its exit code."""
-        process, self._process = self._process, None
-        self._close_pipe()
-        if process is None:
-            return 0
-        from subprocess import TimeoutExpired  # noqa: PLC0415  # loaded by now
+        with self._reap_lock:  # close() returns when the process has ended
+            process, self._process = self._process, None
+            self._close_pipe()
+            if process is None:
+                return 0
+            from subprocess import TimeoutExpired  # noqa: PLC0415  # loaded by now
 
-        try:
-            return process.wait(KILL_AFTER)
-        except TimeoutExpired:
-            _kill(process)
-            return process.wait()
+            try:
+                return process.wait(KILL_AFTER)
+            except TimeoutExpired:
+                _kill(process)
+                return process.wait()
 
     def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, None
