@@ -2,7 +2,7 @@
 
 app        an application on a fresh database; ``clock`` moves its time
 cli        runs a command of it: ``cli("status")``; ``cli.json("status")`` returns its JSON
-asker      another program on the same database, which defines nothing
+other_app  another program on the same database, which defines nothing
 seeded     an application with runs of every status
 """
 
@@ -86,7 +86,7 @@ def app(make_app: Callable[..., Tickwork]) -> Tickwork:  # noqa: F811  # the fix
 
 
 @pytest.fixture
-def asker(make_app: Callable[..., Tickwork]) -> Tickwork:  # noqa: F811  # the fixture
+def other_app(make_app: Callable[..., Tickwork]) -> Tickwork:  # noqa: F811  # the fixture
     """A program that knows only what rows say."""
     return make_app()
 

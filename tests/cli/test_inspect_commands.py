@@ -81,8 +81,8 @@ class TestStatus:
         assert cli.json("status")["workers"][0]["is_silent"]
         assert "2m ago (silent)" in cli.text("status")
 
-    def test_jobs_of_other_programs_are_shown(self, seeded, asker):
-        names = [job["name"] for job in Cli(asker).json("status")["jobs"]]
+    def test_jobs_of_other_programs_are_shown(self, seeded, other_app):
+        names = [job["name"] for job in Cli(other_app).json("status")["jobs"]]
 
         assert names == ["breaks", "report", "send_email"]
 
