@@ -328,7 +328,7 @@ class TestLostAnswer:
         assert store.record(steps, is_repeat=True) == []
         assert ([store.run_record(run.id) for run in all_runs(store)], store.list_jobs()) == before
         assert store.list_jobs()[0].failures == 1
-        assert store.count_runs().by_phase[Phase.READY] == 2, "those who waited are let out"
+        assert store.count_runs().by_phase[Phase.READY] == 2, "the waiting runs are unblocked"
 
     def test_to_a_tick(self, store, losing):
         clock = ManualClock(NOON)

@@ -239,7 +239,7 @@ def test_connection_options_that_the_pooler_refuses_are_an_error(url):
 # ---------------------------------------------------------------- callers behind the pooler
 
 
-def said_to(kind: Kind) -> dict[str, Any]:
+def connect_options(kind: Kind) -> dict[str, Any]:
     """The options that asyncpg needs behind such a pooler."""
     if "asyncpg" not in kind.name:
         return {}
@@ -267,10 +267,10 @@ def test_each_kind_of_connection(app, url, kind: Kind):
 
     @app.job
     async def charge(ctx: RunContext) -> None:
-        async with kind.open(url, **said_to(kind)) as borrower:
+        async with kind.open(url, **connect_options(kind)) as borrower:
             await twice(borrower, 1)
             await borrower.roll_back()
-        async with kind.open(url, **said_to(kind)) as borrower:
+        async with kind.open(url, **connect_options(kind)) as borrower:
             [again] = await twice(borrower, 2)
             assert not again.is_new
             if kind.is_async:
