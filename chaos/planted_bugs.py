@@ -136,7 +136,7 @@ BUGS: Final = (
         {"not final", "workers"},
         Edit(
             "stores/_sql/operations/limits.py",
-            "    return (yield from _let_out(query, rooms)) if rooms else 0",
+            "    return (yield from _unblock_up_to(query, rooms)) if rooms else 0",
             "    return 0",
         ),
     ),
@@ -240,8 +240,8 @@ BUGS: Final = (
         {"priorities"},
         Edit(
             "stores/sqlite/queries/runs.sql",
-            "    WHERE phase = 'ready'\n    ORDER BY priority, due_at, id\n    LIMIT :look",
-            "    WHERE phase = 'ready'\n    ORDER BY priority DESC, due_at, id\n    LIMIT :look",
+            "    WHERE phase = 'ready'\n    ORDER BY priority, due_at, id\n    LIMIT :head_size",
+            "    WHERE phase = 'ready'\n    ORDER BY priority DESC, due_at, id\n    LIMIT :head_size",
         ),
     ),
     _bug(
