@@ -241,7 +241,8 @@ BUGS: Final = (
         Edit(
             "stores/sqlite/queries/runs.sql",
             "    WHERE phase = 'ready'\n    ORDER BY priority, due_at, id\n    LIMIT :head_size",
-            "    WHERE phase = 'ready'\n    ORDER BY priority DESC, due_at, id\n    LIMIT :head_size",
+            "    WHERE phase = 'ready'\n    ORDER BY priority DESC, due_at, id\n"
+            "    LIMIT :head_size",
         ),
     ),
     _bug(
