@@ -76,6 +76,20 @@ def test_pages_link_to_files_that_exist():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_paths_in_pages_exist():
+    names = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+
+    missing = []
+    for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
+        text = page.read_text(encoding="utf-8")
+        for path in re.findall(r"`((?:src|tests|docs|chaos|benchmarks|examples)/[\w./-]+)`", text):
+            missing += [] if (ROOT / path).exists() else [f"{page.name}: {path}"]
+        for name in re.findall(r"`(test_\w+\.py)`", text):
+            missing += [] if name in names else [f"{page.name}: {name}"]
+
+    assert missing == []
+
+
 def test_the_readme_shows_the_five_lines_example():
     lines = (ROOT / "examples" / "five_lines.py").read_text(encoding="utf-8")
 
