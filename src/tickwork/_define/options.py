@@ -130,15 +130,15 @@ class ScheduleOptionMethods(ABC):
 
     def priority(self, priority: int) -> Self:
         """Set the priority: lower numbers run first. Equal ones run by due time, then by age."""
-        return self._set("priority", priority=_whole("priority", priority))
+        return self._set("priority", priority=_check_integer("priority", priority))
 
     def overlap(self, policy: Overlap | str) -> Self:
         """Choose what happens when it is due again before its last run has finished."""
-        return self._set("overlap", overlap=_choice("overlap", policy, Overlap))
+        return self._set("overlap", overlap=_as_choice("overlap", policy, Overlap))
 
     def misfire(self, policy: Misfire | str, *, grace: Length | None = None) -> Self:
         """Choose what happens to firings that are late by more than ``grace`` (60 seconds)."""
-        chosen = _choice("misfire", policy, Misfire)
+        chosen = _as_choice("misfire", policy, Misfire)
         length = self._options.grace if grace is None else as_duration(grace)
         return self._set("misfire", misfire=chosen, grace=length)
 
@@ -165,7 +165,7 @@ class JobOptionMethods(ScheduleOptionMethods):
 
         Several calls add several limits. ``concurrency(0)`` removes the limit.
         """
-        parts = _texts("per", per)
+        parts = _as_names("per", per)
         if slots == 0 and type(slots) is int:
             kept = tuple(
                 limit
@@ -173,7 +173,7 @@ class JobOptionMethods(ScheduleOptionMethods):
                 if limit.per != parts or limit.window is not None
             )
             return self._set("concurrency", limits=kept)
-        limit = Limit(_whole("concurrency", slots), parts)
+        limit = Limit(_check_integer("concurrency", slots), parts)
         return self._set("concurrency", limits=(*self._options.limits, limit))
 
     def rate(
@@ -190,10 +190,10 @@ class JobOptionMethods(ScheduleOptionMethods):
         argument. Several calls add several limits. ``rate("100/minute")`` is the short form.
         """
         if isinstance(count, str):
-            count, per = _rate_text(count, per)
+            count, per = _parse_rate(count, per)
         if per is None:
             raise InvalidOption("per", per, "must be given", fix='Write rate(100, per="minute").')
-        limit = Limit(_whole("rate", count), _texts("by", by), as_window(per))
+        limit = Limit(_check_integer("rate", count), _as_names("by", by), as_window(per))
         return self._set("rate", limits=(*self._options.limits, limit))
 
     def lease(self, length: Length) -> Self:
@@ -219,7 +219,7 @@ class JobOptionMethods(ScheduleOptionMethods):
         it. With ``delay`` it is always the same.
         """
         policy: RetryPolicy
-        _whole("retries", max)
+        _check_integer("retries", max)
         if delay is not None:
             policy = Fixed(attempts_max=max, delay=as_duration(delay))
         else:
@@ -227,13 +227,13 @@ class JobOptionMethods(ScheduleOptionMethods):
                 attempts_max=max,
                 base=as_duration(base),
                 cap=as_duration(cap),
-                jitter=_choice("jitter", jitter or "none", Jitter),
+                jitter=_as_choice("jitter", jitter or "none", Jitter),
             )
         return self._set("retries", retry=policy)
 
     def crashes(self, max: int) -> Self:  # noqa: A002  # as retries
         """Set after how many crashed workers a run fails for good."""
-        return self._set("crashes", crashes_max=_whole("crashes", max))
+        return self._set("crashes", crashes_max=_check_integer("crashes", max))
 
     def engine(self, name: str) -> Self:
         """Choose where attempts run: ``"process"`` runs each in a process of its own.
@@ -260,7 +260,7 @@ class JobOptionMethods(ScheduleOptionMethods):
             _check_key(key)
         unique = Unique(
             key=key,
-            by=_texts("by", by),
+            by=_as_names("by", by),
             within=None if within is None else as_duration(within),
         )
         return self._set("unique", unique=unique)
@@ -386,13 +386,13 @@ def _check_arguments(method: Callable[..., object], name: str, given: Mapping[st
             raise InvalidOption(name, given, f"must include {parameter.name!r}")
 
 
-def _whole(option: str, value: object) -> int:
+def _check_integer(option: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidOption(option, value, "must be an integer")
     return value
 
 
-def _rate_text(text: str, per: Length | None) -> tuple[int, str]:
+def _parse_rate(text: str, per: Length | None) -> tuple[int, str]:
     count, slash, within = text.partition("/")
     if per is not None or not slash or not count.strip().isdecimal():
         raise InvalidOption(
@@ -406,14 +406,14 @@ def _check_key(key: object) -> None:
         raise InvalidOption("unique", key, "must be a string that is not empty")
 
 
-def _texts(option: str, value: Any) -> tuple[str, ...]:
+def _as_names(option: str, value: Any) -> tuple[str, ...]:
     given = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
     if not all(isinstance(each, str) for each in given):
         raise InvalidOption(option, value, "must be a name or a list of names")
     return given
 
 
-def _choice(option: str, value: Any, kind: Any) -> Any:
+def _as_choice(option: str, value: Any, kind: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
