@@ -53,7 +53,7 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.NotSerializable("payload['file']", "it is a socket.", fix="Pass its address."),
     errors.PayloadTooLarge(70_000, size_max=65_536),
     errors.PayloadUnreadable("it is nested too deeply."),
-    errors.StoreError("The server refused a statement (42501).", why="permission denied"),
+    errors.StoreError("The server rejected a statement (42501).", why="permission denied"),
     errors.InvalidStoreUrl("oracle://app:s3cret@db", "'oracle' is not among mysql, postgresql."),
     errors.StoreUnavailable(URL, "connection refused"),
     errors.OutcomeUnknown(URL, "server closed the connection unexpectedly"),

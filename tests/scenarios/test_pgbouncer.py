@@ -52,7 +52,7 @@ def app(url: str) -> Iterator[Tickwork]:
 @pytest.fixture
 def quick_echoes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the wait for an answer that does not come."""
-    monkeypatch.setattr(wakeup, "ECHO_SECONDS", 0.1)
+    monkeypatch.setattr(wakeup, "TEST_SECONDS", 0.1)
     monkeypatch.setattr(wakeup, "RETRY_SECONDS", 0.05)
 
 
@@ -61,7 +61,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def about_notify(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [text for text in warnings(caplog) if "No NOTIFY comes through" in text]
+    return [text for text in warnings(caplog) if "No NOTIFY arrives" in text]
 
 
 def test_the_pooler_lends_another_connection_each_time(url):
@@ -147,7 +147,7 @@ def test_a_worker_process_logs_it_once(tmp_path, url):
         project.write("shop", "@app.job\ndef greet(name: str):\n    return f'Hello {name}'\n")
         worker = project.work()
         assert project.dispatch("greet", name="Ann").result(WAIT_SECONDS_MAX) == "Hello Ann"
-        project.until(lambda: "No NOTIFY comes through" in worker.log, seconds=30)
+        project.until(lambda: "No NOTIFY arrives" in worker.log, seconds=30)
         assert project.dispatch("greet", name="Bob").result(WAIT_SECONDS_MAX) == "Hello Bob"
         worker.terminate()
         assert worker.wait() == 0
@@ -206,7 +206,7 @@ class TestListening:
     def test_it_retries_and_logs_nothing_more(
         self, postgres_databases, pgbouncer_server, monkeypatch, caplog
     ):
-        monkeypatch.setattr(wakeup, "DEAF_SECONDS", 0.0)
+        monkeypatch.setattr(wakeup, "PAUSE_SECONDS", 0.0)
         is_listening, listener = self.listened(pgbouncer_server.url(), times=8)
         assert not is_listening
         assert len(warnings(caplog)) == 1

@@ -1,4 +1,4 @@
-"""Where rows live. ``open_store(url)`` gives the store that a URL names."""
+"""Stores: where jobs are stored. ``open_store(url)`` opens the store of a URL."""
 
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -56,13 +56,13 @@ def open_store(url: str, **options: Any) -> Store:
 
 
 def would_wait_for(connection: object, store: Store) -> bool:
-    """Whether to create the tables is to wait for the transaction that is open on a connection.
+    """Whether creating the tables would wait for the open transaction of this connection.
 
-    SQLite has one write lock, and whoever began to write has it. Connections of ``sqlite3`` and
-    aiosqlite and sessions of SQLAlchemy can be asked whether a transaction is open.
+    SQLite has one write lock, which the caller's transaction may hold. Connections of ``sqlite3``
+    and aiosqlite, and sessions of SQLAlchemy, report whether a transaction is open.
     """
-    said = getattr(connection, "in_transaction", False)
-    if not (said() if callable(said) else said):
+    in_transaction = getattr(connection, "in_transaction", False)
+    if not (in_transaction() if callable(in_transaction) else in_transaction):
         return False
     from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415  # as above
 

@@ -138,7 +138,7 @@ class MysqlStore(ServerStore["MysqlConnection"]):
             # A replica. The next connection may reach the primary.
             self._pool.clear()
             return StoreUnavailable(self.url, error.message)
-        return StoreError(f"The server refused a statement ({error.state}).", why=error.message)
+        return StoreError(f"The server rejected a statement ({error.state}).", why=error.message)
 
     # ------------------------------------------------------------ ids as people type them
 
@@ -205,7 +205,7 @@ class _MysqlCallerStore(MysqlStore):
         return self._store.install()
 
     def close(self) -> None:
-        """Leave it as it is: the connection is the caller's."""
+        """Nothing to do: the connection is the caller's."""
 
 
 def _check_server_version(version: str) -> None:

@@ -1,14 +1,14 @@
-"""One connection to PostgreSQL: whole round trips, each with a deadline.
+"""One connection to PostgreSQL, with few round trips, each with a timeout.
 
-Statements go out in pipelines. BEGIN travels with the first of them, COMMIT with the last,
-and one whose answer nobody reads waits for the next that is sent: adding a run takes one
-round trip, claiming and recording take two.
+Statements are sent in pipelines. BEGIN is sent with the first statement, COMMIT with the last, and
+a statement whose result is not read is sent with the next one: adding a run takes one round trip,
+claiming and recording take two.
 
-Little is kept in the session, so that a pooler may hand each transaction to another server
-connection. Timeouts are set for the transaction. The few statements that are run all the time
-are prepared, which halves what a single one costs the server; their names come from their
-texts, so that whoever prepared one of that name prepared the same. Where a pooler does not
-keep up with that, the first complaint ends it for good: see :data:`UNPREPARABLE`.
+The session has almost no state, so that a pooler may use another server connection for each
+transaction. Timeouts are set for the transaction. The few statements that run all the time are
+prepared, which halves their cost on the server. The name of a prepared statement is a hash of its
+text, so that the same name always means the same statement. If a pooler does not support them,
+the first error disables them: see :data:`UNPREPARABLE`.
 """
 
 import select
@@ -34,27 +34,27 @@ CONNECT_TIMEOUT: Final = timedelta(seconds=10)
 APPLICATION_NAME: Final = "tickwork"
 
 _WRITING: Final = Message(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-# Several statements see one moment: a run that is just being finished is not missed by both
-# the look at the living and the look at history.
+# All statements share one snapshot: a run that is just being finished is found in tickwork_run or
+# in tickwork_history.
 _READING: Final = Message(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _TIMEOUTS: Final = (
     b"SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)"
 )
-# A table of unfinished runs is empty at one moment and has a million rows at the next, so its
-# statistics are always wrong, and with them a claim may sort all that is ready, or a record of 500
-# runs read the whole table. What is used so often lies in memory, where a look-up costs no more
-# than the next row of a scan: told so, the planner goes by the indexes, and in their order.
+# The table of unfinished runs is empty at one moment and has a million rows at the next, so its
+# statistics are always wrong: a claim might sort all ready runs, or recording 500 runs read the
+# whole table. These tables are in memory, where an index look-up costs no more than the next row of
+# a scan. With these settings the planner uses the indexes, in their order.
 _BY_INDEX: Final = (
     _TIMEOUTS + b", set_config('random_page_cost', '0.1', true), set_config('jit', 'off', true)"
     b", set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 )
-_READ, _WRITE = 1, 4  # as poll has it, and select has not
+_READ, _WRITE = 1, 4  # the values of poll; select has none
 
 _COMMIT: Final = Message(b"COMMIT")
 _ROLLBACK: Final = Message(b"ROLLBACK")
 
 _ANSWER_GRACE: Final = timedelta(seconds=5)
-"""How much longer than a statement may take we wait for its answer."""
+"""The time to wait for an answer, in addition to the timeout of the statement."""
 
 _PREPARED: Final = frozenset(
     {
@@ -71,7 +71,7 @@ _PREPARED: Final = frozenset(
         "touch_jobs",
     }
 )
-"""Statements that are run all the time. Their plans are good for any number of rows."""
+"""Statements that run all the time. Their plans are good for any number of rows."""
 
 COLUMN_CHANGED: Final = "0A000"
 UNPREPARABLE: Final = frozenset(
@@ -81,16 +81,16 @@ UNPREPARABLE: Final = frozenset(
         COLUMN_CHANGED,  # since it was prepared
     }
 )
-"""What the server says when what is prepared there is not what we think."""
+"""Errors of a prepared statement that is missing or differs on the server."""
 
 
 class _Limits(NamedTuple):
-    """How transactions begin, with their time-outs, and how long we wait for an answer."""
+    """The first messages of transactions, with their timeouts, and the timeout of an answer."""
 
     reading: tuple[Message, Message]
     writing: tuple[Message, Message]
     adding: tuple[Message, Message]
-    patience: int  # milliseconds
+    timeout: int  # milliseconds
 
 
 def _limits(statement_timeout: timedelta, lock_timeout: timedelta) -> _Limits:
@@ -106,11 +106,11 @@ def _limits(statement_timeout: timedelta, lock_timeout: timedelta) -> _Limits:
 
 class _QuietConnection(psycopg.Connection[tuple[Any, ...]]):
     def __del__(self, *_: object) -> None:
-        """Say nothing: the pool closes it; and after a fork it is the parent's, not ours."""
+        """No warning: the pool closes it, and after a fork it belongs to the parent."""
 
 
 class PostgresConnection:
-    """A connection of our own, used by one thread at a time."""
+    """A connection of the pool, used by one thread at a time."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class PostgresConnection:
     def server_version(self) -> int:
         return self._connection.info.server_version
 
-    # ------------------------------------------------------------ what drives an operation
+    # ------------------------------------------------------------ transactions
 
     @contextmanager
     def transaction(
@@ -180,16 +180,16 @@ class PostgresConnection:
         changed = last if statement.many is None else results[-len(sent)]
         return [(changed.command_tuples or 0,)]
 
-    # ------------------------------------------------------------ what a pool asks
+    # ------------------------------------------------------------ for the pool
 
     @property
     def is_reusable(self) -> bool:
         return not self._is_broken
 
     def is_alive(self) -> bool:
-        """Whether the server is still there, as far as can be told without a round trip.
+        """Whether the connection seems to be open, checked without a round trip.
 
-        Between two transactions it has nothing to say, except that it goes.
+        Between transactions the server sends nothing, unless it closes the connection.
         """
         return not _ready(self._pgconn.socket, _READ, milliseconds=0)
 
@@ -206,7 +206,7 @@ class PostgresConnection:
         if self._is_reading:
             self._unsent.extend(limits.reading)
         else:
-            # Whoever begins by adding runs has nothing to look up.
+            # A transaction that starts by adding runs needs no settings for the planner.
             self._unsent.extend(limits.adding if first == "insert_runs" else limits.writing)
 
     def _commit(self) -> None:
@@ -223,9 +223,9 @@ class PostgresConnection:
                 self._send()
 
     def _send(self) -> list[PGresult]:
-        """Send what has not been sent, and return the answers: one for each."""
+        """Send the pending messages, and return one result for each."""
         sent, self._unsent = self._unsent, []
-        # Until every answer is read, nobody can use it for anything else.
+        # Until every answer is read, the connection cannot be used for anything else.
         self._is_broken = True
         pgconn = self._pgconn
         prepared: list[bytes | None] = []  # for each answer that will come: what it prepares
@@ -244,32 +244,32 @@ class PostgresConnection:
                 prepared.append(None)
             pgconn.pipeline_sync()
             self._flush()
-            results, error = self._answers()
+            results, error = self._read_results()
         except psycopg.OperationalError as lost:
             raise self._lost(str(lost)) from lost
         self._is_broken = pgconn.status != pq.ConnStatus.OK
-        # After an error there are answers to those before it: these were prepared all the same.
+        # Statements before an error were prepared all the same.
         for known, _ in zip(prepared, results, strict=False):
             if known is not None:
                 self._name_by_text[known] = _name_of(known)
                 self._to_prepare.discard(known)
         if error is not None:
-            raise _refused(error)
+            raise _rejection(error)
         assert len(results) == len(prepared), results
         return [result for known, result in zip(prepared, results, strict=True) if known is None]
 
     def _flush(self) -> None:
         pgconn = self._pgconn
-        # It ends when all is written, or nothing has moved for too long.
+        # Ends when all is written, or after the timeout.
         while pgconn.flush():
             if self._await(_READ | _WRITE) & _READ:
                 pgconn.consume_input()
 
-    def _answers(self) -> tuple[list[PGresult], PGresult | None]:
+    def _read_results(self) -> tuple[list[PGresult], PGresult | None]:
         pgconn = self._pgconn
         results: list[PGresult] = []
         error: PGresult | None = None
-        # It ends at the mark that ends the pipeline, or when nothing comes for too long.
+        # Ends at the end of the pipeline, or after the timeout.
         while True:
             while pgconn.is_busy():
                 self._await(_READ)
@@ -292,11 +292,11 @@ class PostgresConnection:
                         raise self._lost(result.get_error_message())
 
     def _await(self, events: int) -> int:
-        """Wait for the socket, but not forever: a server that is frozen answers nothing."""
-        patience = self._limits.patience
-        ready = _ready(self._pgconn.socket, events, milliseconds=patience)
+        """Wait for the socket until the timeout: a frozen server never answers."""
+        timeout = self._limits.timeout
+        ready = _ready(self._pgconn.socket, events, milliseconds=timeout)
         if not ready:
-            seconds = patience / 1000
+            seconds = timeout / 1000
             raise self._lost(f"The server did not answer within {seconds:g} seconds.")
         return ready
 
@@ -308,48 +308,48 @@ def _name_of(text: bytes) -> bytes:
     return b"tickwork_" + blake2b(text, digest_size=12).hexdigest().encode()
 
 
-def _refused(result: PGresult) -> StatementRejected:
+def _rejection(result: PGresult) -> StatementRejected:
     def field(code: pq.DiagnosticField) -> str:
         return (result.error_field(code) or b"").decode(errors="replace")
 
     return StatementRejected(field(pq.DiagnosticField.SQLSTATE), result.get_error_message())
 
 
-def conninfo_of(url: str, *, patience: timedelta) -> str:
-    """What libpq is told: the URL, and what we say where it says nothing.
+def conninfo_of(url: str, *, timeout: timedelta) -> str:
+    """The parameters for libpq: those of the URL, and our defaults.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The URL is invalid.
     """
     scheme, mark, rest = url.partition("://")
     try:
         given = conninfo_to_dict(f"{scheme.partition('+')[0]}{mark}{rest}")
     except psycopg.ProgrammingError as error:
         raise ValueError(str(error).strip()) from None
-    said: dict[str, str | int | None] = {
+    defaults: dict[str, str | int | None] = {
         "connect_timeout": round(CONNECT_TIMEOUT.total_seconds()),
         "application_name": APPLICATION_NAME,
         "client_encoding": "UTF8",
-        # A machine that went without a word is noticed in less than a minute.
+        # A machine that disappeared is detected in less than a minute.
         "keepalives": 1,
         "keepalives_idle": 20,
         "keepalives_interval": 10,
         "keepalives_count": 3,
-        "tcp_user_timeout": _milliseconds(patience + _ANSWER_GRACE),
+        "tcp_user_timeout": _milliseconds(timeout + _ANSWER_GRACE),
     }
-    return make_conninfo("", **{**said, **given})
+    return make_conninfo("", **{**defaults, **given})
 
 
 def _ready(socket: int, events: int, *, milliseconds: int) -> int:
-    """Wait until a socket can be read or written, and say which; 0 when the time is up."""
+    """Wait until a socket can be read or written; return which, or 0 after the timeout."""
     if sys.platform == "win32":
         readers, writers = [[socket] if events & one else [] for one in (_READ, _WRITE)]
         can_read, can_write, _ = select.select(readers, writers, [], milliseconds / 1000)
         return _READ * len(can_read) | _WRITE * len(can_write)
-    else:  # noqa: RET505  # so that type checkers see but one of them
+    else:  # noqa: RET505  # type checkers check only one branch
         poll = select.poll()
         poll.register(socket, events)
-        # A socket that was hung up can be read: that is how one learns of it.
+        # A socket that was closed counts as readable: the read reports it.
         happened = sum(event for _, event in poll.poll(milliseconds))
         return (happened & _WRITE) | (_READ if happened & ~_WRITE else 0)
 

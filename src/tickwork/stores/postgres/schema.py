@@ -1,4 +1,4 @@
-"""The tables themselves: installed, looked at, and asked for the time."""
+"""Installs the tables, reads their version and the time of the server."""
 
 from datetime import datetime
 from typing import Final
@@ -14,7 +14,7 @@ PACKAGE: Final = "tickwork.stores.postgres"
 def install(query: Queries, *, prefix: str) -> Operation[int]:
     """Create or upgrade the tables; return the version."""
     if not (yield query("has_meta"))[0][0]:
-        # Two who do so at once get in each other's way, and the second tries again.
+        # Of two concurrent installations, one fails here and is retried.
         yield query("create_meta")
     yield query("lock_meta")
     installed = _installed((yield query("get_version")))[0]
@@ -27,14 +27,13 @@ def install(query: Queries, *, prefix: str) -> Operation[int]:
 
 
 def versions(query: Queries) -> Operation[tuple[int, int]]:
-    """The version that is installed, and the oldest code that can work with it."""
+    """The installed version, and the oldest version whose code can work with it."""
     if not (yield query("has_meta"))[0][0]:
         return 0, 0
     return _installed((yield query("get_version")))
 
 
 def server_time(query: Queries) -> Operation[datetime]:
-    """What time it is for the server."""
     return moment((yield query("server_time"))[0][0])
 
 

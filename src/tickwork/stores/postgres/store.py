@@ -1,4 +1,4 @@
-"""PostgreSQL: many machines, every promise."""
+"""The store in a PostgreSQL database."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -46,26 +46,26 @@ _CONFLICTS: Final = frozenset(
         "40P01",  # deadlock
         "40001",  # serialization
         _LOCK_TIMED_OUT,
-        # A key that was taken while we did not see it yet: we will, the next time. One that is
-        # taken for good is so at the last try, too.
+        # A duplicate key: another transaction took it, and the next try sees it. A key that
+        # stays taken fails in the last try, too.
         "23505",
-        # Two who install at once.
+        # Concurrent installations.
         "42P07",
         "42710",
     }
 )
-"""What may be over when it is tried again."""
+"""Errors after which a transaction is retried."""
 
 
 class PostgresStore(ServerStore["PostgresConnection"]):
-    """A store in a PostgreSQL database. Any number of threads may use it, and forks too.
+    """A store in a PostgreSQL database. Threads may share it, and it survives a fork.
 
-    ``prepare=False`` is for poolers that cannot bear prepared statements. Without it the store
-    notices that by itself, at the price of one refused transaction.
+    ``prepare=False`` is for poolers that do not support prepared statements. Without it the store
+    detects that itself, after one rejected transaction.
 
     Raises:
         DriverMissing: psycopg is not installed.
-        InvalidStoreUrl: The URL cannot be read.
+        InvalidStoreUrl: The URL is invalid.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         prepare: bool = True,
     ) -> None:
         try:
-            # Whoever never opens such a store needs no driver.
+            # Imported here: a program without such a store needs no driver.
             from tickwork.stores.postgres import connection  # noqa: PLC0415
         except ImportError as error:
             raise DriverMissing("psycopg", extra="postgres") from error
@@ -93,7 +93,7 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         )
         self._may_prepare = prepare
         try:
-            self._conninfo = connection.conninfo_of(url, patience=statement_timeout)
+            self._conninfo = connection.conninfo_of(url, timeout=statement_timeout)
         except ValueError as error:
             raise InvalidStoreUrl(url, str(error)) from None
         self._driver = connection
@@ -127,12 +127,12 @@ class PostgresStore(ServerStore["PostgresConnection"]):
     # ------------------------------------------------------------ transactions
 
     def _is_retryable(self, error: StatementRejected) -> bool:
-        return error.state in _CONFLICTS or self._gave_up_preparing(error)
+        return error.state in _CONFLICTS or self._disable_preparing(error)
 
-    def _gave_up_preparing(self, error: StatementRejected) -> bool:
-        """Whether the server stumbled over a prepared statement: then no more of them.
+    def _disable_preparing(self, error: StatementRejected) -> bool:
+        """Whether a prepared statement was the reason: then no more statements are prepared.
 
-        Another thread may have given up already, while this one had a connection from before.
+        Another thread may have disabled them while this one used an older connection.
         """
         if error.state not in self._driver.UNPREPARABLE:
             return False
@@ -149,10 +149,10 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         if error.state == _STATEMENT_TIMED_OUT:
             return StoreBusy(self.url, waited=self._statement_timeout)
         if error.state == _READ_ONLY:
-            # A standby. The next connection may find the primary.
+            # A standby. The next connection may reach the primary.
             self._pool.clear()
             return StoreUnavailable(self.url, error.message)
-        return StoreError(f"PostgreSQL refused a statement ({error.state}).", why=error.message)
+        return StoreError(f"PostgreSQL rejected a statement ({error.state}).", why=error.message)
 
     # ------------------------------------------------------------ schema
 
@@ -186,10 +186,10 @@ class PostgresStore(ServerStore["PostgresConnection"]):
 
 
 class _PostgresCallerStore(PostgresStore):
-    """The same store on a caller's connection: see :meth:`PostgresStore.using`."""
+    """The store on a caller's connection: see :meth:`PostgresStore.using`."""
 
     def __init__(self, store: PostgresStore, connection: "PostgresCallerConnection") -> None:
-        # All the rest is the store's own; a lent one never asks its pool for anything.
+        # It shares everything else with the store, and does not use the pool.
         vars(self).update(vars(store))
         self._connection = connection
 
@@ -214,4 +214,4 @@ class _PostgresCallerStore(PostgresStore):
         return self._write(lambda: schema.install(self.query, prefix=self._prefix))
 
     def close(self) -> None:
-        """Leave it as it is: the connection is the caller's."""
+        """Nothing to do: the connection is the caller's."""

@@ -1,4 +1,4 @@
-"""Waits for NOTIFY: a hint that there is something to do."""
+"""Waits for NOTIFY, as a hint that there may be new work."""
 
 import logging
 import secrets
@@ -12,27 +12,27 @@ import psycopg
 CHANNEL: Final = "tickwork"
 RETRY_SECONDS: Final = 1.0
 
-ECHO_SECONDS: Final = 0.5
-"""How long our own word may take to come back."""
+TEST_SECONDS: Final = 0.5
+"""How long a test notification may take to arrive."""
 
-ECHOES_MAX: Final = 3
-"""How often it is waited for in vain before others' words are no longer expected."""
+TESTS_MAX: Final = 3
+"""After so many lost test notifications, the listener gives up for a while."""
 
-DEAF_SECONDS: Final = 300.0
-"""After how long it is tried again then."""
+PAUSE_SECONDS: Final = 300.0
+"""After this time it tries again."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 
 
 class PostgresListener:
-    """A connection that listens. Polling its socket costs next to nothing.
+    """A connection that listens. Polling its socket costs almost nothing.
 
-    When the server goes, it says so once, as if it had heard something, and listens again
-    as soon as it can: a hint that was missed is found by the next poll of the tables.
+    When the connection is lost, it reports a notification once, and listens again when it has
+    reconnected: a worker finds missed work when it polls the tables.
 
-    A pooler in transaction mode lends each transaction another of its server connections, so
-    that LISTEN is carried out, and nothing is ever heard. Where there is a pooler at all, a word of
-    our own tells: if that does not come back, polling is all there is, which is said once.
+    A pooler in transaction mode uses another server connection for each transaction, so that
+    LISTEN succeeds and no notification ever arrives. Behind a pooler the listener sends a test
+    notification to itself: if that does not arrive, it logs a warning once, and the worker polls.
     """
 
     def __init__(self, conninfo: str, *, channel: str = CHANNEL) -> None:
@@ -40,18 +40,18 @@ class PostgresListener:
         self._channel = channel
         self._connection: psycopg.Connection[object] | None = None
         self._retry_at = 0.0
-        self._echoes_missed = 0
+        self._tests_missed = 0
 
     def wait(self, seconds: float) -> bool:
         was_listening = self._connection is not None
-        connection = self._listening()
+        connection = self._connect()
         if connection is None:
             time.sleep(min(seconds, RETRY_SECONDS))
             return False
         if not was_listening:
-            return True  # what was said before nobody heard: look once
+            return True  # notifications before this moment were missed: poll once
         try:
-            return _hears(connection, seconds)
+            return _has_notification(connection, seconds)
         except psycopg.Error:
             self.close()
             return True
@@ -62,13 +62,13 @@ class PostgresListener:
                 self._connection.close()
             self._connection = None
 
-    def _listening(self) -> "psycopg.Connection[object] | None":
+    def _connect(self) -> "psycopg.Connection[object] | None":
         if self._connection is None and time.monotonic() >= self._retry_at:
             self._retry_at = time.monotonic() + RETRY_SECONDS
             with suppress(psycopg.Error):
                 connection = psycopg.connect(self._conninfo, autocommit=True)
                 try:
-                    if self._can_hear(connection):
+                    if self._can_receive(connection):
                         connection.execute(f"LISTEN {self._channel}".encode())
                         self._connection = connection
                 finally:
@@ -76,47 +76,47 @@ class PostgresListener:
                         connection.close()
         return self._connection
 
-    def _can_hear(self, connection: "psycopg.Connection[object]") -> bool:
-        if not _is_pooled(connection) or self._echoes(connection):
-            self._echoes_missed = 0
+    def _can_receive(self, connection: "psycopg.Connection[object]") -> bool:
+        if not _is_pooled(connection) or self._receives_test(connection):
+            self._tests_missed = 0
             return True
-        self._echoes_missed += 1
-        if self._echoes_missed == ECHOES_MAX:
+        self._tests_missed += 1
+        if self._tests_missed == TESTS_MAX:
             _log.warning(
-                "No NOTIFY comes through from %s:%s, as behind a pooler in transaction mode: this "
-                "worker looks for work every now and then instead (poll, poll_idle). To be woken "
-                "at once, let workers connect to PostgreSQL itself, or pool sessions.",
+                "No NOTIFY arrives from %s:%s, as behind a pooler in transaction mode: this worker "
+                "polls for work instead (options poll and poll_idle). To be notified at once, let "
+                "workers connect to PostgreSQL directly, or use a pooler in session mode.",
                 connection.info.host,
                 connection.info.port,
             )
-        if self._echoes_missed >= ECHOES_MAX:
-            self._retry_at = time.monotonic() + DEAF_SECONDS
+        if self._tests_missed >= TESTS_MAX:
+            self._retry_at = time.monotonic() + PAUSE_SECONDS
         return False
 
-    def _echoes(self, connection: "psycopg.Connection[object]") -> bool:
-        """Whether we hear what is said on another connection, now that this one has no statement.
+    def _receives_test(self, connection: "psycopg.Connection[object]") -> bool:
+        """Whether a notification of another connection arrives on this one.
 
-        On a channel of its own: to a server connection that goes back into a pool it sticks.
+        It uses a channel of its own, because LISTEN stays active on a pooled server connection.
         """
         channel = f"{self._channel}_{secrets.token_hex(8)}"
         connection.execute(f"LISTEN {channel}".encode())
         with closing(psycopg.connect(self._conninfo, autocommit=True)) as other:
-            # Nobody waits for the answer: where sessions are pooled there may be none left.
+            # Without reading the answer: a pooler in session mode may have no connection left.
             other.pgconn.send_query(f"NOTIFY {channel}".encode())
             other.pgconn.flush()
-            is_heard = _hears(connection, ECHO_SECONDS)
-        if is_heard:
+            has_arrived = _has_notification(connection, TEST_SECONDS)
+        if has_arrived:
             connection.execute(f"UNLISTEN {channel}".encode())
-        return is_heard
+        return has_arrived
 
 
 def _is_pooled(connection: "psycopg.Connection[object]") -> bool:
-    """Whether the server that answers is not the process that we were told at the beginning."""
+    """Whether another server process answers than the one that accepted the connection."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row != (connection.info.backend_pid,)
 
 
-def _hears(connection: "psycopg.Connection[object]", seconds: float) -> bool:
+def _has_notification(connection: "psycopg.Connection[object]", seconds: float) -> bool:
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
     if not poll.poll(max(int(seconds * 1000), 0)):
@@ -124,5 +124,5 @@ def _hears(connection: "psycopg.Connection[object]", seconds: float) -> bool:
     pgconn = connection.pgconn
     pgconn.consume_input()
     while pgconn.notifies() is not None:
-        pass  # what it says is of no matter: all of them mean "look"
+        pass  # the content does not matter: each one means that there may be work
     return True
