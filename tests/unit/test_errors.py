@@ -70,9 +70,9 @@ def mixed_in(kind: Any) -> str | None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=named)
 class TestEveryError:
-    """An error says something, and comes back from another process as it went."""
+    """An error has a message, and can be pickled."""
 
-    def test_speaks_in_whole_lines(self, example):
+    def test_it_has_whole_lines(self, example):
         lines = str(example).splitlines()
 
         assert all(line == line.strip() != "" for line in lines)
@@ -95,7 +95,7 @@ class TestEveryError:
 class TestWording:
     """Errors name what would have worked."""
 
-    def test_what_why_and_fix_stand_below_each_other(self):
+    def test_what_why_and_fix_are_lines(self):
         error = TickworkError("What.", why="Why.", fix="Fix.")
 
         assert str(error) == "What.\nWhy.\nFix."
@@ -109,7 +109,7 @@ class TestWording:
             "Did you mean 'send_email'?",
         ]
 
-    def test_without_a_close_name_the_way_to_one_is(self):
+    def test_without_a_close_name_the_fix_tells_how_to_load_jobs(self):
         error = errors.JobNotFound("sweep", known=[])
 
         assert error.why == "This process has no jobs."
@@ -151,12 +151,12 @@ class TestMasking:
             ("mysql://db/x?PASSWD=b", "mysql://db/x?PASSWD=***"),
         ],
     )
-    def test_it_is_hidden_wherever_it_stands(self, url, shown):
+    def test_the_password_is_hidden_everywhere(self, url, shown):
         assert mask_url(url) == shown
 
 
 class TestSignals:
-    """A signal carries what the handler said, and is not caught by accident."""
+    """A signal has a delay and a reason, and is not caught by accident."""
 
     def test_an_error_handler_around_a_dispatch_lets_it_pass(self):
         assert not issubclass(Signal, TickworkError)

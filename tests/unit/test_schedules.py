@@ -78,7 +78,7 @@ class TestPublicNames:
         assert ours - {"P"} <= set(schedules.__all__)
 
     @pytest.mark.parametrize("name", sorted({*CLASSES, *WORDS, "from_text"}))
-    def test_everything_says_what_it_is_for(self, name):
+    def test_everything_has_a_docstring(self, name):
         doc = inspect.getdoc(getattr(schedules, name))
 
         assert doc
@@ -97,9 +97,9 @@ class TestPublicNames:
 
 @pytest.mark.parametrize("word", sorted(WORDS))
 class TestConstructors:
-    """Each word of the chain is a function that begins one."""
+    """Each method of a timetable is also a function."""
 
-    def test_it_is_the_word_said_to_an_empty_chain(self, word):
+    def test_it_calls_the_method_of_an_empty_timetable(self, word):
         args, named = ARGUMENTS.get(word, ((), {}))
 
         begun = getattr(schedules, word)(*args, **named)
@@ -108,7 +108,7 @@ class TestConstructors:
         assert isinstance(begun, Timetable)
         assert begun != Timetable()
 
-    def test_it_has_the_words_name_and_help(self, word):
+    def test_it_has_the_name_and_the_docstring_of_the_method(self, word):
         function = getattr(schedules, word)
 
         assert function.__name__ == function.__qualname__ == word

@@ -63,11 +63,11 @@ class TestOnTime:
 
 
 class TestMissed:
-    """Missed instants fire as the policy says; the others are one gap with their number."""
+    """The policy decides which missed firings run; the others are one gap with their number."""
 
     LATER = NOON + 10 * MINUTE + SECOND  # 12:00 to 12:09 are missed, 12:10 is on time
 
-    def test_one_run_stands_for_all_of_them(self):
+    def test_one_run_for_all_missed_firings(self):
         firings = fired(now=self.LATER)
 
         assert firings.instants == after_noon(9, 10)
@@ -151,7 +151,7 @@ class TestTheEnd:
             (Misfire.ALL, after_noon(*range(6)), 0),
         ],
     )
-    def test_what_was_missed_ends_there_too(self, misfire, fire, missed):
+    def test_missed_firings_end_there_too(self, misfire, fire, missed):
         firings = fired(now=NOON + HOUR, until=NOON + 5 * MINUTE, misfire=misfire)
 
         assert firings.instants == fire
@@ -163,7 +163,7 @@ class TestTheEnd:
 
 
 class TestNeverTwice:
-    """What was decided once is not decided again, whoever moves the row back."""
+    """A firing is not decided twice, also if the row is moved back."""
 
     def test_a_row_that_was_moved_back_catches_up_without_firing(self):
         firings = fired(next_due_at=NOON - HOUR, last_fired_at=NOON)
@@ -197,7 +197,7 @@ class TestNeverTwice:
 class TestResuming:
     """A schedule that is new, changed or resumed starts with the next instant after now."""
 
-    def test_what_passed_is_not_made_up_for(self):
+    def test_firings_in_the_past_are_not_made_up_for(self):
         assert first_due(MINUTELY, after=NOON) == NOON + MINUTE
         assert first_due(MINUTELY, after=NOON + SECOND) == NOON + MINUTE
 
@@ -265,7 +265,7 @@ class TestEveryInstant:
 
 
 class TestGoingOn:
-    """A schedule whose rule was said anew goes on after everything that is settled."""
+    """A schedule with a new rule continues after all decided firings."""
 
     def again(self, *, until: datetime | None = None, **said: Any) -> datetime | None:
         paused_until = said.pop("paused_until", None)
@@ -280,10 +280,10 @@ class TestGoingOn:
 
         assert self.again(paused_at=NOON, paused_until=paused_until) == paused_until + MINUTE
 
-    def test_a_pause_without_an_end_says_nothing(self):
+    def test_a_pause_without_an_end_does_not_matter(self):
         assert self.again(paused_at=NOON) == NOON + MINUTE
 
-    def test_after_what_was_decided_on(self):
+    def test_it_continues_after_the_last_decided_firing(self):
         # Another machine's clock was ahead.
         assert self.again(last_fired_at=NOON + HOUR) == NOON + HOUR + MINUTE
 

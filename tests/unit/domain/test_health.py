@@ -62,7 +62,7 @@ def test_where_a_number_begins_to_be_a_problem(name, more, expected):
 
 
 @pytest.mark.parametrize(("name", "more", "expected"), CASES)
-def test_what_is_not_well_says_what_to_do(name, more, expected):
+def test_a_failed_check_tells_what_to_do(name, more, expected):
     [check] = [check for check in examine(facts(**more)) if check.name == name]
 
     assert bool(check.fix) == (expected is not Level.OK)

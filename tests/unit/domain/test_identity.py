@@ -28,7 +28,7 @@ class TestTheIdOfAFiring:
 
         assert firing_id(HOURLY, elsewhere) == firing_id(HOURLY, NOON)
 
-    def test_schedules_and_instants_are_told_apart(self):
+    def test_ids_differ_by_schedule_and_time(self):
         instants = [NOON + timedelta(microseconds=step) for step in range(100)]
         ids = {firing_id(schedule, at) for schedule in (HOURLY, DAILY) for at in instants}
 
@@ -76,11 +76,11 @@ class TestNames:
     @pytest.mark.parametrize(
         "name", ["", " a", "a ", "x" * 201, "a\nb", "a\x00", "\ud800", 5, None]
     )
-    def test_it_is_refused(self, name):
+    def test_it_is_an_error(self, name):
         with pytest.raises(InvalidOption) as caught:
             check_name("queue", name)
         assert caught.value.option == "queue"
 
-    def test_a_character_with_a_meaning_is_refused(self):
+    def test_a_forbidden_character_is_an_error(self):
         with pytest.raises(InvalidOption, match="must not contain '='"):
             check_name("name", "a=b", forbidden="=")

@@ -22,7 +22,7 @@ def a_run(job: JobSpec, **said: Any) -> NewRun:
 
 
 class TestJobSpec:
-    """A job is a checked value; what nobody said is as the mission says."""
+    """A job is a checked value with documented defaults."""
 
     def test_the_defaults(self):
         job = JobSpec(name="send")
@@ -61,7 +61,7 @@ class TestJobSpec:
             ("expires", {"expires": timedelta(0)}),
         ],
     )
-    def test_a_fault_names_the_option(self, option, said):
+    def test_the_error_names_the_option(self, option, said):
         with pytest.raises(InvalidOption) as caught:
             JobSpec(**{"name": "send"} | said)
         assert caught.value.option == option
@@ -74,9 +74,9 @@ class TestJobSpec:
 
 
 class TestNewRun:
-    """A run is as its job says, where the caller says nothing else."""
+    """A run gets the options of its job, unless the caller overrides them."""
 
-    def test_what_the_job_says(self):
+    def test_options_of_the_job(self):
         job = JobSpec(
             name="send",
             queue="mail",
@@ -91,7 +91,7 @@ class TestNewRun:
         assert (run.queue, run.priority, run.tags) == ("mail", 5, ("a",))
         assert (run.expires_at, run.attempts_max) == (NOON + MINUTE, 4)
 
-    def test_what_the_caller_says(self):
+    def test_options_of_the_caller(self):
         run = a_run(
             JobSpec(name="send", tags=("a",)),
             queue="slow",
@@ -137,16 +137,16 @@ class TestScheduleSpec:
             ("grace", {"grace": -MINUTE}),
         ],
     )
-    def test_a_fault_names_the_option(self, option, said):
+    def test_the_error_names_the_option(self, option, said):
         with pytest.raises(InvalidOption) as caught:
             ScheduleSpec(**{"name": "nightly", "job": "send", "rule": "a rule"} | said)
         assert caught.value.option == option
 
-    def test_an_end_without_a_zone_is_refused(self):
+    def test_a_naive_end_is_an_error(self):
         with pytest.raises(NaiveDatetime):
             ScheduleSpec(name="x", job="y", rule="z", until=NOON.replace(tzinfo=None))
 
-    def test_everything_may_be_said(self):
+    def test_every_option_can_be_set(self):
         spec = ScheduleSpec(
             name="nightly", job="send", rule="a rule", tenant="acme", queue="mail", priority=1
         )
@@ -165,7 +165,7 @@ class TestScheduleSpec:
 
         assert row.is_paused_at(NOON) is is_paused
 
-    def test_what_code_has_not_defined_for_long_is_retired(self):
+    def test_a_schedule_that_no_program_defines_is_retired(self):
         def is_retired(seen_at, origin=ScheduleOrigin.CODE):
             row = replace(a_schedule(origin=origin), seen_at=seen_at)
             return row.is_retired(seen_after=NOON)

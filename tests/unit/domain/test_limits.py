@@ -61,7 +61,7 @@ class TestKeys:
         assert key(per, account=42) == text
         assert limit_of(text) == Limit(1, per=per).name(job="send", queue="mail")
 
-    def test_limits_span_tenants_unless_the_key_says_otherwise(self):
+    def test_limits_span_tenants_unless_per_contains_the_tenant(self):
         assert key(("account",), tenant="a", account=1) == key(("account",), tenant="b", account=1)
         assert key(("tenant",), tenant="a") != key(("tenant",), tenant="b")
 
@@ -81,7 +81,7 @@ class TestKeys:
     def test_long_values_stay_apart(self):
         assert key(("x",), x="a" * 500) != key(("x",), x="a" * 499 + "b")
 
-    def test_a_parameter_is_told_from_the_words(self):
+    def test_parameters_are_the_other_parts(self):
         assert Limit(1, per=("tenant", "queue", "account")).parameters == ("account",)
 
     @pytest.mark.parametrize("name", ["job:send", "account:send=42", one_at_a_time(SCHEDULE)])
@@ -104,7 +104,7 @@ class TestKeys:
             (1, ("x" * 61,)),
         ],
     )
-    def test_a_limit_that_cannot_be_is_refused(self, slots, per):
+    def test_an_invalid_limit_is_an_error(self, slots, per):
         with pytest.raises(InvalidOption):
             Limit(slots, per=per)
 
@@ -159,7 +159,7 @@ class TestGranting:
         assert grants.granted == ["run-1", "run-3"]
         assert grants.blocked_on == {"run-2": "x:a=1"}
 
-    def test_a_run_behind_somebody_elses_gate_is_left_alone(self):
+    def test_a_run_stays_ready_if_another_process_holds_its_gate(self):
         grants = decide_grants(
             candidates(["job:a"], ["job:b"], []),
             taken={},
@@ -237,7 +237,7 @@ class TestGranting:
 
 
 class TestUniqueness:
-    """A key tells apart what the policy says, and never reaches across tenants."""
+    """A key contains what the policy names, and tenants never share one."""
 
     def made(
         self, unique: Unique, *, job: str = "send", tenant: str = "", **args: Any
@@ -277,7 +277,7 @@ class TestUniqueness:
         assert self.made(Unique(within=timedelta(hours=1))).until == NOON + timedelta(hours=1)
 
     @pytest.mark.parametrize("said", [{"key": "x", "by": ("a",)}, {"within": timedelta(0)}])
-    def test_what_cannot_be_is_refused(self, said):
+    def test_invalid_policies_are_errors(self, said):
         with pytest.raises(InvalidOption):
             Unique(**said)
 

@@ -20,7 +20,7 @@ from tickwork.errors import Discard, InvalidDuration, RetryLater, Snooze
 
 
 class TestReturning:
-    """What a handler returns is a success, unless it says otherwise."""
+    """A return value is a success, unless it is a failed JobResult."""
 
     @pytest.mark.parametrize(
         ("returned", "outcome"),
@@ -54,13 +54,13 @@ class TestReturning:
         assert outcome_of_result("x" * 8, size_max=10) == Succeeded('"xxxxxxxx"')
         assert outcome_of_result("x" * 9, size_max=10)[0] is None
 
-    def test_a_delay_that_is_none_is_refused_where_it_is_said(self):
+    def test_an_invalid_delay_is_an_error_at_once(self):
         with pytest.raises(InvalidDuration):
             JobResult.failure("no", retry_delay="soon")
 
 
 class TestRaising:
-    """What a handler raises is a failure, or its word on what shall follow."""
+    """An exception is a failure, unless it is a signal."""
 
     @pytest.mark.parametrize(
         ("error", "outcome"),
@@ -79,7 +79,7 @@ class TestRaising:
         assert outcome_of_exception(error) == outcome
 
     @pytest.mark.parametrize("signal", [Snooze("soon"), RetryLater("soon")])
-    def test_a_delay_that_is_none_is_a_failure_that_says_so(self, signal):
+    def test_an_invalid_delay_is_a_failure(self, signal):
         outcome = outcome_of_exception(signal)
 
         assert isinstance(outcome, Failed)
@@ -92,7 +92,7 @@ class TestRaising:
         assert isinstance(outcome, Failed)
         assert (len(outcome.error), len(outcome.traceback)) <= (ERROR_MAX, TRACEBACK_MAX)
 
-    def test_an_error_that_cannot_speak_is_still_an_outcome(self):
+    def test_an_error_without_a_message_is_still_an_outcome(self):
         class MuteError(Exception):
             def __str__(self) -> str:
                 raise RuntimeError
@@ -107,7 +107,7 @@ class TestBounds:
     """A stored text has a limit, and fits into every database."""
 
     @given(st.text(), st.integers(60, 200))
-    def test_it_is_never_longer_than_asked_for(self, text, length_max):
+    def test_it_is_never_longer_than_the_limit(self, text, length_max):
         assert len(shorten(text * 20, length_max)) <= length_max
 
     @given(
@@ -116,7 +116,7 @@ class TestBounds:
     def test_a_short_text_stays_as_it_is(self, text):
         assert shorten(text, 50) == text
 
-    def test_what_no_database_takes_is_written_out(self):
+    def test_characters_that_databases_cannot_store_are_escaped(self):
         assert shorten("a\x00b", 50) == "a\\x00b"
         assert shorten("ä\ud800b", 50) == "ä\\ud800b"
 

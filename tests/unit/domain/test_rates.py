@@ -136,7 +136,7 @@ class TestStarting:
 
         assert len(store.rate.past) == 3
 
-    def test_nobody_who_comes_later_overtakes(self):
+    def test_a_later_run_does_not_overtake(self):
         store = Store(2, ready=[1, 2, 3, 4])
         store.claim()
         store.now += MINUTE  # the turn of 3 has come, and nobody has looked yet
@@ -146,7 +146,7 @@ class TestStarting:
         store.turn()
         assert store.ready == [3]
 
-    def test_once_nobody_waits_everybody_is_new(self):
+    def test_when_no_run_is_blocked_all_runs_start_at_once(self):
         store = Store(2, ready=[1, 2, 3])
         store.claim()
         store.now += MINUTE
@@ -165,7 +165,7 @@ class TestStarting:
 
         assert seconds(store.rate.past.values()) == [1, 1]
 
-    def test_a_clock_that_is_behind_starts_nobody_too_early(self):
+    def test_a_slow_clock_starts_no_run_too_early(self):
         store = Store(1, ready=[1])
         store.claim(now=NOON + SECOND)
         store.ready = [2]
@@ -199,7 +199,7 @@ class TestTurns:
         store.now += 30 * SECOND
         assert store.turn() == 7
 
-    def test_a_turn_that_nobody_takes_is_given_to_another(self):
+    def test_an_unused_turn_goes_to_another_run(self):
         store = self.waiting()
         store.turn()
         store.ready.clear()  # canceled
@@ -217,7 +217,7 @@ class TestTurns:
         store.claim()
         assert store.turn() > 0
 
-    def test_while_nobody_comes_others_follow_at_their_pace(self):
+    def test_if_unblocked_runs_do_not_start_others_follow(self):
         store = self.waiting(count=1000)
         store.now += 10 * MINUTE
         outs = []
@@ -240,7 +240,7 @@ class TestTurns:
 
         assert most_in_any(MINUTE, store.starts[60:]) <= 1
 
-    def test_without_a_limit_everybody_is_let_out(self):
+    def test_without_a_limit_all_runs_are_unblocked(self):
         store = self.waiting()
         store.starts_max = 0
 
@@ -266,7 +266,7 @@ lengths = st.sampled_from([0.0, 0.0, 0.001, 0.3, 1.0, 7.0, 30.0, 60.0, 61.0, 200
 
 
 class TestAlways:
-    """Whatever comes, whenever somebody looks."""
+    """Properties for any sequence of runs."""
 
     @settings(max_examples=200)
     @given(
@@ -309,7 +309,7 @@ class TestAlways:
         crowd=st.integers(1, 200),
         late=st.sampled_from([0, 1, 10, 1000]),
     )
-    def test_nobody_waits_for_longer_than_needed(self, starts_max, crowd, late):
+    def test_no_run_waits_longer_than_needed(self, starts_max, crowd, late):
         store = Store(starts_max, ready=list(range(crowd)))
         store.work_until(NOON + timedelta(days=1), late=timedelta(milliseconds=late))
 
@@ -326,7 +326,7 @@ class TestAlways:
 
     @settings(max_examples=100)
     @given(starts_max=st.integers(1, 40), gaps=st.lists(lengths, max_size=80))
-    def test_without_a_crowd_it_is_in_nobodys_way(self, starts_max, gaps):
+    def test_runs_at_a_lower_rate_are_not_delayed(self, starts_max, gaps):
         """Whoever comes and finds fewer in the window than may be starts at once."""
         store = Store(starts_max)
         for number, gap in enumerate(gaps):
@@ -338,7 +338,7 @@ class TestAlways:
 
 
 class TestWindows:
-    """A time as people say it, and as it stands in a key."""
+    """A window as an option, and in a key."""
 
     @pytest.mark.parametrize(
         ("said", "text"),
@@ -353,7 +353,7 @@ class TestWindows:
             ("250ms", "250ms"),
         ],
     )
-    def test_they_are_read_back(self, said, text):
+    def test_keys_contain_the_window(self, said, text):
         window = as_window(said)
 
         assert window_text(window) == text
@@ -372,18 +372,18 @@ class TestWindows:
             (None, "a length of time"),
         ],
     )
-    def test_nonsense_is_refused(self, said, words):
+    def test_invalid_windows_are_errors(self, said, words):
         with pytest.raises(InvalidOption, match=words):
             as_window(said)
 
-    def test_in_words(self):
+    def test_describe_rate(self):
         assert describe_rate(1000, timedelta(hours=1)) == "1,000 an hour"
 
 
 class TestKeys:
     """Rates are limits whose keys say so."""
 
-    def test_a_rate_says_in_which_time(self):
+    def test_the_key_of_a_rate_contains_the_window(self):
         rate = Limit(100, ("account_id",), MINUTE)
 
         key = rate.key(job="send", queue="emails", args={"account_id": 42})
@@ -419,7 +419,7 @@ class TestKeys:
         assert keys_needed(keys, held={"job:send"}, now=NOON) == (KEY, "queue:emails")
         assert slots_in(keys) == ("job:send", "queue:emails")
 
-    def test_one_that_has_expired_uses_up_no_rate(self):
+    def test_an_expired_run_does_not_count(self):
         keys = ("job:send", KEY)
 
         assert keys_needed(keys, expires_at=NOON, now=NOON) == keys

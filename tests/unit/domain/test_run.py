@@ -55,7 +55,7 @@ class TestNewRun:
         ],
         ids=str,
     )
-    def test_one_that_cannot_be_is_not_made(self, said):
+    def test_an_invalid_run_is_an_error(self, said):
         with pytest.raises(AssertionError):
             check_run(a_new_run(**said))
 
@@ -71,7 +71,7 @@ class TestClaim:
         assert a_claim(schedule="nightly", nominal_at=NOON).is_fired
         assert not a_claim().is_fired
 
-    def test_a_good_one_passes(self):
+    def test_a_valid_claim_passes(self):
         claim = a_claim()
 
         assert check_claim(claim) is claim
@@ -87,7 +87,7 @@ class TestClaim:
         ],
         ids=str,
     )
-    def test_a_broken_one_does_not(self, broken):
+    def test_an_invalid_claim_does_not(self, broken):
         claim: Claim = a_claim(**broken)
 
         with pytest.raises(AssertionError):
@@ -132,7 +132,7 @@ class TestRun:
         ],
         ids=str,
     )
-    def test_one_that_cannot_be_is_not_made(self, said):
+    def test_an_invalid_run_is_an_error(self, said):
         with pytest.raises(AssertionError):
             a_run(**said)
 

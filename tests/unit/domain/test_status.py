@@ -6,7 +6,7 @@ S = RunStatus
 
 
 class TestSteps:
-    """A run goes from status to status only as the table says."""
+    """A run changes its status only as the table allows."""
 
     @pytest.mark.parametrize(
         ("source", "targets"),
@@ -31,7 +31,7 @@ class TestSteps:
 
 
 class TestWords:
-    """The words of the seeds, and what they mean."""
+    """The names of statuses, and what they mean."""
 
     def test_pending_and_failed_runs_can_be_executed(self):
         assert {status for status in S if status.can_execute} == {S.PENDING, S.FAILED} == CLAIMABLE
@@ -44,12 +44,12 @@ class TestWords:
             S.FAILED_PERMANENT,
         }
 
-    def test_the_values_are_what_rows_hold(self):
+    def test_the_values_are_stored_in_rows(self):
         assert " ".join(S) == ("pending running failed completed skipped canceled failed_permanent")
 
 
 class TestPhases:
-    """A phase says where an unfinished run waits; a finished one waits nowhere."""
+    """A phase is what an unfinished run waits for; a finished run has none."""
 
     def test_a_running_run_is_in_the_running_phase_and_no_other_is(self):
         assert PHASES[S.RUNNING] == {Phase.RUNNING}

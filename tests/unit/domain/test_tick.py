@@ -70,10 +70,10 @@ class TestFiring:
             a_schedule(next_due_at=NOON + SECOND),
         ],
     )
-    def test_what_is_not_due_is_left_alone(self, row):
+    def test_a_schedule_that_is_not_due_is_left_alone(self, row):
         assert planned(row) == ([], [], [], [], [])
 
-    def test_queue_and_priority_are_the_jobs_unless_the_schedule_says_otherwise(self):
+    def test_queue_and_priority_are_the_jobs_unless_the_schedule_sets_them(self):
         jobs = {"send_email": a_job(queue="mail", priority=5)}
 
         [as_the_job] = planned(a_schedule(), jobs=jobs).runs
@@ -128,7 +128,7 @@ class TestJitter:
 
 
 class TestGaps:
-    """What was missed is a row that says so."""
+    """Missed firings are stored as a skip."""
 
     def test_a_gap_is_one_row(self):
         row = a_schedule(misfire=Misfire.SKIP)
@@ -322,7 +322,7 @@ class TestBounds:
 
 
 class TestAskedFor:
-    """A run that somebody asks for is due now, and is otherwise as a firing would be."""
+    """A manual run is due now, and otherwise like a firing."""
 
     ID = RunId("019cb0d2-0000-7000-8000-00000000000a")
 
@@ -355,7 +355,7 @@ class TestAskedFor:
         assert (run.overlap_key, run.limit_keys) == keys
 
     @pytest.mark.parametrize("overlap", set(Overlap) - {Overlap.ALLOW})
-    def test_one_of_many_waits_for_its_turn(self, overlap):
+    def test_a_queued_run_waits_for_the_others(self, overlap):
         run = self.asked(overlap=overlap, is_queued=True)
 
         assert (run.overlap_key, run.limit_keys) == (None, (one_at_a_time(a_schedule().id),))

@@ -66,7 +66,7 @@ class TestSuccess:
 
 
 class TestFailure:
-    """Max always wins; then the handler's word; then the policy."""
+    """The maximum wins over the handler, and the handler over the policy."""
 
     @pytest.mark.parametrize(
         ("retry", "attempt", "failed", "delay"),
@@ -140,7 +140,7 @@ class TestFailure:
 class TestGivingBack:
     """Who did not fail pays no attempt."""
 
-    def test_a_snooze_is_due_again_when_it_asked_to_be(self):
+    def test_a_snoozed_run_is_due_after_its_delay(self):
         step = settled(a_claim(attempt=2, attempts_max=3), Snoozed(MINUTE, "not yet"))
 
         assert (step.to_status, due_in(step), step.refund) == (RunStatus.PENDING, MINUTE, 1)
@@ -204,7 +204,7 @@ class TestCanceling:
         [Failed("x", retry=True), Snoozed(MINUTE), Interrupted(), Postponed("x"), Crashed("x")],
         ids=lambda outcome: type(outcome).__name__,
     )
-    def test_what_would_go_on_ends_here(self, outcome):
+    def test_a_canceled_run_gets_no_further_attempt(self, outcome):
         step = settled(a_claim(), outcome, is_cancel_requested=True)
 
         assert (step.to_status, step.due_at) == (RunStatus.CANCELED, None)
@@ -216,7 +216,7 @@ class TestCanceling:
 
 
 class TestExpiring:
-    """A run that may not start too late is skipped, and says so."""
+    """An expired run is skipped, with a reason."""
 
     def test_it_may_start_up_to_its_last_moment(self):
         claim = a_claim(expires_at=NOON)
@@ -239,7 +239,7 @@ class TestExpiring:
         assert (step.to_status, step.due_at, step.attempts_max) == (status, None, None)
         assert step.reason.endswith(EXPIRED)
 
-    def test_one_that_can_still_start_goes_on(self):
+    def test_a_run_that_can_still_start_continues(self):
         step = settled(a_claim(expires_at=NOON + MINUTE), Snoozed(MINUTE))
 
         assert step.to_status is RunStatus.PENDING
@@ -332,7 +332,7 @@ class TestEveryTransition:
         if not step.is_final:
             assert used < (step.attempts_max or claim.attempts_max)
 
-    def test_every_outcome_has_a_word_of_its_own(self):
+    def test_every_outcome_has_its_own_name(self):
         examples: list[Outcome] = [
             SUCCEEDED,
             Failed("x"),

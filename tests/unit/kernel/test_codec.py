@@ -65,7 +65,7 @@ class TestRoundTrip:
         assert decode(encode(moment)).utcoffset() == moment.utcoffset()
 
     @given(PAYLOADS)
-    def test_it_is_json_that_a_database_may_write_anew(self, payload):
+    def test_a_database_may_reformat_the_json(self, payload):
         # PostgreSQL and MySQL put spaces in and change the order of keys. Neither may
         # change a value; that is why odd numbers are tagged.
         rewritten = json.dumps(json.loads(encode(payload)), sort_keys=True, indent=1)
@@ -103,7 +103,7 @@ class TestRoundTrip:
         assert back == moment
         assert back.isoformat() == "2026-07-01T12:00:00+02:00"
 
-    def test_what_looks_like_something_plain_becomes_plain(self):
+    def test_subclasses_become_the_plain_type(self):
         class Colour(StrEnum):
             RED = "red"
 
@@ -122,7 +122,7 @@ class TestRoundTrip:
 
 
 class TestRefusing:
-    """A value that would not come back is refused where it was passed, by its place."""
+    """A value without an exact JSON form is an error that names its place."""
 
     @pytest.mark.parametrize(
         ("payload", "path", "reason"),
@@ -142,7 +142,7 @@ class TestRefusing:
             (["\ud800"], "payload", "lone surrogate"),
         ],
     )
-    def test_it_says_where_and_why(self, payload, path, reason):
+    def test_the_error_has_the_path_and_the_reason(self, payload, path, reason):
         with pytest.raises(NotSerializable, match=reason) as caught:
             encode(payload)
         assert caught.value.path == path
@@ -150,19 +150,19 @@ class TestRefusing:
     def test_an_escaped_nul_is_only_text(self):
         assert decode(encode(["\\u0000", {"\\u0000": 5}])) == ["\\u0000", {"\\u0000": 5}]
 
-    def test_what_contains_itself(self):
+    def test_a_payload_that_contains_itself(self):
         payload: dict[str, object] = {}
         payload["self"] = [payload]
 
         with pytest.raises(NotSerializable, match="contains itself"):
             encode(payload)
 
-    def test_what_is_nested_too_deeply(self):
+    def test_a_payload_that_is_nested_too_deeply(self):
         assert decode(encode(nested(NESTING_MAX))) == nested(NESTING_MAX)
         with pytest.raises(NotSerializable, match="deeper than 64"):
             encode(nested(NESTING_MAX + 1))
 
-    def test_what_is_small_in_memory_and_endless_as_text(self):
+    def test_a_payload_that_is_small_in_memory_and_huge_as_text(self):
         payload: list[object] = []
         for _ in range(60):
             payload = [payload, payload]
@@ -212,7 +212,7 @@ class TestUnreadable:
             pytest.param("9" * 5000, id="long"),
         ],
     )
-    def test_it_is_refused(self, text):
+    def test_it_is_an_error(self, text):
         with pytest.raises(PayloadUnreadable):
             decode(text)
 

@@ -17,7 +17,7 @@ LENGTHS = st.timedeltas(min_value=timedelta(0))
 
 
 class TestReading:
-    """People write lengths in many ways; each is read exactly, or refused with the reason."""
+    """Durations are parsed exactly, or the error gives the reason."""
 
     @pytest.mark.parametrize(
         ("text", "length"),
@@ -57,7 +57,7 @@ class TestReading:
             ("1" * 101 + "s", "longer than 100 characters"),
         ],
     )
-    def test_it_is_refused(self, text, reason):
+    def test_it_is_an_error(self, text, reason):
         with pytest.raises(InvalidDuration, match=reason) as caught:
             parse_duration(text)
         assert caught.value.text == text
@@ -71,7 +71,7 @@ class TestTaking:
         assert as_duration(said) == timedelta(seconds=90)
 
     @pytest.mark.parametrize("said", [True, float("nan"), float("inf"), 1e300, None, [5]])
-    def test_it_is_refused(self, said):
+    def test_it_is_an_error(self, said):
         with pytest.raises(InvalidDuration):
             as_duration(said)
 

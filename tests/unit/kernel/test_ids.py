@@ -49,5 +49,5 @@ class TestManyIds:
     def test_two_batches_of_the_same_moment_do_not_meet(self):
         assert not set(new_ids(NOON, 1000)) & set(new_ids(NOON, 1000))
 
-    def test_none_are_none(self):
+    def test_a_count_of_zero_gives_no_ids(self):
         assert list(new_ids(NOON, 0)) == []

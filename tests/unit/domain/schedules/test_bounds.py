@@ -49,7 +49,7 @@ def in_utc(moments):
 
 
 def walked(rule, first, last):
-    """Every instant of a window, both ends included, asked for one by one."""
+    """Every instant of a window, both ends included, found one by one."""
     found = walk(rule, first - SECOND)
     return list(takewhile(lambda moment: moment.astimezone(UTC) <= last, found))
 
@@ -131,7 +131,7 @@ class TestMaxFirings:
     def test_a_rule_with_fewer_ends_by_itself(self):
         assert Bounded(rule=Once(at=T0), starting=T0, max_firings=5).count_between(T0, T0) == 1
 
-    def test_a_rule_with_none_left_has_none(self):
+    def test_a_rule_that_has_ended_has_no_firings(self):
         over = Bounded(rule=Once(at=T0), starting=T0 + SECOND, max_firings=5)
 
         assert over.next_after(T0 - SECOND) is None
@@ -161,7 +161,7 @@ class TestMaxFirings:
         assert bounded.count_between(first, last) == 2
 
     @pytest.mark.parametrize("count", [0, -1, FIRINGS_MAX + 1, 2.5, True, "3"])
-    def test_other_numbers_are_refused(self, count):
+    def test_other_numbers_are_an_error(self, count):
         with pytest.raises(InvalidSchedule, match="must be between 1 and 100,000"):
             Bounded(rule=HOURLY, starting=T0, max_firings=count)
 
@@ -180,7 +180,7 @@ class TestMaxFirings:
 
 
 class TestBoundsValue:
-    """Bounds describe themselves, refuse what is no instant, and can be anchored elsewhere."""
+    """Bounds describe themselves, reject invalid times, and can get another anchor."""
 
     def test_they_describe_themselves(self):
         bounded = Bounded(rule=HOURLY, starting=T0, until=T0 + timedelta(days=1), max_firings=3)
@@ -189,7 +189,7 @@ class TestBoundsValue:
             "every hour (UTC), from 2026-01-01 00:00:00 UTC, until 2026-01-02 00:00:00 UTC, 3 times"
         )
 
-    def test_naive_datetimes_are_refused(self):
+    def test_naive_datetimes_are_an_error(self):
         with pytest.raises(NaiveDatetime):
             Bounded(rule=HOURLY, starting=datetime(2026, 1, 1))
         with pytest.raises(NaiveDatetime):
@@ -293,7 +293,7 @@ class TestWindows:
         assert rule.tz == "Asia/Tokyo"
         assert rule.next_after(T0 - SECOND) == T0
 
-    def test_a_window_in_a_gap_holds_only_what_exists(self):
+    def test_a_window_in_a_gap_has_only_times_that_exist(self):
         every_ten = Cron.parse("*/10 * * * *", tz="Europe/Berlin")
         rule = windowed(every_ten, between=[("2:00", "3:00")])
         gap = datetime(2026, 3, 29, tzinfo=UTC)
@@ -361,7 +361,7 @@ class TestNever:
         assert last is not None
         assert (last.date(), last.hour) == (date(2025, 12, 31), 16)
 
-    def test_more_dates_than_are_allowed_are_refused(self):
+    def test_too_many_dates_are_an_error(self):
         dates = frozenset(date(2026, 1, 1) + timedelta(days=n) for n in range(DATES_MAX + 1))
 
         with pytest.raises(InvalidSchedule, match="at most 10,000 dates, got 10,001"):
@@ -375,7 +375,7 @@ class TestNever:
 
 
 class CountedRule:
-    """A rule that counts how often it is asked."""
+    """A rule that counts its calls."""
 
     def __init__(self, rule):
         self.rule = rule
@@ -432,7 +432,7 @@ class TestByDefinition:
 
     @quickly
     @given(windows_near_changes())
-    def test_what_is_left_is_what_the_windows_hold(self, case):
+    def test_only_firings_inside_the_windows_are_left(self, case):
         rule, first, last = case
 
         expected = [
@@ -453,7 +453,7 @@ class TestByDefinition:
 
 
 class TestWindowsValue:
-    """Windows are values: the same in any order, and in words that people read."""
+    """Windows are values: equal in any order, and described in English."""
 
     def test_order_and_repetition_do_not_matter(self):
         one = windowed(between=[("9", "10"), ("12", "13")], unless=[("1", "2"), ("1", "2")])
@@ -523,11 +523,11 @@ class TestWindowsValue:
             b"9",
         ],
     )
-    def test_what_is_no_time_of_day_is_refused(self, text):
+    def test_an_invalid_time_of_day_is_an_error(self, text):
         with pytest.raises(InvalidSchedule, match="is not a time of day"):
             parse_time(text)
 
-    def test_a_stretch_of_one_answer_ends_at_a_clock_change(self):
+    def test_a_range_ends_at_a_clock_change(self):
         rule = windowed(HALF_HOURLY_IN_BERLIN, between=[("1:30", "2:30")])
         zone, before = Zone.named("Europe/Berlin"), floor_ts(FOLD) - 1
 

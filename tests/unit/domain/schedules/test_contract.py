@@ -85,7 +85,7 @@ def met_on_the_way(rule, first, last):
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 class TestEveryRule:
-    """The tick loop asks any rule, and relies on all of this."""
+    """The ticker relies on all of this, for any rule."""
 
     def test_it_is_a_schedule(self, rule):
         assert isinstance(rule, Schedule)
@@ -137,7 +137,7 @@ class TestEveryRule:
         for first, last in WINDOWS:
             assert rule.count_between(first, last) == len(met_on_the_way(rule, first, last))
 
-    def test_a_moment_without_a_zone_is_refused(self, rule):
+    def test_a_naive_datetime_is_an_error(self, rule):
         naive = datetime(2026, 10, 25)
 
         for ask in (
@@ -170,5 +170,5 @@ class TestUnfinished:
         assert isinstance(chain, Schedule)
 
     @pytest.mark.parametrize("thing", [None, "hourly", 5, timedelta(hours=1), SPRING])
-    def test_other_things_are_none(self, thing):
+    def test_other_objects_are_no_rules(self, thing):
         assert not isinstance(thing, Schedule)

@@ -25,7 +25,7 @@ def refusal(expr: Any, **options: Any) -> CronError:
 
 
 class TestTheMessage:
-    """One line says what is wrong and where; attributes say the same to programs."""
+    """The message names the error and its place; attributes have the same for programs."""
 
     def test_it_names_expression_field_token_and_range(self):
         error = refusal("61 * * * *")
@@ -115,7 +115,7 @@ class TestTheMessage:
 class TestTheNumberOfFields:
     """There are five fields, or six."""
 
-    def test_it_says_how_many_there_are(self, expr, reason, hint):
+    def test_the_error_counts_the_fields(self, expr, reason, hint):
         error = refusal(expr)
 
         assert error.what == f"Invalid cron expression {expr!r}: {reason}."
@@ -229,15 +229,15 @@ NOT_A_NUMBER = [
     [*OUT_OF_RANGE, *RANGES, *STEPS, *LISTS, *LETTERS, *NAMES, *NOT_A_NUMBER],
 )
 class TestOneField:
-    """What is wrong with one field is said with the field's name and number."""
+    """An error in a field names the field and its number."""
 
-    def test_it_says_what_is_wrong(self, expr, reason, hint):
+    def test_the_error_explains_what_is_wrong(self, expr, reason, hint):
         error = refusal(expr)
 
         assert error.what == f"Invalid cron expression {expr!r}: {reason}."
         assert error.hint == hint
 
-    def test_its_attributes_agree_with_its_words(self, expr, reason, hint):
+    def test_its_attributes_agree_with_its_message(self, expr, reason, hint):
         error = refusal(expr)
 
         number = int(reason.split("(field ")[1].split(")")[0])
@@ -250,7 +250,7 @@ class TestRangesOfZero:
     """However oddly `0-0` is spelled, it is one value or an error, never a whole field."""
 
     @pytest.mark.parametrize("text", ["0--0", "0-0-0", "-0", "0-", "--0", "0-0-", "-0-0"])
-    def test_odd_spellings_are_refused(self, text):
+    def test_odd_spellings_are_errors(self, text):
         error = refusal(f"{text} * * * *")
 
         assert (error.field, error.token, error.position) == ("minute", text, 0)
@@ -296,7 +296,7 @@ class TestReversedRanges:
 class TestWeekdays:
     """0 and 7 are Sunday everywhere, in error messages too."""
 
-    def test_a_number_and_a_word_are_told_the_same_range(self):
+    def test_a_number_and_a_name_get_the_same_range(self):
         number, word = refusal("* * * * 8"), refusal("* * * * FOO")
 
         assert "is not in 0-7" in number.what
@@ -324,7 +324,7 @@ class TestDigits:
             pytest.param("\ud800", id="half a surrogate pair"),
         ],
     )
-    def test_others_are_refused_where_they_stand(self, digit):
+    def test_other_digits_are_errors_with_their_position(self, digit):
         expr = f"0 {digit} * * *"
 
         error = refusal(expr)
@@ -344,7 +344,7 @@ class TestDigits:
 class TestMacros:
     """An unknown macro is answered with the nearest one, or with all."""
 
-    def test_a_typing_error_is_answered_with_the_nearest_one(self):
+    def test_a_typo_in_a_macro_gets_a_suggestion(self):
         error = refusal("@dayly")
 
         assert error.what == "Invalid cron expression '@dayly': there is no macro '@dayly'."
@@ -368,7 +368,7 @@ class TestLength:
     @pytest.mark.parametrize(
         "expr", ["x" * 10_000, "* " * 5_000, "\u0669" * 10_000, "1," * 5_000, " " * 1_025]
     )
-    def test_a_longer_one_is_refused_for_its_length(self, expr):
+    def test_a_longer_expression_is_an_error(self, expr):
         error = refusal(expr)
 
         assert f"it has {len(expr):,} characters, but 1,024 are allowed" in error.what
@@ -385,7 +385,7 @@ class TestOtherTypes:
     """An expression is text."""
 
     @pytest.mark.parametrize("value", [None, 5, 5.0, b"* * * * *", ["*"], object])
-    def test_anything_else_is_refused(self, value):
+    def test_anything_else_is_an_error(self, value):
         error = refusal(value)
 
         kind = type(value).__name__
@@ -413,7 +413,7 @@ class TestSpreading:
             ("H/", "needs a number after '/'"),
         ],
     )
-    def test_a_broken_spread_is_refused(self, text, reason):
+    def test_an_invalid_spread_is_an_error(self, text, reason):
         error = refusal(f"{text} * * * *", key="report")
 
         assert (
@@ -437,7 +437,7 @@ class TestZones:
     """A zone that does not exist is answered with one that does."""
 
     @pytest.mark.parametrize("name", ["Europe/Berln", "europe/berlin", "Europe/Berlin "])
-    def test_a_typing_error_is_answered_with_the_nearest_name(self, name):
+    def test_a_typo_gets_a_suggestion(self, name):
         with pytest.raises(InvalidSchedule) as caught:
             Cron.parse("* * * * *", tz=name)
 
@@ -458,7 +458,7 @@ class TestZones:
         assert len(str(caught.value)) < 400
 
     @pytest.mark.parametrize("value", [None, 5, b"UTC"])
-    def test_what_is_no_zone_at_all_is_refused(self, value):
+    def test_an_invalid_zone_is_an_error(self, value):
         with pytest.raises(InvalidSchedule, match="has no IANA name"):
             Cron.parse("* * * * *", tz=value)
 
@@ -472,7 +472,7 @@ AWARE = datetime(2026, 1, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
 
 
 class TestNaiveDatetimes:
-    """A datetime without a zone names no instant, and is refused whatever it is asked for."""
+    """A naive datetime is an error in every method."""
 
     @pytest.mark.parametrize(
         "ask",
@@ -489,7 +489,7 @@ class TestNaiveDatetimes:
             pytest.param(lambda cron: list(cron.between(AWARE, NAIVE)), id="between, to"),
         ],
     )
-    def test_it_is_refused(self, ask):
+    def test_it_is_an_error(self, ask):
         with pytest.raises(NaiveDatetime, match=r"2026-01-01 12:00:00.* has no time zone"):
             ask(Cron.parse("* * * * *", tz="Europe/Berlin"))
 

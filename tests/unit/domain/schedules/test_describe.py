@@ -160,7 +160,7 @@ quickly = settings(
 
 
 class TestNoLies:
-    """The words that matter are there exactly when they are true."""
+    """The description contains a word exactly when it is true."""
 
     @quickly
     @given(some_values)
@@ -201,7 +201,7 @@ class TestNoLies:
 
     @quickly
     @given(some_values)
-    def test_the_unit_that_is_said_alone_is_the_smallest_that_moves(self, values):
+    def test_the_unit_is_the_smallest_field_that_changes(self, values):
         words = describe(values)
 
         if words.startswith("every hour"):

@@ -314,7 +314,7 @@ class TestFarAway:
             ),
         ],
     )
-    def test_what_never_matches_is_found_out(self, values):
+    def test_an_impossible_date_is_detected(self, values):
         fields = Fields(values)
         now = wall_of(datetime(2026, 1, 1))
 

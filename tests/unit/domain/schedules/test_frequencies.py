@@ -441,7 +441,7 @@ class TestWindowsAndEnds:
         assert first_of(by_interval, 9) == times("00:00:00", "01:00:00")
         assert first_of(by_days, 9) == days("01-01", "01-04")
 
-    def test_max_firings_counts_what_windows_let_through(self):
+    def test_max_firings_counts_firings_inside_of_windows(self):
         chain = Timetable().hourly().between("9", "9").starting(NEW_YEAR).max_firings(2)
 
         assert first_of(chain, 9) == days("01-01", "01-02", at="09:00:00")
@@ -461,7 +461,7 @@ class TestZone:
     def test_the_default_is_utc(self):
         assert Timetable().hourly().tz == "UTC"
 
-    def test_a_zone_that_was_said_wins_over_the_default(self):
+    def test_a_given_zone_overrides_the_default(self):
         said = Timing(zone="Asia/Tokyo").refine("hour", 9)
 
         assert said.rule(tz="Europe/Berlin").tz == "Asia/Tokyo"
@@ -771,6 +771,6 @@ class TestEndsAndTexts:
 
         assert rule.next_after(datetime(2026, 1, 1, tzinfo=UTC)) is None
 
-    def test_text_without_an_offset_is_refused(self):
+    def test_text_without_an_offset_is_an_error(self):
         with pytest.raises(NaiveDatetime):
             Timetable().once("2026-01-01T09:00")

@@ -133,7 +133,7 @@ class TestElapsedTime:
 
 
 class TestPreview:
-    """A preview is the next instants, and no more than asked for."""
+    """A preview has the next firings, at most the given number."""
 
     def test_it_is_next_again_and_again(self):
         assert [f"{at:%H:%M}" for at in a_quarter().preview(3, after=T0)] == [
@@ -159,7 +159,7 @@ class TestPreview:
 
 
 class TestValue:
-    """An interval is a value in whole seconds; one that never moves is refused."""
+    """An interval is a value in whole seconds; an interval of zero is an error."""
 
     @pytest.mark.parametrize(
         "length",
@@ -171,7 +171,7 @@ class TestValue:
             timedelta(seconds=1, microseconds=1),
         ],
     )
-    def test_a_length_that_is_no_whole_number_of_seconds_is_refused(self, length):
+    def test_an_invalid_length_is_an_error(self, length):
         with pytest.raises(InvalidSchedule, match="must be a positive whole number of seconds"):
             a_quarter(length=length)
 
@@ -183,11 +183,11 @@ class TestValue:
     def test_anchored_elsewhere_it_keeps_its_length(self):
         assert a_quarter().with_anchor(T0 + SECOND) == a_quarter(anchor=T0 + SECOND)
 
-    def test_naive_anchors_are_refused(self):
+    def test_naive_anchors_are_errors(self):
         with pytest.raises(NaiveDatetime):
             a_quarter(anchor=datetime(2026, 1, 1))
 
-    def test_unknown_zones_are_refused(self):
+    def test_unknown_zones_are_errors(self):
         with pytest.raises(InvalidSchedule, match="There is no time zone"):
             a_quarter(tz="Mars")
 
@@ -239,7 +239,7 @@ class TestOnce:
         assert str(rule.next_after(T0 - SECOND)) == "2026-01-01 01:07:00+01:00"
         assert rule.describe() == "once, at 2026-01-01 01:07:00 (Europe/Berlin)"
 
-    def test_naive_datetimes_are_refused(self):
+    def test_naive_datetimes_are_errors(self):
         naive = datetime(2026, 1, 1)
 
         for ask in (
@@ -252,13 +252,13 @@ class TestOnce:
             with pytest.raises(NaiveDatetime):
                 ask()
 
-    def test_unknown_zones_are_refused(self):
+    def test_unknown_zones_are_errors(self):
         with pytest.raises(InvalidSchedule, match="There is no time zone"):
             Once(at=T0, tz="Mars")
 
 
 class TestWholeSeconds:
-    """Beginnings are rounded up, ends down, and what no search reaches is refused."""
+    """Starts are rounded up, ends down; times outside of the supported years are errors."""
 
     def test_a_beginning_is_rounded_up_and_an_end_down(self):
         half = T0 + timedelta(seconds=0.5)
@@ -276,7 +276,7 @@ class TestWholeSeconds:
             datetime.max.replace(tzinfo=ZoneInfo("America/New_York")),
         ],
     )
-    def test_what_is_out_of_reach_is_refused(self, moment):
+    def test_times_outside_of_the_supported_years_are_errors(self, moment):
         with pytest.raises(InvalidSchedule, match="is not in the years 2 to 9998"):
             whole_second(moment)
 

@@ -128,7 +128,7 @@ class TestDictPatterns:
 
 
 class TestBadPatterns:
-    """Anything that cannot be understood is an error when it is defined."""
+    """Anything that does not parse is an error when it is defined."""
 
     @pytest.mark.parametrize(
         ("fields", "what"),
@@ -174,7 +174,7 @@ class TestBadPatterns:
             ({"wday": "MON"}, "weekday 'MON' is not a pattern."),
         ],
     )
-    def test_the_error_says_which_field_and_why(self, fields, what):
+    def test_the_error_names_the_field_and_the_reason(self, fields, what):
         with pytest.raises(InvalidSchedule) as caught:
             Timetable().pattern(**fields)
 
@@ -197,11 +197,11 @@ class TestBadPatterns:
         cure = caught.value.fix.removeprefix("Write '").removesuffix("'.")
         assert Timetable().pattern(**{name: cure}).next_after(NEW_YEAR) is not None
 
-    def test_more_terms_than_any_field_needs_are_refused(self):
+    def test_too_many_terms_are_an_error(self):
         with pytest.raises(InvalidSchedule):
             Timetable().pattern(minutes=",".join(["1"] * 1000))
 
-    def test_a_zone_that_is_none_is_refused(self):
+    def test_an_unknown_zone_is_an_error(self):
         with pytest.raises(InvalidSchedule, match="There is no time zone 'Mars'"):
             Pattern.of(minute=0, tz="Mars")
 
@@ -236,7 +236,7 @@ class TestSymbols:
         with pytest.raises(TypeError):
             SYMBOLS["NIGHTLY"] = {}  # type: ignore[index]
 
-    def test_an_unknown_one_is_answered_with_the_known_ones(self):
+    def test_the_error_for_an_unknown_symbol_lists_the_symbols(self):
         with pytest.raises(InvalidSchedule) as caught:
             Timetable().symbol("EVERY_DAI")
 
@@ -244,7 +244,7 @@ class TestSymbols:
         assert all(name in caught.value.why for name in SYMBOLS)
         assert caught.value.fix == "Did you mean 'EVERY_DAY'?"
 
-    def test_one_that_resembles_none_is_answered_with_how_to_add_it(self):
+    def test_the_error_for_an_unknown_symbol_tells_how_to_add_it(self):
         with pytest.raises(InvalidSchedule) as caught:
             Timetable().symbol("xyz")
 
@@ -255,17 +255,17 @@ class TestSymbols:
 
 
 class TestOverCronText:
-    """A field said anew replaces the expression's, and then both day fields must match."""
+    """A field replaces the field of the expression; then both day fields must match."""
 
     def refined(self, expr, key=None, **said):
         return Pattern(FieldTexts(**said), cron=expr, key=key)
 
-    def test_what_is_not_said_stays_as_the_text_says(self):
+    def test_other_fields_stay_as_in_the_expression(self):
         rule = self.refined("*/20 9 * * *", hour="12-13")
 
         assert first_of(rule) == [f"01-01 {at}:00" for at in ("12:00", "12:20", "12:40", "13:00")]
 
-    def test_nothing_said_means_what_the_text_means(self):
+    def test_without_fields_it_matches_the_expression(self):
         rule = self.refined("30 */6 13 2-3 FRI")
 
         assert rule.values == Cron.parse("30 */6 13 2-3 FRI").values
@@ -337,7 +337,7 @@ class TestOverCronText:
 
 
 class TestValue:
-    """A pattern is a value: equal to its copies, and the same after a journey."""
+    """A pattern is a value: equal to its copies, also after pickling."""
 
     PATTERNS = (
         Pattern.of(minute=0, hour=9),
@@ -373,13 +373,13 @@ class TestValue:
         with pytest.raises(AttributeError, match="Pattern is immutable"):
             Pattern.of(minute=0).fields = FieldTexts()
 
-    def test_its_representation_says_what_was_said(self):
+    def test_its_repr_shows_the_fields(self):
         assert repr(Pattern.of(minute="*/5")) == "Pattern(second='0', minute='*/5', tz='UTC')"
         assert repr(Pattern(FieldTexts(hour="9"), cron="0 0 * * *", tz="Asia/Tokyo")) == (
             "Pattern(cron='0 0 * * *', hour='9', tz='Asia/Tokyo')"
         )
 
-    def test_the_second_is_0_unless_it_is_said(self):
+    def test_the_second_is_0_by_default(self):
         assert first_of(Pattern.of(minute=5), 1) == ["01-01 00:05:00"]
         assert first_of(Pattern.of(second=None, minute=5), 2) == [
             "01-01 00:05:00",

@@ -166,7 +166,7 @@ class TestClockChanges:
             "2012-01-01 12:00",
         ]
 
-    def test_two_that_fall_on_one_instant_are_one(self):
+    def test_two_firings_at_the_same_moment_count_as_one(self):
         rule = every(1, "day", "2011-12-29T00:00", "Pacific/Apia")
 
         assert first_of(rule, 3) == ["2011-12-29 00:00", "2011-12-31 00:00", "2012-01-01 00:00"]
@@ -329,15 +329,15 @@ class TestEachOther:
 
 
 class TestValue:
-    """A recurrence is a value; what cannot be counted is refused."""
+    """A recurrence is a value; invalid options are errors."""
 
     @pytest.mark.parametrize("interval", [0, -1, 10_001, 1.5, True, "2", None])
-    def test_intervals_that_are_none_are_refused(self, interval):
+    def test_invalid_intervals_are_errors(self, interval):
         with pytest.raises(InvalidSchedule, match="must be between 1 and 10,000"):
             every(interval, "day", "2026-01-01")
 
     @pytest.mark.parametrize("weekdays", [(8,), (-1,), (1.5,), ("mon",), (True,)])
-    def test_weekdays_that_are_none_are_refused(self, weekdays):
+    def test_invalid_weekdays_are_errors(self, weekdays):
         with pytest.raises(InvalidSchedule, match="must be between 0 and 7"):
             every(1, "week", "2026-01-01", weekdays=weekdays)
 
@@ -351,11 +351,11 @@ class TestValue:
             1, "week", "2026-01-01", weekdays=(0, 3)
         )
 
-    def test_naive_anchors_are_refused(self):
+    def test_naive_anchors_are_errors(self):
         with pytest.raises(NaiveDatetime):
             Recurrence(unit=Unit.DAY, anchor=datetime(2026, 1, 1))
 
-    def test_unknown_zones_are_refused(self):
+    def test_unknown_zones_are_errors(self):
         with pytest.raises(InvalidSchedule, match="There is no time zone"):
             Recurrence(unit=Unit.DAY, anchor=at("2026-01-01"), tz="Mars")
 

@@ -55,7 +55,7 @@ def offset_at(zone, ts):
 
 
 def firings(fields, zone, first, last):
-    """Every firing, both ends included, by the words of the rule. Looks at half minutes."""
+    """Every firing, both ends included, by the rule, in steps of half a minute."""
     near = [change for change in changes_of(zone) if first - 2 * DAY < change.at < last + 2 * DAY]
     offsets = {offset_at(zone, first - DAY), *(seconds(change.after) for change in near)}
     found = set()
@@ -120,7 +120,7 @@ def windows(draw):
 
 
 class TestTheRule:
-    """What fires is what the written rule says, near a change above all."""
+    """Firings follow the documented rule, also near a clock change."""
 
     @quickly
     @given(some_fields, windows())
@@ -239,7 +239,7 @@ class TestEachOther:
 
 
 class CountedZone(Zone):
-    """A zone that counts how often it is asked for a span."""
+    """A zone that counts the calls of span_at()."""
 
     __slots__ = ("asked",)
 
@@ -310,7 +310,7 @@ AFTER_TIME = floor_ts(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 
 
 class TestTheEndsOfTime:
-    """Before the year 2 and after 9998 there is nothing, and nobody fails who asks."""
+    """Before the year 2 and after 9998 there are no firings, and no errors."""
 
     @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Kiritimati"])
     @pytest.mark.parametrize(
