@@ -108,7 +108,7 @@ def read_status(
 
 
 def read_pauses(store: Store, now: datetime) -> list[Pause]:
-    """The pauses in force. A pause that ended stays in its table until it is overwritten."""
+    """The pauses in force. The table can still hold pauses whose time is over."""
     return [row for row in store.list_pauses() if row.until is None or row.until > now]
 
 
@@ -132,11 +132,7 @@ def _view_jobs(
         if name == each.name and not each.is_remote
     }
     running = Counter((run.tenant, run.job) for run in runs)
-    leases: dict[tuple[str, str], datetime] = {}
-    for run in runs:
-        if run.lease_until is not None:
-            key = (run.tenant, run.job)
-            leases[key] = min(run.lease_until, leases.get(key, run.lease_until))
+    leases = _earliest_leases(runs)
     paused = {pause.name for pause in pauses if pause.kind is PauseKind.JOB}
     by_job: dict[tuple[str, str], list[ScheduleView]] = {}
     for view in schedules:
@@ -169,6 +165,15 @@ def _view_jobs(
                 is_paused=name in paused,
             )
         )
+    return found
+
+
+def _earliest_leases(runs: list[Run]) -> dict[tuple[str, str], datetime]:
+    found: dict[tuple[str, str], datetime] = {}
+    for run in runs:
+        if run.lease_until is not None:
+            key = (run.tenant, run.job)
+            found[key] = min(run.lease_until, found.get(key, run.lease_until))
     return found
 
 
