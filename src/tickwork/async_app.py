@@ -4,6 +4,7 @@ Each call is one call in a thread, around the whole operation. A test compares t
 with those of the application.
 """
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
@@ -171,8 +172,6 @@ class AsyncTickwork:
 
     @asynccontextmanager
     async def _hold(self, name: str, ttl: Length) -> AsyncIterator[Lock]:
-        import asyncio  # noqa: PLC0415  # a program without coroutines does not load it
-
         block = _ThreadedBlock(lambda: self._services.locks.hold(name, as_duration(ttl)))
         try:
             lock = await self._bridge.call(block.enter)
