@@ -674,7 +674,7 @@ class WaitTimeout(RunError, TimeoutError):
 
 
 class RunUnsuccessful(RunError):
-    """The caller asked for the result of a run that finished without one."""
+    """The caller reads the result of a run that finished without one."""
 
     code = "run-unsuccessful"
 
