@@ -21,7 +21,7 @@ from tickwork._worker.attempt_store import RowAttemptStore
 from tickwork._worker.cancel_poller import CancelPoller
 from tickwork._worker.claimer import Claimer
 from tickwork._worker.heartbeat import Heartbeat
-from tickwork._worker.held_runs import HeldRuns
+from tickwork._worker.held_runs import HeldRun, HeldRuns
 from tickwork._worker.known_jobs import KnownJobs
 from tickwork._worker.maintenance import sweep
 from tickwork._worker.reaper import Reaper
@@ -215,38 +215,40 @@ class SinglePass:
 
     def _may_start(self, claim: Claim) -> bool:
         parts = self._parts
-        if not self._is_lost(claim) and (claim.crashes or claim.token > claim.attempt):
-            # An earlier claim was lost, maybe because the handler killed its process.
-            parts.heartbeat.write_start(claim)
-        run = parts.held.of(claim)
+        run = parts.held.of(claim)  # None: a handler of this pass claimed the run again
+        if run is not None:
+            self._check_leases(run)
+            if not run.is_lost and (claim.crashes or claim.token > claim.attempt):
+                # An earlier claim was lost, maybe because the handler killed its process.
+                parts.heartbeat.write_start(claim)
         if run is None or run.is_lost:
             parts.reporter.lost(claim, at=parts.clock.now())
             return False
         return True
 
-    def _is_lost(self, claim: Claim) -> bool:
-        """Whether another worker has the run. Asks the store only if a heartbeat is overdue."""
+    def _check_leases(self, run: HeldRun) -> None:
+        """Find out which runs another worker has, if a heartbeat for this one is overdue."""
         held, heartbeat = self._parts.held, self._parts.heartbeat
-        run = held.of(claim)
-        if run is not None and heartbeat.is_due(run):
-            # First those whose lease may have expired: a heartbeat cannot tell a run that another
-            # worker finished from one that this worker finished.
-            late = {
-                each.claim.run_id: each.claim.token
-                for each in held.snapshot()
-                if heartbeat.is_late(each)
-            }
-            for row in self._parts.store.get_runs(list(late)) if late else ():
-                if row.token != late[row.id]:
-                    held.revoke(row.id, token=late[row.id])
-            heartbeat.step_if_due()
-        return run is None or run.is_lost
+        if not heartbeat.is_due(run):
+            return
+        # First those whose lease may have expired: a heartbeat cannot tell a run that another
+        # worker finished from one that this worker finished.
+        late = {
+            each.claim.run_id: each.claim.token
+            for each in held.snapshot()
+            if heartbeat.is_late(each)
+        }
+        for row in self._parts.store.get_runs(list(late)) if late else ():
+            if row.token != late[row.id]:
+                held.revoke(row.id, token=late[row.id])
+        heartbeat.step_if_due()
 
     def _write(self, *, after: Claim | None = None) -> list[Transition]:
         """Write all outcomes; ``after`` is the last claim that was attempted."""
-        if after is not None:
+        last = None if after is None else self._parts.held.of(after)
+        if last is not None:
             # A heartbeat may be overdue. The log lines of lost attempts must not be written.
-            self._is_lost(after)
+            self._check_leases(last)
         written: list[Transition] = []
         repeats = 0
         while self._writer.pending:  # ends: each round writes a batch, splits it, or raises
