@@ -17,7 +17,7 @@ class TestStatus:
         text = cli.text("status")
 
         assert "none unfinished" in text
-        assert "No worker is up: nothing will run. Start one: tickwork work" in text
+        assert "No worker is running. Start one: tickwork work" in text
 
     def test_a_job_has_its_last_and_next_run_and_its_failures(self, seeded, cli):
         found = cli.json("status")

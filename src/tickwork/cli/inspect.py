@@ -131,7 +131,7 @@ def status_parts(found: Status) -> Iterator[Part]:
         ],
         [_worker_row(worker, now) for worker in found.workers],
         title="Workers",
-        empty="No worker is up: nothing will run. Start one: tickwork work",
+        empty="No worker is running. Start one: tickwork work",
     )
 
 
