@@ -13,7 +13,7 @@ MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 
 
-def a_claim(**said: Any) -> Claim:
+def a_claim(**options: Any) -> Claim:
     facts: dict[str, Any] = {
         "run_id": RunId("019cb0d2-0000-7000-8000-000000000001"),
         "job": "send_email",
@@ -27,11 +27,11 @@ def a_claim(**said: Any) -> Claim:
         "due_at": NOON - MINUTE,
         "lease_until": NOON + MINUTE,
     }
-    return Claim(**facts | said)
+    return Claim(**facts | options)
 
 
-def a_job(name: str = "send_email", **said: Any) -> JobSpec:
-    return JobSpec(name=name, **said)
+def a_job(name: str = "send_email", **options: Any) -> JobSpec:
+    return JobSpec(name=name, **options)
 
 
 def a_schedule(
@@ -40,12 +40,12 @@ def a_schedule(
     next_due_at: datetime | None = NOON,
     last_fired_at: datetime | None = None,
     paused_at: datetime | None = None,
-    **said: Any,
+    **options: Any,
 ) -> ScheduleRow:
     spec = ScheduleSpec(name=f"schedule-{number}", job="send_email", rule="a rule")
     return ScheduleRow(
         id=ScheduleId(f"019cb0d2-0000-7000-8000-{number:012x}"),
-        spec=replace(spec, **said),
+        spec=replace(spec, **options),
         created_at=NOON - timedelta(days=1),
         next_due_at=next_due_at,
         last_fired_at=last_fired_at,

@@ -155,10 +155,10 @@ class ScheduleFacts:
 def explain_run(facts: RunFacts) -> list[Cause]:
     run = facts.run
     if run.is_finished:
-        return [_finished(run)]
+        return [_explain_finished(run)]
     if run.status is RunStatus.RUNNING:
-        return [_under_way(facts)]
-    causes = [*_paused(facts), *_waiting(facts), *_limited(facts)]
+        return [_explain_claim(facts)]
+    causes = [*_explain_pauses(facts), *_explain_wait(facts), *_explain_limits(facts)]
     lacking = find_missing_worker(facts.workers, job=run.job, queue=run.queue)
     causes += lacking
     if run.expires_at is not None and run.expires_at < facts.now:
@@ -170,10 +170,10 @@ def explain_run(facts: RunFacts) -> list[Cause]:
                 until=run.expires_at,
             ),
         )
-    return causes or [_next(facts)]
+    return causes or [_explain_next(facts)]
 
 
-def _finished(run: Run) -> Cause:
+def _explain_finished(run: Run) -> Cause:
     assert run.ended_at is not None, run
     match run.status:
         case RunStatus.COMPLETED:
@@ -187,7 +187,7 @@ def _finished(run: Run) -> Cause:
                 until=run.ended_at,
             )
         case RunStatus.SKIPPED:
-            return _skipped(run)
+            return _explain_skip(run)
         case _:
             return Cause(
                 why=Why.FAILED_PERMANENT,
@@ -207,7 +207,7 @@ _SKIPS: Final = {
 }
 
 
-def _skipped(run: Run) -> Cause:
+def _explain_skip(run: Run) -> Cause:
     why, text = _SKIPS.get(run.reason.splitlines()[-1] if run.reason else "", (None, ""))
     if why is None:
         why, text = Why.FILTERED, f"A filter skipped the run: {run.reason}."
@@ -216,7 +216,7 @@ def _skipped(run: Run) -> Cause:
     return Cause(why=why, text=text, until=run.last_nominal_at or run.nominal_at or run.ended_at)
 
 
-def _under_way(facts: RunFacts) -> Cause:
+def _explain_claim(facts: RunFacts) -> Cause:
     run, now = facts.run, facts.now
     assert run.lease_until is not None, run
     worker = next((each for each in facts.workers if each.id == run.worker), None)
@@ -254,7 +254,7 @@ def _under_way(facts: RunFacts) -> Cause:
     )
 
 
-def _paused(facts: RunFacts) -> list[Cause]:
+def _explain_pauses(facts: RunFacts) -> list[Cause]:
     run = facts.run
     found = []
     for pause in facts.pauses:
@@ -273,7 +273,7 @@ def _paused(facts: RunFacts) -> list[Cause]:
     return found
 
 
-def _waiting(facts: RunFacts) -> list[Cause]:
+def _explain_wait(facts: RunFacts) -> list[Cause]:
     run = facts.run
     if run.phase is not Phase.WAITING or run.due_at <= facts.now:
         return []
@@ -300,7 +300,7 @@ def _waiting(facts: RunFacts) -> list[Cause]:
     return [Cause(why=why, text=text, until=run.due_at)]
 
 
-def _limited(facts: RunFacts) -> list[Cause]:
+def _explain_limits(facts: RunFacts) -> list[Cause]:
     found = []
     if facts.turn is not None:
         rate = describe_rate(facts.turn.starts_max, window_of(facts.turn.key))
@@ -364,7 +364,7 @@ def find_missing_worker(
     return []
 
 
-def _next(facts: RunFacts) -> Cause:
+def _explain_next(facts: RunFacts) -> Cause:
     run = facts.run
     able = [
         each
@@ -446,15 +446,15 @@ def explain_schedule(facts: ScheduleFacts) -> list[Cause]:
             ]
         # A missing worker matters more than the next due time.
         causes = [*lacking, *causes]
-    return [*causes, *_skips(facts), *_in_the_way(facts)]
+    return [*causes, *_explain_last_skip(facts), *_explain_unfinished(facts)]
 
 
-def _skips(facts: ScheduleFacts) -> list[Cause]:
+def _explain_last_skip(facts: ScheduleFacts) -> list[Cause]:
     last = facts.last
-    return [_skipped(last)] if last is not None and last.status is RunStatus.SKIPPED else []
+    return [_explain_skip(last)] if last is not None and last.status is RunStatus.SKIPPED else []
 
 
-def _in_the_way(facts: ScheduleFacts) -> list[Cause]:
+def _explain_unfinished(facts: ScheduleFacts) -> list[Cause]:
     if facts.row.spec.overlap is Overlap.ALLOW or not facts.unfinished:
         return []
     if facts.row.spec.overlap is Overlap.SKIP:

@@ -85,7 +85,7 @@ def plan_firings(row: ScheduleRow, rule: Schedule, *, now: datetime) -> Firings:
         if until is not None:
             missed_before = min(missed_before, until + _INSTANT)
         last = next(_backwards(rule, missed_before, upcoming), upcoming)
-        instants, gap = _missed(row.spec.misfire, rule, upcoming, last)
+        instants, gap = _plan_missed(row.spec.misfire, rule, upcoming, last)
         upcoming = first_due(rule, after=last, until=until)
 
     room = CATCH_UP_MAX
@@ -99,7 +99,7 @@ def plan_firings(row: ScheduleRow, rule: Schedule, *, now: datetime) -> Firings:
     return Firings(instants, gap, upcoming, last)
 
 
-def _missed(
+def _plan_missed(
     misfire: Misfire, rule: Schedule, first: datetime, last: datetime
 ) -> tuple[list[datetime], Gap | None]:
     fire: list[datetime]

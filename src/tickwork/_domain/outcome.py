@@ -166,13 +166,13 @@ def outcome_of_exception(error: BaseException, *, traceback: str = "") -> Failed
                 return Snoozed(as_duration(error.delay), shorten(error.reason, ERROR_MAX))
             case RetryLater():
                 delay = None if error.delay is None else as_duration(error.delay)
-                return _failed(error, traceback)._replace(retry=True, delay=delay)
+                return _build_failure(error, traceback)._replace(retry=True, delay=delay)
             case Discard():
-                return _failed(error, traceback)._replace(retry=False)
+                return _build_failure(error, traceback)._replace(retry=False)
             case _:
-                return _failed(error, traceback)
+                return _build_failure(error, traceback)
     except InvalidDuration as fault:
-        return _failed(fault, traceback)
+        return _build_failure(fault, traceback)
 
 
 def shorten(text: str, length_max: int) -> str:
@@ -194,7 +194,7 @@ def shorten(text: str, length_max: int) -> str:
     return f"{text[:head]} … {len(text) - head - tail} characters … {text[len(text) - tail :]}"
 
 
-def _failed(error: BaseException, traceback: str) -> Failed:
+def _build_failure(error: BaseException, traceback: str) -> Failed:
     try:
         message = str(error)
     except Exception:  # noqa: BLE001  # a user's __str__ may raise anything

@@ -89,8 +89,8 @@ def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
         PayloadTooLarge: The text has more than ``size_max`` bytes.
     """
     if _is_simple(payload):
-        return _checked(_encode_simple(payload), size_max)
-    return _checked(_encode_json(_Plain(size_max).of(payload)), size_max)
+        return _check_text(_encode_simple(payload), size_max)
+    return _check_text(_encode_json(_Plain(size_max).of(payload)), size_max)
 
 
 def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
@@ -101,7 +101,7 @@ def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
     >>> encode_canonical({"b": 1, "a": 2})
     '{"a":2,"b":1}'
     """
-    return _checked(_encode_sorted(_Plain(size_max, in_utc=True).of(payload)), size_max)
+    return _check_text(_encode_sorted(_Plain(size_max, in_utc=True).of(payload)), size_max)
 
 
 def decode(text: str) -> Any:
@@ -183,7 +183,7 @@ class _Plain:
             case list() | tuple():
                 return self._list(value, self._room(levels, len(value)))
             case _:
-                return self._tagged(value)
+                return self._tag(value)
 
     def _room(self, levels: int, items: int) -> int:
         if not levels:
@@ -219,7 +219,7 @@ class _Plain:
                 return {f"${key}": value}
         return plain
 
-    def _tagged(self, value: object) -> dict[str, object]:
+    def _tag(self, value: object) -> dict[str, object]:
         match value:
             case datetime():
                 if value.utcoffset() is None:
@@ -270,7 +270,7 @@ def _float(number: float) -> object:
     return {"$float": text} if "e" in text or text == "-0.0" else number
 
 
-def _checked(text: str, size_max: int) -> str:
+def _check_text(text: str, size_max: int) -> str:
     if "\\u0000" in text and _has_nul(json.loads(text)):
         raise NotSerializable(
             "payload", "a string contains a NUL character.", fix="Pass bytes, or remove it."

@@ -140,7 +140,7 @@ def human_duration(length: timedelta) -> str:
         return f"{sign}{length / timedelta(milliseconds=1):.3g}ms"
     if length < timedelta(seconds=59.95):
         return f"{sign}{length / timedelta(seconds=1):.3g}s"
-    return sign + " ".join(f"{count}{unit}" for count, unit in _parts(_rounded(length))[:2])
+    return sign + " ".join(f"{count}{unit}" for count, unit in _parts(_round(length))[:2])
 
 
 def later(moment: datetime, length: timedelta) -> datetime:
@@ -174,7 +174,7 @@ def _parts(length: timedelta) -> list[tuple[int, str]]:
     return parts
 
 
-def _rounded(length: timedelta) -> timedelta:
+def _round(length: timedelta) -> timedelta:
     # Add half a unit before truncating, so that "59m 60s" becomes "1h".
     small = "h" if length >= timedelta(days=1) else "m" if length >= timedelta(hours=1) else "s"
     step = timedelta(microseconds=_MICROSECONDS[small])

@@ -25,8 +25,8 @@ MINUTELY = Grid(MINUTE)
 HOUR = timedelta(hours=1)
 
 
-def fired(rule: Schedule = MINUTELY, *, now: datetime = NOON, **said: Any) -> Firings:
-    return plan_firings(a_schedule(**said), rule, now=now)
+def fired(rule: Schedule = MINUTELY, *, now: datetime = NOON, **options: Any) -> Firings:
+    return plan_firings(a_schedule(**options), rule, now=now)
 
 
 def after_noon(*minutes: int) -> list[datetime]:
@@ -267,9 +267,9 @@ class TestEveryInstant:
 class TestGoingOn:
     """A schedule with a new rule continues after all decided firings."""
 
-    def again(self, *, until: datetime | None = None, **said: Any) -> datetime | None:
-        paused_until = said.pop("paused_until", None)
-        row = replace(a_schedule(**said), paused_until=paused_until)
+    def again(self, *, until: datetime | None = None, **options: Any) -> datetime | None:
+        paused_until = options.pop("paused_until", None)
+        row = replace(a_schedule(**options), paused_until=paused_until)
         return due_again(row, MINUTELY, now=NOON, until=until)
 
     def test_after_now(self):

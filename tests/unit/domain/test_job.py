@@ -16,9 +16,9 @@ from unit.builders import MINUTE, NOON, a_job, a_schedule
 ID = RunId("019cb0d2-0000-7000-8000-000000000001")
 
 
-def a_run(job: JobSpec, **said: Any) -> NewRun:
+def a_run(job: JobSpec, **options: Any) -> NewRun:
     facts: dict[str, Any] = {"now": NOON, "due_at": NOON, "args": "{}"}
-    return job.new_run(ID, **facts | said)
+    return job.new_run(ID, **facts | options)
 
 
 class TestJobSpec:
@@ -40,7 +40,7 @@ class TestJobSpec:
         assert hash(job) == hash(replace(job))
 
     @pytest.mark.parametrize(
-        ("option", "said"),
+        ("option", "options"),
         [
             ("name", {"name": ""}),
             ("name", {"name": "a=b"}),
@@ -61,9 +61,9 @@ class TestJobSpec:
             ("expires", {"expires": timedelta(0)}),
         ],
     )
-    def test_the_error_names_the_option(self, option, said):
+    def test_the_error_names_the_option(self, option, options):
         with pytest.raises(InvalidOption) as caught:
-            JobSpec(**{"name": "send"} | said)
+            JobSpec(**{"name": "send"} | options)
         assert caught.value.option == option
 
     def test_its_limits_by_name(self):
@@ -126,7 +126,7 @@ class TestScheduleSpec:
     """A schedule is a checked value too."""
 
     @pytest.mark.parametrize(
-        ("option", "said"),
+        ("option", "options"),
         [
             ("name", {"name": ""}),
             ("job", {"job": "a=b"}),
@@ -137,9 +137,9 @@ class TestScheduleSpec:
             ("grace", {"grace": -MINUTE}),
         ],
     )
-    def test_the_error_names_the_option(self, option, said):
+    def test_the_error_names_the_option(self, option, options):
         with pytest.raises(InvalidOption) as caught:
-            ScheduleSpec(**{"name": "nightly", "job": "send", "rule": "a rule"} | said)
+            ScheduleSpec(**{"name": "nightly", "job": "send", "rule": "a rule"} | options)
         assert caught.value.option == option
 
     def test_a_naive_end_is_an_error(self):

@@ -12,7 +12,7 @@ LEASES = st.builds(Lease, st.timedeltas(LEASE_MIN, LEASE_MAX))
 
 
 class TestLease:
-    """A claim holds for a while, is extended in time, and is let go of before others take it."""
+    """A lease is extended in time, and the worker stops before another one can claim the run."""
 
     def test_it_lasts_a_minute_by_default(self):
         assert LEASE_DEFAULT.until(NOON) == NOON + timedelta(seconds=60)

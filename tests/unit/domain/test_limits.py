@@ -195,7 +195,7 @@ class TestGranting:
 
     def test_room_that_a_blocked_run_leaves_is_handed_on(self):
         # Both were let out because job:a had room. Now that one waits for queue:q,
-        # somebody else who waits for job:a must be let out, or nobody ever is.
+        # another run that waits for job:a must be unblocked, or none ever is.
         grants = decide_grants(
             candidates(["job:a", "queue:q"]),
             taken={"queue:q": 1},
@@ -276,10 +276,10 @@ class TestUniqueness:
     def test_a_window_outlives_the_run(self):
         assert self.made(Unique(within=timedelta(hours=1))).until == NOON + timedelta(hours=1)
 
-    @pytest.mark.parametrize("said", [{"key": "x", "by": ("a",)}, {"within": timedelta(0)}])
-    def test_invalid_policies_are_errors(self, said):
+    @pytest.mark.parametrize("options", [{"key": "x", "by": ("a",)}, {"within": timedelta(0)}])
+    def test_invalid_policies_are_errors(self, options):
         with pytest.raises(InvalidOption):
-            Unique(**said)
+            Unique(**options)
 
 
 class TestOverlapKeys:

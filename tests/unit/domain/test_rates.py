@@ -1,4 +1,4 @@
-"""At most so many starts in any stretch of time, and nobody waits for longer than that asks."""
+"""A rate limit allows a number of starts in any window, and delays runs no longer than needed."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -79,7 +79,7 @@ class Store:
         return out
 
     def work_until(self, end, *, late=timedelta(0)):
-        """Let time go from turn to turn, somebody being there for each, perhaps a bit late."""
+        """Move the time from turn to turn. A worker opens each turn, perhaps a bit late."""
         for _ in range(100_000):
             self.claim()
             if self.rate.turn_at is None or self.rate.turn_at + late > end:
@@ -98,7 +98,7 @@ def most_in_any(window, starts):
 
 
 class TestStarting:
-    """Whoever comes while there is room starts at once."""
+    """A run starts at once while there is room."""
 
     def test_as_many_as_fit_start_together(self):
         store = Store(3, ready=[1, 2, 3, 4, 5])
@@ -139,7 +139,7 @@ class TestStarting:
     def test_a_later_run_does_not_overtake(self):
         store = Store(2, ready=[1, 2, 3, 4])
         store.claim()
-        store.now += MINUTE  # the turn of 3 has come, and nobody has looked yet
+        store.now += MINUTE  # the turn of 3 is due, and no worker has opened it yet
 
         store.ready = [5]
         assert store.claim() == 0
@@ -161,7 +161,7 @@ class TestStarting:
         store = Store(2, ready=[1])
         store.claim(now=NOON + SECOND)
         store.ready = [2]
-        store.claim(now=NOON)  # whoever asked the clock first, and came second
+        store.claim(now=NOON)  # read its clock first, but came second
 
         assert seconds(store.rate.past.values()) == [1, 1]
 
@@ -207,7 +207,7 @@ class TestTurns:
         assert store.turn() == 1
         assert store.rate.opened == 2
 
-        # Whoever was let out has not come for as long as there are places.
+        # The unblocked runs have not started while there is room.
         store.now += 10 * MINUTE
         for _ in range(20):
             store.ready.clear()
@@ -296,9 +296,9 @@ class TestAlways:
                     store.turn()
                 case "cancel":
                     del store.ready[:count], store.blocked[: count // 2]
-                case _:  # a worker that asked the clock a while ago
+                case _:  # a worker that read its clock a while ago
                     store.claim(count, now=store.now - timedelta(seconds=min(length, 5)))
-            # Whoever waits has a turn, whatever became of those before it.
+            # Every blocked run has a turn, whatever happened to the runs before it.
             assert not store.blocked or store.rate.turn_at is not None
 
         assert most_in_any(MINUTE, store.starts) <= starts_max
@@ -319,7 +319,7 @@ class TestAlways:
         for number, at in enumerate(seconds(store.starts)):
             lap = number // starts_max
             # The first ones at once; then one by one, each lap a window after the one before it,
-            # as late as whoever looked was, once in each lap.
+            # as late as the worker was, once in each round.
             place = 0 if lap == 0 else number % starts_max
             grid = (lap * MINUTE + place * step).total_seconds()
             assert grid - 0.001 <= at <= grid + (lap + 1) * (late / 1000 + 0.001)
@@ -327,7 +327,7 @@ class TestAlways:
     @settings(max_examples=100)
     @given(starts_max=st.integers(1, 40), gaps=st.lists(lengths, max_size=80))
     def test_runs_at_a_lower_rate_are_not_delayed(self, starts_max, gaps):
-        """Whoever comes and finds fewer in the window than may be starts at once."""
+        """A run that finds room in the window starts at once."""
         store = Store(starts_max)
         for number, gap in enumerate(gaps):
             store.now += timedelta(seconds=gap)
@@ -341,7 +341,7 @@ class TestWindows:
     """A window as an option, and in a key."""
 
     @pytest.mark.parametrize(
-        ("said", "text"),
+        ("options", "text"),
         [
             ("second", "second"),
             ("minute", "minute"),
@@ -353,14 +353,14 @@ class TestWindows:
             ("250ms", "250ms"),
         ],
     )
-    def test_keys_contain_the_window(self, said, text):
-        window = as_window(said)
+    def test_keys_contain_the_window(self, options, text):
+        window = as_window(options)
 
         assert window_text(window) == text
         assert window_of(f"account+queue/{text}:send=42") == window
 
     @pytest.mark.parametrize(
-        ("said", "words"),
+        ("options", "words"),
         [
             ("minutes", "Did you mean 'minute'"),
             ("queue", "by='queue'"),
@@ -372,9 +372,9 @@ class TestWindows:
             (None, "a length of time"),
         ],
     )
-    def test_invalid_windows_are_errors(self, said, words):
+    def test_invalid_windows_are_errors(self, options, words):
         with pytest.raises(InvalidOption, match=words):
-            as_window(said)
+            as_window(options)
 
     def test_describe_rate(self):
         assert describe_rate(1000, timedelta(hours=1)) == "1,000 an hour"

@@ -11,12 +11,12 @@ from unit.builders import MINUTE, NOON, SECOND, a_claim
 ID = RunId("019cb0d2-0000-7000-8000-000000000001")
 
 
-def a_new_run(**said: Any) -> NewRun:
+def a_new_run(**options: Any) -> NewRun:
     facts: dict[str, Any] = {"id": ID, "job": "sweep", "created_at": NOON, "due_at": NOON}
-    return NewRun(**facts | said)
+    return NewRun(**facts | options)
 
 
-def a_run(**said: Any) -> Run:
+def a_run(**options: Any) -> Run:
     facts: dict[str, Any] = {
         "id": ID,
         "job": "sweep",
@@ -25,7 +25,7 @@ def a_run(**said: Any) -> Run:
         "created_at": NOON,
         "due_at": NOON,
     }
-    return Run(**facts | said)
+    return Run(**facts | options)
 
 
 class TestNewRun:
@@ -45,7 +45,7 @@ class TestNewRun:
         assert a_new_run(due_at=due_at).phase is phase
 
     @pytest.mark.parametrize(
-        "said",
+        "options",
         [
             {"due_at": NOON.replace(tzinfo=None)},
             {"created_at": NOON.replace(tzinfo=None)},
@@ -55,9 +55,9 @@ class TestNewRun:
         ],
         ids=str,
     )
-    def test_an_invalid_run_is_an_error(self, said):
+    def test_an_invalid_run_is_an_error(self, options):
         with pytest.raises(AssertionError):
-            check_run(a_new_run(**said))
+            check_run(a_new_run(**options))
 
 
 class TestClaim:
@@ -123,7 +123,7 @@ class TestRun:
             replace(run, status=RunStatus.PENDING)
 
     @pytest.mark.parametrize(
-        "said",
+        "options",
         [
             {"phase": Phase.BLOCKED},
             {"blocked_on": "job:sweep"},
@@ -132,9 +132,9 @@ class TestRun:
         ],
         ids=str,
     )
-    def test_an_invalid_run_is_an_error(self, said):
+    def test_an_invalid_run_is_an_error(self, options):
         with pytest.raises(AssertionError):
-            a_run(**said)
+            a_run(**options)
 
     def test_an_unfinished_one_is_not_finished(self):
         assert not a_run().is_finished

@@ -321,13 +321,13 @@ class TestBounds:
         assert [move.schedule_id for move in plan.moves] == [row.id]
 
 
-class TestAskedFor:
+class TestManualRuns:
     """A manual run is due now, and otherwise like a firing."""
 
     ID = RunId("019cb0d2-0000-7000-8000-00000000000a")
 
-    def asked(self, *, is_queued: bool = False, **said):
-        row = a_schedule(**said)
+    def manual(self, *, is_queued: bool = False, **options):
+        row = a_schedule(**options)
         nominal_at = NOON - timedelta(days=3)
         run = new_manual_run(
             row, a_job(), self.ID, nominal_at=nominal_at, now=NOON, is_queued=is_queued
@@ -336,7 +336,7 @@ class TestAskedFor:
         return run
 
     def test_it_is_due_at_once_whatever_the_jitter(self):
-        run = self.asked(jitter=timedelta(hours=1), expires=MINUTE)
+        run = self.manual(jitter=timedelta(hours=1), expires=MINUTE)
 
         assert (run.due_at, run.expires_at) == (NOON, NOON + MINUTE)
 
@@ -350,17 +350,17 @@ class TestAskedFor:
         ],
     )
     def test_it_gives_way_as_a_firing_does(self, overlap, keys):
-        run = self.asked(overlap=overlap)
+        run = self.manual(overlap=overlap)
 
         assert (run.overlap_key, run.limit_keys) == keys
 
     @pytest.mark.parametrize("overlap", set(Overlap) - {Overlap.ALLOW})
     def test_a_queued_run_waits_for_the_others(self, overlap):
-        run = self.asked(overlap=overlap, is_queued=True)
+        run = self.manual(overlap=overlap, is_queued=True)
 
         assert (run.overlap_key, run.limit_keys) == (None, (one_at_a_time(a_schedule().id),))
 
     def test_those_that_may_overlap_do(self):
-        run = self.asked(overlap=Overlap.ALLOW, is_queued=True)
+        run = self.manual(overlap=Overlap.ALLOW, is_queued=True)
 
         assert (run.overlap_key, run.limit_keys) == (None, ())

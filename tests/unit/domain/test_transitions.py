@@ -28,9 +28,9 @@ TEN_SECONDS = timedelta(seconds=10)
 THREE_TIMES = Fixed(attempts_max=3, delay=TEN_SECONDS)
 
 
-def settled(claim: Claim, outcome: Outcome, **said: Any) -> Transition:
+def settled(claim: Claim, outcome: Outcome, **options: Any) -> Transition:
     facts: dict[str, Any] = {"now": NOON, "retry": NO_RETRY, "random": 0.5}
-    return settle(claim, outcome, **facts | said)
+    return settle(claim, outcome, **facts | options)
 
 
 def due_in(step: Transition) -> timedelta | None:
@@ -156,17 +156,17 @@ class TestGivingBack:
         ("put_offs", "seconds"), [(0, 30), (1, 60), (2, 120), (4, 480), (5, 600), (10_000, 600)]
     )
     def test_a_run_that_when_holds_back_waits_longer_each_time(self, put_offs, seconds):
-        step = settled(a_claim(put_offs=put_offs), Postponed("when said no"))
+        step = settled(a_claim(put_offs=put_offs), Postponed("when options no"))
 
         assert due_in(step) == timedelta(seconds=seconds)
         assert (step.to_status, step.refund, step.put_off) == (RunStatus.PENDING, 1, 1)
         assert not step.leaves_attempt
 
     def test_a_skipped_run_is_finished_with_the_reason(self):
-        step = settled(a_claim(), Skipped("skip said so"))
+        step = settled(a_claim(), Skipped("skip options so"))
 
         assert (step.to_status, step.due_at) == (RunStatus.SKIPPED, None)
-        assert (step.refund, step.reason, step.leaves_attempt) == (1, "skip said so", False)
+        assert (step.refund, step.reason, step.leaves_attempt) == (1, "skip options so", False)
 
 
 class TestAttemptRows:
@@ -229,7 +229,7 @@ class TestExpiring:
         ("outcome", "status"),
         [
             (Snoozed(MINUTE), RunStatus.SKIPPED),
-            (Postponed("when said no"), RunStatus.SKIPPED),
+            (Postponed("when options no"), RunStatus.SKIPPED),
             (Failed("no", retry=True), RunStatus.FAILED_PERMANENT),
         ],
     )
@@ -301,7 +301,9 @@ OUTCOMES = st.one_of(
     st.builds(Crashed, REASONS, st.booleans()),
 )
 CLAIMS = st.builds(
-    lambda attempt, more, **said: a_claim(attempt=attempt, attempts_max=attempt + more, **said),
+    lambda attempt, more, **options: a_claim(
+        attempt=attempt, attempts_max=attempt + more, **options
+    ),
     attempt=st.integers(1, 20),
     more=st.integers(0, 5),
     crashes=st.integers(0, 5),

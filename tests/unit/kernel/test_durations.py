@@ -66,14 +66,14 @@ class TestReading:
 class TestTaking:
     """An option takes a length however the caller has it."""
 
-    @pytest.mark.parametrize("said", [timedelta(seconds=90), 90, 90.0, "1m30s"])
-    def test_it_is_taken(self, said):
-        assert as_duration(said) == timedelta(seconds=90)
+    @pytest.mark.parametrize("options", [timedelta(seconds=90), 90, 90.0, "1m30s"])
+    def test_it_is_taken(self, options):
+        assert as_duration(options) == timedelta(seconds=90)
 
-    @pytest.mark.parametrize("said", [True, float("nan"), float("inf"), 1e300, None, [5]])
-    def test_it_is_an_error(self, said):
+    @pytest.mark.parametrize("options", [True, float("nan"), float("inf"), 1e300, None, [5]])
+    def test_it_is_an_error(self, options):
         with pytest.raises(InvalidDuration):
-            as_duration(said)
+            as_duration(options)
 
 
 class TestWriting:

@@ -110,10 +110,10 @@ def _effect(rule: Schedule, twin: Schedule, change: ClockChange) -> Effect | Non
 def _in_utc(rule: Schedule) -> Schedule | None:
     """The same rule in UTC, without clock changes."""
 
-    def moved(facts: Any) -> Any:
+    def replace_zones(facts: Any) -> Any:
         if not isinstance(facts, dict):
             return facts
-        changed = {name: moved(value) for name, value in facts.items()}
+        changed = {name: replace_zones(value) for name, value in facts.items()}
         if "tz" in changed:
             changed["tz"] = "UTC"
         return changed
@@ -122,7 +122,7 @@ def _in_utc(rule: Schedule) -> Schedule | None:
     if facts.get("kind") == "recurrence":
         return None  # its anchor would be a different time in UTC
     try:
-        return from_text(json.dumps(moved(facts)))
+        return from_text(json.dumps(replace_zones(facts)))
     except ValueError:
         return None
 

@@ -255,7 +255,7 @@ class _Reader:
             if base == "?" and column not in {DAY_OF_MONTH, WEEKDAY}:
                 raise _Fault(column, term, "is allowed in the day fields only", "Write '*'.")
         elif base[:1] in {"H", "h"}:
-            return self._hashed(column, term, base.upper(), step_text if slash else None)
+            return self._hash_value(column, term, base.upper(), step_text if slash else None)
         elif not slash and column is DAY_OF_MONTH and base[-1] in "LWlw":
             return self._day_mark(term)
         elif not slash and column is WEEKDAY and ("#" in base or base[-1] in "Ll"):
@@ -277,7 +277,7 @@ class _Reader:
             return _fold_sunday(column, (2 << high) - (1 << low))
         return _fold_sunday(column, step_mask(low, high, _step(column, term, step_text)))
 
-    def _hashed(self, column: Field, term: str, base: str, step_text: str | None) -> int:
+    def _hash_value(self, column: Field, term: str, base: str, step_text: str | None) -> int:
         found = _HASHED.match(base)
         if found is None:
             _refuse_value(column, term, base)

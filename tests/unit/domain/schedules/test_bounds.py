@@ -335,12 +335,14 @@ class TestNever:
         ],
     )
     def test_there_is_no_next_and_no_previous(self, rule):
-        asked = CountedRule(rule.rule)
-        counted = Windowed(rule=asked, between=rule.between, unless=rule.unless, dates=rule.dates)
+        counted_rule = CountedRule(rule.rule)
+        counted = Windowed(
+            rule=counted_rule, between=rule.between, unless=rule.unless, dates=rule.dates
+        )
 
         assert counted.next_after(T0) is None
         assert counted.prev_before(T0 + timedelta(days=3650)) is None
-        assert asked.times <= 2 * 1502
+        assert counted_rule.times <= 2 * 1502
         assert rule.count_between(T0, T0 + timedelta(days=30)) == 0
 
     def test_as_many_dates_as_are_allowed_are_passed(self):

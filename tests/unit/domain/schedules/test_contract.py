@@ -164,7 +164,7 @@ class TestUnfinished:
     @pytest.mark.parametrize(
         "chain",
         [Timetable(), Timetable().every(minutes=5), Timetable().cron("H * * * *")],
-        ids=["nothing said", "no anchor", "no key"],
+        ids=["nothing options", "no anchor", "no key"],
     )
     def test_it_is_a_schedule(self, chain):
         assert isinstance(chain, Schedule)

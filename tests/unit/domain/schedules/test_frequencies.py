@@ -462,9 +462,9 @@ class TestZone:
         assert Timetable().hourly().tz == "UTC"
 
     def test_a_given_zone_overrides_the_default(self):
-        said = Timing(zone="Asia/Tokyo").refine("hour", 9)
+        options = Timing(zone="Asia/Tokyo").refine("hour", 9)
 
-        assert said.rule(tz="Europe/Berlin").tz == "Asia/Tokyo"
+        assert options.rule(tz="Europe/Berlin").tz == "Asia/Tokyo"
         assert Timing().refine("hour", 9).rule(tz="Europe/Berlin").tz == "Europe/Berlin"
 
     @pytest.mark.parametrize("zone", ["Europe/Berlin", BERLIN])

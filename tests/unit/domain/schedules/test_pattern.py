@@ -1,4 +1,4 @@
-"""Patterns: dicts as one seed writes them, symbols, and fields said anew over cron text."""
+"""Patterns: dicts as one seed writes them, symbols, and fields options anew over cron text."""
 
 import pickle
 from datetime import UTC, datetime
@@ -257,8 +257,8 @@ class TestSymbols:
 class TestOverCronText:
     """A field replaces the field of the expression; then both day fields must match."""
 
-    def refined(self, expr, key=None, **said):
-        return Pattern(FieldTexts(**said), cron=expr, key=key)
+    def refined(self, expr, key=None, **options):
+        return Pattern(FieldTexts(**options), cron=expr, key=key)
 
     def test_other_fields_stay_as_in_the_expression(self):
         rule = self.refined("*/20 9 * * *", hour="12-13")
@@ -271,7 +271,7 @@ class TestOverCronText:
         assert rule.values == Cron.parse("30 */6 13 2-3 FRI").values
 
     @pytest.mark.parametrize(
-        ("expr", "said", "is_either"),
+        ("expr", "options", "is_either"),
         [
             ("0 0 13 * 5", {}, True),
             ("0 0 13 * 5", {"hour": "9"}, True),
@@ -282,18 +282,18 @@ class TestOverCronText:
         ],
     )
     def test_either_matches_only_where_both_day_fields_come_from_the_text(
-        self, expr, said, is_either
+        self, expr, options, is_either
     ):
         friday_the_13th = ["02-13", "03-13", "11-13"]
 
-        rule = self.refined(expr, **said)
+        rule = self.refined(expr, **options)
 
         assert rule.values.is_either is is_either
         if not is_either:
             assert [at[:5] for at in first_of(rule, 3)] == friday_the_13th
 
     @pytest.mark.parametrize(
-        ("expr", "said", "days"),
+        ("expr", "options", "days"),
         [
             ("0 0 LW * *", {"day": "1"}, ["02-01", "03-01"]),
             ("0 0 15W * *", {"day": "1"}, ["02-01", "03-01"]),
@@ -305,11 +305,11 @@ class TestOverCronText:
             ("0 0 * * 5L", {"month": "2"}, ["02-27", "02-26"]),
         ],
     )
-    def test_days_without_a_number_go_with_their_field(self, expr, said, days):
-        assert [at[:5] for at in first_of(self.refined(expr, **said), 2)] == days
+    def test_days_without_a_number_go_with_their_field(self, expr, options, days):
+        assert [at[:5] for at in first_of(self.refined(expr, **options), 2)] == days
 
     @pytest.mark.parametrize(
-        ("expr", "said", "is_fixed"),
+        ("expr", "options", "is_fixed"),
         [
             ("30 2 * * *", {}, True),
             ("30 2 * * *", {"hour": "*"}, False),
@@ -318,8 +318,10 @@ class TestOverCronText:
             ("* * * * * *", {"hour": "2", "minute": "30", "second": "0"}, True),
         ],
     )
-    def test_it_is_a_fixed_time_when_no_time_field_begins_with_a_star(self, expr, said, is_fixed):
-        assert self.refined(expr, **said).values.is_fixed is is_fixed
+    def test_it_is_a_fixed_time_when_no_time_field_begins_with_a_star(
+        self, expr, options, is_fixed
+    ):
+        assert self.refined(expr, **options).values.is_fixed is is_fixed
 
     def test_a_year_can_be_added(self):
         rule = self.refined("0 0 1 1 *", year="2030")

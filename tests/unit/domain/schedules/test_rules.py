@@ -45,7 +45,7 @@ numbers = {
     "weekday": (0, 7),
     "year": (1970, 9998),
 }
-said = st.fixed_dictionaries(
+options = st.fixed_dictionaries(
     {},
     optional={
         name: st.one_of(
@@ -59,10 +59,10 @@ said = st.fixed_dictionaries(
     },
 ).map(lambda texts: FieldTexts(**texts))
 patterns = st.one_of(
-    st.builds(lambda said, tz: Pattern(said, tz=tz), said, zones),
+    st.builds(lambda options, tz: Pattern(options, tz=tz), options, zones),
     st.builds(
-        lambda said, tz, key: Pattern(said, cron="H 0 13 * 5", key=key, tz=tz),
-        said,
+        lambda options, tz, key: Pattern(options, cron="H 0 13 * 5", key=key, tz=tz),
+        options,
         zones,
         st.text(max_size=5),
     ),

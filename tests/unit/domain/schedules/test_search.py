@@ -225,9 +225,9 @@ class TestEachOther:
         zone = Zone.named(name)
         found = set(search.instants(fields, zone, first, last))
         near = {first, last, *(change.at for change in changes_of(zone.name))}
-        asked = {ts + n for ts in near | set(list(found)[:50]) for n in (-30, -1, 0, 1, 30)}
+        moments = {ts + n for ts in near | set(list(found)[:50]) for n in (-30, -1, 0, 1, 30)}
 
-        for ts in asked:
+        for ts in moments:
             if first <= ts <= last:
                 assert search.matches_ts(fields, zone, ts) is (ts in found), ts
 
@@ -241,14 +241,14 @@ class TestEachOther:
 class CountedZone(Zone):
     """A zone that counts the calls of span_at()."""
 
-    __slots__ = ("asked",)
+    __slots__ = ("calls",)
 
     def __init__(self, name):
         super().__init__(name, ZoneInfo(name))
-        self.asked = 0
+        self.calls = 0
 
     def span_at(self, ts):
-        self.asked += 1
+        self.calls += 1
         return super().span_at(ts)
 
 
@@ -285,7 +285,7 @@ class TestFarJumps:
         found = search.next_ts(fields, zone, now), search.prev_ts(fields, zone, now)
 
         assert [ts and f"{zone.datetime_at(ts):%Y-%m-%d}" for ts in found] == [later, earlier]
-        assert zone.asked <= 16
+        assert zone.calls <= 16
 
     def test_a_walk_over_centuries_visits_spans_near_matches_only(self):
         fields = Fields(FieldValues(1, 1, 1, days=1 << 29, months=1 << 2, weekdays=1 << 1))
@@ -295,7 +295,7 @@ class TestFarJumps:
         found = list(search.instants(fields, zone, first, last))
 
         assert len(found) == sum(1 for year in range(2026, 2826) if is_leap_monday(year))
-        assert zone.asked <= 12 * len(found)
+        assert zone.calls <= 12 * len(found)
 
 
 def is_leap_monday(year):

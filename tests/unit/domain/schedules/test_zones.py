@@ -122,8 +122,8 @@ class TestSpans:
         start, step = floor_ts(datetime(2095, 1, 1, tzinfo=UTC)), DAY // 2
 
         for name in footers.values():
-            asked = range(start, start + 370 * DAY, step)
-            offsets = [offset_at(name, ts) for ts in asked]
+            moments = range(start, start + 370 * DAY, step)
+            offsets = [offset_at(name, ts) for ts in moments]
             changed = [n for n, (a, b) in enumerate(pairwise(offsets)) if a != b]
 
             assert all(b - a > 6 for a, b in pairwise(changed)), name
