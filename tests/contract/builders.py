@@ -39,7 +39,7 @@ DAY: Final = timedelta(days=1)
 
 ANN: Final = WorkerId("019cb0d2-0000-7000-8000-00000000a001")
 BOB: Final = WorkerId("019cb0d2-0000-7000-8000-00000000b002")
-NOBODY: Final = RunId("019cb0d2-0000-7000-8000-ffffffffffff")
+UNKNOWN_ID: Final = RunId("019cb0d2-0000-7000-8000-ffffffffffff")
 
 _numbers = count(1)
 
@@ -51,20 +51,20 @@ def an_id() -> str:
     return f"019cb0d2-0000-7000-8000-{next(_numbers):012x}"
 
 
-def a_run(**said: Any) -> NewRun:
-    """A run that is due when it is created, unless it is said otherwise."""
-    created_at = said.get("created_at", NOON)
+def a_run(**given: Any) -> NewRun:
+    """A run that is due when it is created, unless the test says otherwise."""
+    created_at = given.get("created_at", NOON)
     facts = {
         "id": RunId(an_id()),
         "job": "send_email",
         "created_at": created_at,
         "due_at": created_at,
     }
-    return NewRun(**facts | said)
+    return NewRun(**facts | given)
 
 
-def a_fired_run(schedule: str = "digest", nominal_at: datetime = NOON, **said: Any) -> NewRun:
-    return a_run(schedule=schedule, nominal_at=nominal_at, **said)
+def a_fired_run(schedule: str = "digest", nominal_at: datetime = NOON, **given: Any) -> NewRun:
+    return a_run(schedule=schedule, nominal_at=nominal_at, **given)
 
 
 def settled(
@@ -73,7 +73,7 @@ def settled(
     *,
     now: datetime = NOON,
     retry: RetryPolicy | None = None,
-    **said: Any,
+    **given: Any,
 ) -> Transition:
     """The step that an outcome means; a run that has more attempts waits a minute for the next."""
     if retry is None:
@@ -82,19 +82,19 @@ def settled(
             if claim.attempts_max > 1
             else NO_RETRY
         )
-    return settle(claim, outcome, now=now, retry=retry, random=0.0, **said)
+    return settle(claim, outcome, now=now, retry=retry, random=0.0, **given)
 
 
 # ---------------------------------------------------------------- schedules
 
 
-def a_job(name: str = "send_email", **said: Any) -> JobSpec:
-    return JobSpec(name=name, **said)
+def a_job(name: str = "send_email", **given: Any) -> JobSpec:
+    return JobSpec(name=name, **given)
 
 
-def a_schedule(name: str = "digest", **said: Any) -> ScheduleSpec:
+def a_schedule(name: str = "digest", **given: Any) -> ScheduleSpec:
     facts = {"job": "send_email", "rule": "every minute"}
-    return ScheduleSpec(name=name, **facts | said)
+    return ScheduleSpec(name=name, **facts | given)
 
 
 def added(
@@ -103,10 +103,10 @@ def added(
     *,
     now: datetime = NOON,
     next_due_at: datetime | None = NOON,
-    **said: Any,
+    **given: Any,
 ) -> ScheduleRow:
     """Add a schedule that is due at noon."""
-    spec = a_schedule(name, **said)
+    spec = a_schedule(name, **given)
     return store.add_schedule(ScheduleId(an_id()), spec, now=now, next_due_at=next_due_at)
 
 
@@ -137,7 +137,7 @@ def tick(
 # ---------------------------------------------------------------- the rest
 
 
-def a_lock(owner: str = "ann", **said: Any) -> LockRow:
+def a_lock(owner: str = "ann", **given: Any) -> LockRow:
     facts: dict[str, Any] = {
         "name": "collect",
         "owner": owner,
@@ -146,10 +146,10 @@ def a_lock(owner: str = "ann", **said: Any) -> LockRow:
         "acquired_at": NOON,
         "until": NOON + MINUTE,
     }
-    return LockRow(**facts | said)
+    return LockRow(**facts | given)
 
 
-def a_worker_row(worker: WorkerId = ANN, **said: Any) -> WorkerRow:
+def a_worker_row(worker: WorkerId = ANN, **given: Any) -> WorkerRow:
     facts: dict[str, Any] = {
         "id": worker,
         "host": "ann.example.org",
@@ -161,7 +161,7 @@ def a_worker_row(worker: WorkerId = ANN, **said: Any) -> WorkerRow:
         "queues": None,
         "jobs": ("send_email",),
     }
-    return WorkerRow(**facts | said)
+    return WorkerRow(**facts | given)
 
 
 class Hands:
@@ -192,8 +192,8 @@ class Hands:
             lease_by_job=lease_by_job,
         )
 
-    def claim_one(self, **said: Any) -> Claim:
-        [claim] = self.claim(1, **said)
+    def claim_one(self, **given: Any) -> Claim:
+        [claim] = self.claim(1, **given)
         return claim
 
     def start(self, *claims: Claim, until: datetime | None = None) -> HeartbeatResult:
@@ -210,9 +210,9 @@ class Hands:
         self,
         claim: Claim,
         outcome: Outcome = Succeeded(),  # noqa: B008  # a value that never changes
-        **said: Any,
+        **given: Any,
     ) -> list[RunId]:
-        return self._store.record([settled(claim, outcome, now=self._clock.now(), **said)])
+        return self._store.record([settled(claim, outcome, now=self._clock.now(), **given)])
 
     def reap(self, limit: int = 10) -> list[Transition]:
         now = self._clock.now()

@@ -29,7 +29,7 @@ COUNT_ORDERS: Final = "SELECT count(*) FROM orders"
 
 
 class Caller(ABC):
-    """Somebody with a connection, and something to write."""
+    """A caller with a connection and rows of its own to write."""
 
     store: Store
     lent: Store
@@ -176,14 +176,14 @@ class Mode(NamedTuple):
         return f"{self.kind}, {self.name}"
 
 
-def on_sqlite(name: str, *statements: str, **said: Any) -> Mode:
+def on_sqlite(name: str, *statements: str, **given: Any) -> Mode:
     """A connection that was opened like this, after these statements."""
 
     @contextmanager
     def open_caller(store: SqliteStore) -> Iterator[Caller]:
         with closing(sqlite3.connect(store.path)) as connection:
             connection.execute("CREATE TABLE orders (id INTEGER NOT NULL)")
-        with closing(sqlite3.connect(store.path, **said)) as connection:
+        with closing(sqlite3.connect(store.path, **given)) as connection:
             for statement in statements:
                 connection.execute(statement)
             yield SqliteCaller(store, connection)
@@ -197,7 +197,7 @@ def on_postgres(
     has_block: bool = False,
     has_pipeline: bool = False,
     isolation: psycopg.IsolationLevel | None = None,
-    **said: Any,
+    **given: Any,
 ) -> Mode:
     @contextmanager
     def open_caller(store: PostgresStore) -> Iterator[Caller]:
@@ -205,7 +205,7 @@ def on_postgres(
             connection.execute("CREATE TABLE IF NOT EXISTS orders (id integer NOT NULL)")
             connection.execute("TRUNCATE orders")
         with (
-            closing(psycopg.connect(store.url, **said)) as connection,
+            closing(psycopg.connect(store.url, **given)) as connection,
             ExitStack() as modes,
         ):
             connection.isolation_level = isolation
@@ -222,13 +222,13 @@ def on_postgres(
     return Mode("postgres", name, open_caller)
 
 
-def on_mariadb(name: str, *statements: str, **said: Any) -> Mode:
+def on_mariadb(name: str, *statements: str, **given: Any) -> Mode:
     @contextmanager
     def open_caller(store: MysqlStore) -> Iterator[Caller]:
         with mariadb.connect(store.url) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS orders (id INT NOT NULL)")
             connection.execute("DELETE FROM orders")
-        with closing(mariadb.connect(store.url, **{"autocommit": False, **said})) as connection:
+        with closing(mariadb.connect(store.url, **{"autocommit": False, **given})) as connection:
             for statement in statements:
                 connection.execute(statement)
             yield MariadbCaller(store, connection)

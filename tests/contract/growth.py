@@ -1,10 +1,10 @@
-"""A database that has been in use for a long time, and everything that is asked of it.
+"""A database that was used for a long time, and every verb on it.
 
 fill(kind, url, sizes)     rows of every kind, made by the database itself: a million in seconds
 verbs(store, now)          by name: what is prepared, and then the act whose cost counts
 
 Half of the blocked runs wait for a limit that is full, half for a rate. Of the schedules some are
-due later, some are paused, and some have been due for long, of jobs that nobody here knows.
+due later, some are paused, and some have been due for long, of unknown jobs.
 """
 
 import sqlite3
@@ -203,7 +203,7 @@ def fill(kind: str, url: str, sizes: Sizes, *, now: datetime) -> None:
         file.commit()
 
 
-# ---------------------------------------------------------------- what is asked of it
+# ---------------------------------------------------------------- the verbs
 
 _numbers = count(1)
 
@@ -212,9 +212,9 @@ def an_id(now: datetime) -> str:
     return f"{micros(now) // 1000:012x}"[:8] + f"-ffff-7000-8000-{next(_numbers):012x}"
 
 
-def runs(number: int, *, now: datetime, **said: Any) -> list[NewRun]:
+def runs(number: int, *, now: datetime, **given: Any) -> list[NewRun]:
     facts: dict[str, Any] = {"job": JOB, "queue": "queue7", "due_at": now, "priority": 100}
-    return [NewRun(id=RunId(an_id(now)), created_at=now, **facts | said) for _ in range(number)]
+    return [NewRun(id=RunId(an_id(now)), created_at=now, **facts | given) for _ in range(number)]
 
 
 Act = Callable[[], object]

@@ -16,7 +16,7 @@ from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 
-ODD = "somebody made this of it"
+ODD = "a converter made this"
 
 
 def refuse(*_: object) -> NoReturn:
@@ -27,8 +27,8 @@ def refuse(*_: object) -> NoReturn:
 
 
 @contextmanager
-def odd_sqlite(store: SqliteStore, **said: Any) -> Iterator[sqlite3.Connection]:
-    """A connection with a converter for every type, and factories that nobody else can use."""
+def odd_sqlite(store: SqliteStore, **given: Any) -> Iterator[sqlite3.Connection]:
+    """A connection with a converter for every type, and factories that no other code can use."""
     converters: dict[str, Any] = sqlite3.converters
     before = dict(converters)
     for kind in ("TEXT", "INTEGER"):
@@ -38,7 +38,7 @@ def odd_sqlite(store: SqliteStore, **said: Any) -> Iterator[sqlite3.Connection]:
         "detect_types": sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES,
     }
     try:
-        with closing(sqlite3.connect(store.path, **facts | said)) as connection:
+        with closing(sqlite3.connect(store.path, **facts | given)) as connection:
             connection.row_factory = refuse
             connection.text_factory = lambda _: ODD
             yield connection
@@ -63,14 +63,14 @@ class OddDumper(Dumper):
 
 
 @contextmanager
-def odd_postgres(store: PostgresStore, **said: Any) -> Iterator[psycopg.Connection[Any]]:
+def odd_postgres(store: PostgresStore, **given: Any) -> Iterator[psycopg.Connection[Any]]:
     """A connection in Latin-1, with loaders and dumpers for every type."""
     facts: dict[str, Any] = {
         "client_encoding": "LATIN1",
         "cursor_factory": psycopg.ClientCursor,
         "row_factory": refuse,
     }
-    with closing(psycopg.connect(store.url, **facts | said)) as connection:
+    with closing(psycopg.connect(store.url, **facts | given)) as connection:
         make_odd(connection)
         yield connection
 
@@ -87,14 +87,14 @@ def make_odd(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any])
 
 
 class OddCursor(pymysql.cursors.DictCursor):  # type: ignore[misc]  # PyMySQL has no types
-    """Whoever asks the connection for a cursor gets this one."""
+    """The default cursor class of the connection."""
 
     def fetchall(self) -> list[Any]:
         return [ODD]
 
 
 @contextmanager
-def odd_mariadb(store: MysqlStore, **said: Any) -> Iterator[Any]:
+def odd_mariadb(store: MysqlStore, **given: Any) -> Iterator[Any]:
     """A connection in Latin-1, with converters for every type, in the oddest of modes."""
     where = settings_of(store.url)
     facts: dict[str, Any] = {
@@ -106,5 +106,5 @@ def odd_mariadb(store: MysqlStore, **said: Any) -> Iterator[Any]:
         "conv": {**conversions, **dict.fromkeys(range(256), lambda *_: ODD)},
         "sql_mode": "ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH",
     }
-    with closing(pymysql.connect(**facts | said)) as connection:
+    with closing(pymysql.connect(**facts | given)) as connection:
         yield connection

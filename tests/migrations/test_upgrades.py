@@ -1,7 +1,7 @@
 """From one version of the tables to the next, with rows in them.
 
 A step is applied once, rows stay, an upgraded database is as a fresh one, and code that was
-left behind is told so.
+left behind raises an error.
 """
 
 import sqlite3
@@ -175,7 +175,7 @@ class TestSteps:
         store.check_schema()
         assert seen(store) == before
         assert store.scheduled_jobs() == ["send_email", "sweep"]
-        assert len(hands.claim()) == 1  # whoever was let out
+        assert len(hands.claim()) == 1  # the unblocked run
         clock.advance(hours=1)
         assert len(tick(store, clock).runs) == 1
 

@@ -2,7 +2,7 @@
 
 Random verbs of the contract go to the store in memory, which is the reference, and to a
 store on SQL. After each of them both give the same answer and show the same state, and what
-`DESIGN.md` promises holds. Where the contract leaves a choice (who is let out first of two
+`DESIGN.md` promises holds. Where the contract leaves a choice (which of two is unblocked first
 that tie, how many a full limit holds up), the machine asks for all of it, so that there is
 none: nothing is compared loosely.
 """
@@ -102,7 +102,7 @@ JOBS: Final[dict[str, JobSpec]] = {
 }
 
 
-# ---------------------------------------------------------------- what may be asked
+# ---------------------------------------------------------------- the verbs
 
 
 def delays(*more: timedelta) -> st.SearchStrategy[timedelta]:
@@ -115,7 +115,7 @@ class RunPlan(NamedTuple):
     delay: timedelta
     unique: tuple[str, timedelta | None] | None
     expires: timedelta | None
-    said: dict[str, Any]
+    given: dict[str, Any]
 
 
 run_plans: Final = st.builds(
@@ -123,7 +123,7 @@ run_plans: Final = st.builds(
     delay=delays(),
     unique=st.none() | st.tuples(st.sampled_from("ab"), st.sampled_from([None, MINUTE * 2])),
     expires=st.sampled_from([None, None, None, MINUTE]),
-    said=st.fixed_dictionaries(
+    given=st.fixed_dictionaries(
         {
             "job": st.sampled_from(["mail", "resize"]),
             "queue": st.sampled_from(["default", "slow"]),
@@ -170,7 +170,7 @@ outcomes: Final[st.SearchStrategy[Outcome]] = st.sampled_from(
         Skipped("holiday"),
         Postponed("not now"),
         Interrupted(),
-        Canceled("as told"),
+        Canceled("as requested"),
         Crashed("it died"),
         Crashed("it died", has_started=False),
     ]
@@ -272,7 +272,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.finished: dict[RunId, Run] = {}
         self.pruned: set[RunId] = set()
         self.doubted: list[list[NewRun]] = []
-        self.told: dict[RunId, Run] = {}
+        self.finished_runs: dict[RunId, Run] = {}
         self.starts: dict[str, list[datetime]] = {}  # by the key of a rate, since it was changed
         self.closed: set[str] = set()  # schedules whose skips are no longer counted together
 
@@ -292,8 +292,8 @@ class StoresAgree(RuleBasedStateMachine):
         possible = self.deeds()
         names = [name for name, (weight, _) in possible.items() for _ in range(weight)]
         name = data.draw(st.sampled_from(names), label="what")
-        said = data.draw(st.fixed_dictionaries(possible[name][1]), label="how")
-        getattr(self, name)(**said)
+        given = data.draw(st.fixed_dictionaries(possible[name][1]), label="how")
+        getattr(self, name)(**given)
 
     def deeds(self) -> Deeds:
         """What can be done now: how often, and with what."""
@@ -308,8 +308,8 @@ class StoresAgree(RuleBasedStateMachine):
         if self.claims:
             claims = self.some_claims()
             ended = st.lists(st.tuples(claims, outcomes, st.booleans()), min_size=1, max_size=5)
-            is_told = st.sampled_from([False, False, False, False, True])
-            found["record"] = (16, {"ended": ended, "is_cancel_requested": is_told})
+            is_canceling = st.sampled_from([False, False, False, False, True])
+            found["record"] = (16, {"ended": ended, "is_cancel_requested": is_canceling})
             lengths = st.sampled_from([SECOND, MINUTE * 2])
             found["extend"] = (
                 4,
@@ -392,7 +392,7 @@ class StoresAgree(RuleBasedStateMachine):
             due_at=due_at,
             unique=unique,
             expires_at=None if plan.expires is None else due_at + plan.expires,
-            **plan.said,
+            **plan.given,
         )
 
     def stage(self) -> None:
@@ -460,7 +460,7 @@ class StoresAgree(RuleBasedStateMachine):
             self.claims.append(claim)
 
     def check_limits(self, claims: list[Claim]) -> None:
-        """Nobody was let into a limit that is full now."""
+        """No run was unblocked for a limit that is full."""
         slots_by_limit = {row.name: row.in_force for row in self.sql.list_limits()}
         for claim in claims:
             taken = self.sql.count_taken(claim.limit_keys)
@@ -611,7 +611,7 @@ class StoresAgree(RuleBasedStateMachine):
         before = {row.name: row.slots for row in self.memory.list_limits()}
         self.starts = {key: at for key, at in self.starts.items() if limit_of(key) != name}
         if by_code and slots is not None:
-            # Said once more, it is no change: whether anybody is let out then is free.
+            # Setting the same value is no change: a store may unblock runs then or not.
             other = slots + 1 if before.get(name) == slots else slots
             self.both(lambda store: store.set_limits({name: other}))
         else:
@@ -654,10 +654,12 @@ class StoresAgree(RuleBasedStateMachine):
         return found
 
     def change_schedule(self, row: ScheduleRow, overlap: Overlap) -> None:
-        """By whoever read it a moment ago, or long ago: then it is not changed."""
-        said = {name: getattr(row.spec, name) for name in ("name", "job", "rule", "tenant", "args")}
+        """With a current row or an old one; an old one changes nothing."""
+        given = {
+            name: getattr(row.spec, name) for name in ("name", "job", "rule", "tenant", "args")
+        }
         # Never twice the same: whether that is a change is free.
-        spec = ScheduleSpec(**said, overlap=overlap, zone=f"Area/{self.a_number()}")
+        spec = ScheduleSpec(**given, overlap=overlap, zone=f"Area/{self.a_number()}")
         changed = self.both(
             lambda store: store.change_schedule(
                 row, spec, now=self.now, next_due_at=self.next_instant()
@@ -754,7 +756,7 @@ class StoresAgree(RuleBasedStateMachine):
                 assert all(run.id in holders[key] for key in slots_in(run.limit_keys)), run
 
     @invariant()
-    def whoever_waits_for_a_rate_has_a_turn(self) -> None:
+    def a_run_that_waits_for_a_rate_has_a_turn(self) -> None:
         blocked = [run for run in self.in_phases(Phase.BLOCKED) if is_rate(run.blocked_on or "")]
         turns = self.both(lambda store: [store.find_turn(run.id) for run in blocked])
         slots_by_limit = {row.name: row.in_force for row in self.sql.list_limits()}
@@ -785,8 +787,8 @@ class StoresAgree(RuleBasedStateMachine):
     def stories_are_the_same(self) -> None:
         """Of those that something happened to."""
         for run in every_run(self.memory):
-            if self.told.get(run.id) != run:
-                self.told[run.id] = run
+            if self.finished_runs.get(run.id) != run:
+                self.finished_runs[run.id] = run
                 self.both(partial(story_of, run_id=run.id))
 
     def teardown(self) -> None:

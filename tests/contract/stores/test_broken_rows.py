@@ -1,4 +1,4 @@
-"""Rows that a hand has edited into nonsense are set unfired, and stop nobody."""
+"""Rows that were edited by hand and cannot be read do not stop other rows."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ CHECKS = "SELECT conname FROM pg_constraint WHERE contype = 'c' AND conrelid = %
 
 @pytest.fixture
 def by_hand(store: Store) -> Callable[[str], None]:
-    """Runs SQL as somebody with a shell would, around every constraint."""
+    """Runs SQL as a person with a shell would, without constraints."""
     if isinstance(store, SqliteStore):
 
         def edit(text: str) -> None:
@@ -110,7 +110,7 @@ class TestRuns:
         assert "cannot be read" in found[bad.id].reason
         assert store.run_record(bad.id) is not None
 
-    def test_a_phase_that_nobody_knows_stops_no_claim(self, store, worker, by_hand):
+    def test_an_unknown_phase_stops_no_claim(self, store, worker, by_hand):
         add(store, bad := a_run(priority=1), good := a_run())
         by_hand(f"UPDATE tickwork_run SET phase = 'lost' WHERE id = '{bad.id}'")
 

@@ -2,8 +2,8 @@ import pytest
 
 from contract.builders import (
     MINUTE,
-    NOBODY,
     NOON,
+    UNKNOWN_ID,
     Hands,
     a_fired_run,
     a_run,
@@ -93,7 +93,7 @@ class TestCancelingWhatDoesNotRun:
 
 
 class TestCancelingWhatRuns:
-    """A run that runs is asked to stop; what comes of it is its worker's word."""
+    """A running run is requested to stop; its worker decides the outcome."""
 
     def test_it_runs_on_until_its_worker_says_otherwise(self, store, clock, worker):
         add(store, new := a_run())
@@ -121,7 +121,7 @@ class TestCancelingWhatRuns:
         claim = worker.claim_one()
         store.cancel(run.id, now=clock.now())
 
-        assert worker.record(claim, Canceled("asked to")) == []
+        assert worker.record(claim, Canceled("requested")) == []
         assert the_run(store, run).status is RunStatus.CANCELED
 
     def test_it_was_done_before_it_heard(self, store, clock, worker):
@@ -132,7 +132,7 @@ class TestCancelingWhatRuns:
         assert worker.record(claim, Succeeded()) == []
         assert the_run(store, run).status is RunStatus.COMPLETED
 
-    def test_a_request_that_was_not_heard_is_told_to_the_next_worker(
+    def test_a_request_that_the_worker_missed_reaches_the_next_worker(
         self, store, clock, worker, other_worker
     ):
         add(store, run := a_run(attempts_max=2))
@@ -165,13 +165,15 @@ class TestTooLate:
         assert the_run(store, run).reason == "first"
 
     def test_a_run_that_never_was(self, store, clock):
-        assert store.cancel(NOBODY, now=clock.now()) is ChangeResult.UNKNOWN
+        assert store.cancel(UNKNOWN_ID, now=clock.now()) is ChangeResult.UNKNOWN
 
 
 class TestCancelingASchedule:
-    """All unfinished runs of a schedule are canceled, or asked to stop."""
+    """All unfinished runs of a schedule are canceled, or requested to stop."""
 
-    def test_waiting_ones_are_canceled_and_running_ones_asked(self, store, clock, worker):
+    def test_waiting_runs_are_canceled_and_running_ones_requested_to_stop(
+        self, store, clock, worker
+    ):
         running, ready = a_fired_run(nominal_at=NOON), a_fired_run(nominal_at=NOON - MINUTE)
         waiting = a_fired_run(nominal_at=NOON + MINUTE, due_at=NOON + MINUTE)
         add(store, running)

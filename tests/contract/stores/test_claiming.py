@@ -168,7 +168,7 @@ class TestOrder:
 
 
 class TestHowMany:
-    """A worker gets no more than it asked for."""
+    """A worker gets no more runs than its limit."""
 
     @pytest.mark.parametrize("limit", [0, 1, 3, 5, 9])
     def test_never_more_than_the_limit(self, store, worker, limit):
@@ -297,7 +297,7 @@ class TestStarting:
 
         assert the_run(store, run).started_at == clock.now()
 
-    def test_otherwise_nobody_knows_yet(self, store, worker):
+    def test_otherwise_it_has_not_started_yet(self, store, worker):
         add(store, run := a_run())
         worker.claim()
 
@@ -305,7 +305,7 @@ class TestStarting:
 
 
 class TestAhead:
-    """Runs that may have to wait in a worker's hands are those that harm nobody there."""
+    """A worker prefetches only runs that do no harm while they wait."""
 
     def test_what_a_second_look_finds_again_is_taken_once(self, store, worker):
         # The first finds its limit full, so that it is looked again for one that can start.
@@ -398,7 +398,7 @@ class TestAhead:
         assert {claim.token for claim in claims} == {1}
         assert all(the_run(store, claim).token == 1 for claim in claims)
 
-    def test_nobody_waits_while_there_is_room_to_start(self, store, worker):
+    def test_no_run_waits_while_there_is_room_to_start(self, store, worker):
         store.set_limits({"job:send_email": 1})
         add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(3)]))
 

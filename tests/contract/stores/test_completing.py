@@ -85,7 +85,7 @@ class TestLookingAfterwards:
 
         assert store.list_jobs()[0].failures == 0
 
-    def test_whoever_waited_for_its_limit_is_let_out(self, store, clock, worker):
+    def test_a_run_that_waited_for_its_limit_is_unblocked(self, store, clock, worker):
         store.set_limits({KEY: 2})
         add(store, *(runs := limited(5)))
         claims = worker.claim()
@@ -172,7 +172,7 @@ class TestLookingAfterwards:
     def test_a_row_of_skips_before_it_is_closed(self, store, clock, worker):
         # As when it is recorded: the next skip is not in a row with those before this run.
         added(store)
-        for outcome in (Skipped("held back"), None, Skipped("held back")):
+        for outcome in (Skipped("deferred"), None, Skipped("deferred")):
             tick(store, clock)
             claim = worker.claim_one()
             if outcome is None:

@@ -81,7 +81,7 @@ LIMIT = "job:send_email"
 WAIT_SECONDS_MAX = 20.0
 WAITING: dict[type[object], str] = {
     PostgresStore: "SELECT count(*) FROM pg_locks WHERE NOT granted",
-    # What it says of transactions is not looked at anew as long as somebody asks all the time.
+    # The server does not refresh this view while it is read all the time.
     MysqlStore: "SELECT variable_value FROM information_schema.global_status"
     " WHERE variable_name = 'innodb_row_lock_current_waits'",
 }
@@ -118,7 +118,7 @@ def begin(store: AnyStore) -> Iterator[Callable[[], "OpenTransaction"]]:
 
 
 class OpenTransaction:
-    """A transaction on a connection of its own that stays open until it is told to end."""
+    """A transaction on a connection of its own that stays open until the test ends it."""
 
     def __init__(self, store: AnyStore) -> None:
         self._connection = store._connect()
@@ -148,7 +148,7 @@ class OpenTransaction:
 
 
 def waits(store: AnyStore, done: "Future[Any]") -> bool:
-    """Whether somebody comes to wait for a lock, rather than being done."""
+    """Whether another transaction waits for a lock, instead of being done."""
     waiting = WAITING[type(store)]
     with closing(store._connect()) as connection:
         give_up_at = time.monotonic() + WAIT_SECONDS_MAX
@@ -163,7 +163,7 @@ def waits(store: AnyStore, done: "Future[Any]") -> bool:
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """What happens inside waits for nobody."""
+    """The block does not wait for a lock."""
     began_at = time.monotonic()
     yield
     assert time.monotonic() - began_at < 5
@@ -258,7 +258,7 @@ SHAPES: dict[str, ClaimRequest] = {
 @pytest.mark.parametrize("is_by_pairs", [False, True], ids=["", "by pairs"])
 @pytest.mark.parametrize("wanted", SHAPES.values(), ids=SHAPES)
 class TestEveryShape:
-    """Of three claims that are open at a time each gets as many as it wants, and nobody waits."""
+    """Three open claims each get as many runs as they want, and none of them waits."""
 
     def test_each_gets_its_own(self, store, begin, monkeypatch, wanted, is_by_pairs):
         if is_by_pairs:
@@ -279,7 +279,7 @@ class TestEveryShape:
 
 
 class TestCanceling:
-    """Whoever cancels a run that is just being claimed asks its worker to stop it."""
+    """Canceling a run that is just being claimed requests its worker to stop."""
 
     @pytest.mark.parametrize("is_by_schedule", [False, True])
     def test_a_run_that_is_being_claimed(self, store, begin, background, is_by_schedule):
@@ -304,7 +304,7 @@ class TestCanceling:
 
 
 class TestFencing:
-    """Whoever lost a lease writes nothing, even when it began to write before it was lost."""
+    """A worker that lost a lease writes nothing, even when it began to write before."""
 
     @pytest.mark.parametrize(
         "outcome",
@@ -352,9 +352,7 @@ class TestFencing:
         assert writing.result(WAIT_SECONDS_MAX) == []
         assert all(the_run(store, one).status is RunStatus.COMPLETED for one in claims)
 
-    def test_a_heartbeat_beside_a_write_waits_for_nobody_and_loses_nothing(
-        self, store, begin, clock
-    ):
+    def test_a_heartbeat_beside_a_write_does_not_wait_and_loses_nothing(self, store, begin, clock):
         add(store, *[a_run() for _ in range(6)])
         claims = Hands(store, clock).claim(6)
         writing = begin()
@@ -402,7 +400,7 @@ def given_back(clock: ManualClock) -> Any:
 
 
 class TestLimits:
-    """A limit is never exceeded, and nobody waits for a place that is free."""
+    """A limit is never exceeded, and no run waits for a free slot."""
 
     def limited(self, store: Store, *, slots: int = 1, runs: int = 2) -> list[Any]:
         store.set_limits({LIMIT: slots})
@@ -410,7 +408,7 @@ class TestLimits:
         add(store, *made)
         return made
 
-    def test_whoever_is_blocked_while_the_place_is_freed_is_let_out(
+    def test_a_run_blocked_while_its_slot_is_freed_is_unblocked(
         self, store, begin, background, clock
     ):
         # The script that loses a wake-up when a finisher does not take the gate: it would look
@@ -427,7 +425,7 @@ class TestLimits:
         assert finishing.result(WAIT_SECONDS_MAX) == []
         assert the_run(store, waiting).phase is Phase.READY
 
-    def test_whoever_comes_while_the_place_is_being_freed_stays_ready(self, store, begin, clock):
+    def test_a_run_claimed_while_its_slot_is_being_freed_stays_ready(self, store, begin, clock):
         _, waiting = self.limited(store)
         [held] = Hands(store, clock).claim(1)
         finishing = begin()
@@ -462,7 +460,7 @@ class TestLimits:
         [held] = Hands(store, clock).claim(1)
         assert Hands(store, clock).claim(2) == []
         assert len(in_phase(store, Phase.BLOCKED)) == 2
-        # Freed in a caller's own transaction, which takes no gate and lets nobody out.
+        # Freed in a caller's own transaction, which locks no gate and unblocks no run.
         assert store.complete(held, now=NOON)
         add(store, late := a_run(limit_keys=(LIMIT,)))
         taking = begin()
@@ -500,7 +498,7 @@ class TestLimits:
 
         assert ids(Hands(store, clock, BOB).claim(2)) == [second.id]
 
-    def test_a_sweep_lets_out_what_a_completed_run_left_behind(self, store, clock):
+    def test_a_sweep_unblocks_runs_that_waited_for_a_completed_run(self, store, clock):
         _, waiting = self.limited(store)
         [held] = Hands(store, clock).claim(1)
         assert Hands(store, clock).claim(1) == []
@@ -554,7 +552,7 @@ class TestRates:
         assert ids(Hands(store, clock, BOB).claim(1)) == [first.id]
 
     def test_starts_are_counted_after_the_gate_is_had(self, store, begin, background, clock):
-        # Asked for by name, it waits for the gate: who had counted before would start it.
+        # A claim by id waits for the gate: a count from before would start it.
         _, second = self.rated(store)
         one = begin()
         one.run(claiming(store, ClaimRequest(1)))
@@ -599,7 +597,7 @@ class TestRates:
 
 
 class TestUniqueness:
-    """One run for a key, however many add it at once; and nobody waits who need not."""
+    """One run for a key, however many add it at once, without needless waits."""
 
     KEY = UniqueKey("send_email:42", None)
 
@@ -612,7 +610,7 @@ class TestUniqueness:
         leaving.ask(store.query("protect_keys", many=[(self.KEY.key, an_id(), None, 0)]))
         leaving.commit()
 
-    def test_the_second_waits_and_is_told_of_the_first(self, store, begin, background):
+    def test_the_second_waits_and_gets_the_id_of_the_first(self, store, begin, background):
         first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
         one = begin()
         one.run(self.adding(store, first))
@@ -703,7 +701,7 @@ class TestUniqueness:
         other = a_run(created_at=clock.now(), unique=UniqueKey("k", clock.now() + MINUTE))
         assert store.enqueue([other]) == [Enqueued(taker.id, is_new=False)]
 
-    def test_whoever_hits_a_key_does_not_hold_up_its_run(self, store, begin, clock):
+    def test_a_run_whose_key_is_taken_does_not_delay_the_holder(self, store, begin, clock):
         add(store, holder := a_run(unique=self.KEY))
         [held] = Hands(store, clock).claim(1)
         caller = begin()
@@ -812,7 +810,7 @@ class TestFiring:
 
         assert tick(store, clock).runs == []
 
-    def test_whoever_stamps_it_meanwhile_waits_for_nobody(self, store, begin):
+    def test_a_stamp_meanwhile_does_not_wait(self, store, begin):
         held, free = added(store), added(store, "free", next_due_at=None)
         one = begin()
         one.run(firing(store))
@@ -824,7 +822,7 @@ class TestFiring:
         seen = [row.seen_at for row in store.list_schedules()]
         assert seen == [NOON, NOON + MINUTE]  # the one that was held is stamped the next time
 
-    def test_whoever_prunes_it_meanwhile_waits_for_nobody(self, store, begin):
+    def test_a_prune_meanwhile_does_not_wait(self, store, begin):
         added(store)
         added(store, "old", next_due_at=None)
         one = begin()
@@ -893,7 +891,7 @@ class Meeting:
         waits = [self._barrier.wait]
 
         def meet() -> None:
-            # Once: whoever has to begin anew meets nobody any more.
+            # Once: after a retry there is no conflict any more.
             while waits:
                 waits.pop()(WAIT_SECONDS_MAX)
 
@@ -929,7 +927,7 @@ class TestCircles:
         assert lost == []
         assert the_run(store, held).status is RunStatus.SKIPPED
         assert ids(Hands(store, clock).claim()) == ids(runs)
-        assert meeting.repeats >= 1  # whoever is quick may meet the other once more
+        assert meeting.repeats >= 1  # a quick one may conflict once more
 
     @pytest.mark.parametrize("folder", ["tick", "record"])
     def test_a_prune_beside_skips_that_are_counted(self, store, background, meeting, clock, folder):
@@ -962,11 +960,11 @@ class TestCircles:
         rows = [run for run in all_runs(store) if run.status is RunStatus.SKIPPED]
         counted = [row for row in rows if clock.now() in {row.nominal_at, row.last_nominal_at}]
         assert len(counted) == 1
-        assert meeting.repeats >= 1  # whoever is quick may meet the other once more
+        assert meeting.repeats >= 1  # a quick one may conflict once more
 
 
 class TestStaging:
-    """Runs that fell due are moved once, by whoever comes first."""
+    """Runs that are due are staged once, by the first transaction."""
 
     def test_two_stagers_share_the_work(self, store, begin):
         add(store, *[a_run(due_at=NOON + MINUTE) for _ in range(10)])
@@ -988,7 +986,7 @@ class TestStaging:
             assert store.prune(before=NOON + MINUTE, limit=100).runs == 6
         one.commit()
 
-    def test_whoever_prunes_holds_up_nobody(self, store, begin, clock):
+    def test_a_prune_delays_no_other_transaction(self, store, begin, clock):
         """Not even while it is not committed, and whatever it takes away."""
         hands, key = Hands(store, clock), "job/second:send_email"
         store.set_limits({LIMIT: 1, key: 1})
@@ -1021,7 +1019,7 @@ class TestStaging:
 
 
 class TestLettingOut:
-    """Two who free places of one key let out different runs."""
+    """Two transactions that free slots of one key unblock different runs."""
 
     def test_blocked_runs_are_passed_over_that_another_holds(self, store, begin, clock):
         store.set_limits({LIMIT: 2})

@@ -5,9 +5,9 @@ import pytest
 from contract.builders import (
     HOUR,
     MINUTE,
-    NOBODY,
     NOON,
     SECOND,
+    UNKNOWN_ID,
     a_fired_run,
     a_run,
     add,
@@ -23,7 +23,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class TestEnqueuing:
-    """A run that was added is there, as it was said, until somebody ends it."""
+    """An added run is stored with all its fields until it ends."""
 
     def test_each_run_is_answered_for_in_order(self, store):
         runs = [a_run(), a_run(), a_run()]
@@ -35,7 +35,7 @@ class TestEnqueuing:
     def test_nothing_is_taken_too(self, store):
         assert store.enqueue([]) == []
 
-    def test_everything_that_was_said_comes_back(self, store):
+    def test_every_field_is_stored(self, store):
         new = a_run(
             job="resize",
             tenant="acme",
@@ -50,7 +50,7 @@ class TestEnqueuing:
             overlap_key="held:019cb0d2-0000-7000-8000-000000000001",
             limit_keys=("job:resize", "queue:images"),
             target="image-42",
-            retry_of=NOBODY,
+            retry_of=UNKNOWN_ID,
             trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         )
 
@@ -73,7 +73,7 @@ class TestEnqueuing:
             overlap_key="held:019cb0d2-0000-7000-8000-000000000001",
             limit_keys=("job:resize", "queue:images"),
             target="image-42",
-            retry_of=NOBODY,
+            retry_of=UNKNOWN_ID,
             trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         )
 

@@ -67,7 +67,7 @@ def fire(
     )
 
 
-def due_rows(store: Store, clock: ManualClock, **said: object) -> list[str]:
+def due_rows(store: Store, clock: ManualClock, **given: object) -> list[str]:
     """The names of the schedules that a tick is given, in their order."""
     seen: list[ScheduleRow] = []
 
@@ -75,7 +75,7 @@ def due_rows(store: Store, clock: ManualClock, **said: object) -> list[str]:
         seen.extend(rows)
         return NOTHING
 
-    fire(store, clock, plan, **said)  # type: ignore[arg-type]  # by name
+    fire(store, clock, plan, **given)  # type: ignore[arg-type]  # by name
     return [row.spec.name for row in seen]
 
 
@@ -176,7 +176,7 @@ class TestWhatIsDue:
 
         assert due_rows(store, clock) == ["a", "b", "c"]
 
-    def test_no_more_than_asked_for(self, store, clock):
+    def test_no_more_than_the_limit(self, store, clock):
         for number in range(5):
             added(store, f"schedule-{number}", next_due_at=minute(-number))
 
@@ -225,7 +225,7 @@ class TestWhatIsDue:
         assert [run.nominal_at for run in all_runs(store)] == [minute(61)]
         assert store.get_schedule("", "digest").is_paused is False
 
-    def test_one_that_nobody_defines_any_more_is_not(self, store, clock):
+    def test_a_schedule_that_no_program_defines_any_more_is_not(self, store, clock):
         added(store, "retired", now=minute(-10))
         seen = added(store, "seen", now=minute(-10))
         store.stamp_seen(jobs=[], schedules=[seen.id], now=minute(-5))
@@ -263,11 +263,11 @@ class TestWhatIsDue:
         store.add_schedules(new, now=minute(-10))
         for name, due_at in (("b", minute(-1)), ("c", NOON), ("a", minute(-2))):
             added(store, name, job="ours", next_due_at=due_at, origin=ScheduleOrigin.API)
-        asked = {"seen_after": minute(-5), "jobs": ["ours", "never heard of"]}
+        options = {"seen_after": minute(-5), "jobs": ["ours", "unknown"]}
 
-        assert due_rows(store, clock, limit=2, **asked) == ["a", "b"]
-        assert due_rows(store, clock, limit=9, **asked) == ["a", "b", "c"]
-        assert store.next_firing_at(**asked) == minute(-2)
+        assert due_rows(store, clock, limit=2, **options) == ["a", "b"]
+        assert due_rows(store, clock, limit=9, **options) == ["a", "b", "c"]
+        assert store.next_firing_at(**options) == minute(-2)
         if head == "retired":
             assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["a", "b"]
 
@@ -282,7 +282,7 @@ class TestWhatIsDue:
 
 
 class TestTakenKeys:
-    """A plan is made with the keys that are taken at that moment, of those it asked for."""
+    """A plan gets those of its keys that are taken at that moment."""
 
     def taken(self, store: Store, clock: ManualClock, *keys: str) -> set[str]:
         found: set[str] = set()
@@ -329,7 +329,7 @@ class TestTakenKeys:
 
         assert taken == {"in its window"}
 
-    def test_nothing_that_was_not_asked_for(self, store, clock):
+    def test_no_other_keys(self, store, clock):
         added(store)
         add(store, a_run(unique=UniqueKey("taken", None)))
 
@@ -421,7 +421,7 @@ class TestOneTransaction:
 
 
 class TestMisfires:
-    """Instants that nobody was there to fire are told in one row."""
+    """Missed instants are one row."""
 
     def missed(self, store: Store) -> list[Run]:
         return [run for run in all_runs(store) if run.reason == MISSED]

@@ -1,4 +1,4 @@
-"""What is asked of a database costs the same, however much is in it.
+"""The cost of a verb does not depend on the number of rows.
 
 Counted, not timed: rows that a server has read, steps of SQLite's machine.
 The same with millions, and timed, is a long test, and `benchmarks/growth.py`.

@@ -1,4 +1,4 @@
-"""How the database itself is: what grows when nobody cleans up."""
+"""The health of the database: what grows without vacuum."""
 
 import sqlite3
 from contextlib import closing
@@ -46,7 +46,7 @@ def test_what_was_deleted_is_free_and_a_reader_lets_the_log_grow(tmp_path):
 
 
 @pytest.mark.servers("postgres")
-def test_dead_rows_and_whoever_keeps_them(postgres_url):
+def test_dead_rows_and_the_transaction_that_keeps_them(postgres_url):
     store = PostgresStore(postgres_url)
     store.install()
     add(store, *(a_run() for _ in range(500)))

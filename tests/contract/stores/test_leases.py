@@ -44,7 +44,7 @@ class TestHeartbeats:
     def test_nothing_to_extend(self, store):
         assert store.extend_leases([], until=NOON + HOUR) == HeartbeatResult([], [])
 
-    def test_a_lease_that_has_ended_holds_until_somebody_takes_the_run(self, store, clock, worker):
+    def test_an_expired_lease_holds_until_the_run_is_reaped(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one(lease=MINUTE)
         clock.advance(minutes=5)
@@ -56,7 +56,7 @@ class TestHeartbeats:
 
 
 class TestLostLeases:
-    """Whoever lost a lease learns of it, and changes nothing."""
+    """A worker that lost a lease learns of it, and changes nothing."""
 
     def test_a_run_that_was_taken_back_is_lost(self, store, clock, worker):
         add(store, run := a_run())
@@ -142,7 +142,7 @@ class TestStarts:
 
 
 class TestCancelRequests:
-    """A heartbeat tells the worker which runs somebody wants stopped."""
+    """A heartbeat returns the runs that are requested to stop."""
 
     def test_it_tells_of_those_and_no_others(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run(), a_run()]))

@@ -61,7 +61,7 @@ ENDS: dict[str, Callable[[Store, Claim], object]] = {
     "succeeded": lambda store, claim: store.record([settled(claim, Succeeded())]),
     "failed": lambda store, claim: store.record([settled(claim, Failed("no", retry=False))]),
     "skipped": lambda store, claim: store.record([settled(claim, Skipped("closed"))]),
-    "canceled": lambda store, claim: store.record([settled(claim, Canceled("as told"))]),
+    "canceled": lambda store, claim: store.record([settled(claim, Canceled("as requested"))]),
     "completed": lambda store, claim: store.complete(claim, now=NOON),
     "reaped": reaped,
 }

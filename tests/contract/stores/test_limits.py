@@ -30,12 +30,12 @@ QUEUE_KEY = "queue:default"
 SCHEDULE_KEY = one_at_a_time(ScheduleId("019cb0d2-0000-7000-8000-000000000001"))
 
 
-def limited(count: int, *keys: str, **said: object) -> list[NewRun]:
-    return [a_run(limit_keys=keys or (KEY,), **said) for _ in range(count)]
+def limited(count: int, *keys: str, **given: object) -> list[NewRun]:
+    return [a_run(limit_keys=keys or (KEY,), **given) for _ in range(count)]
 
 
 class TestLimits:
-    """A limit of n is never exceeded, whoever claims."""
+    """A limit of n is never exceeded, by any number of workers."""
 
     def test_no_more_than_n_run_at_a_time(self, store, worker):
         store.set_limits({KEY: 2})
@@ -103,7 +103,7 @@ class TestLimits:
         assert len(worker.claim()) == 4
         assert store.count_taken(keys) == dict.fromkeys(keys, 1)
 
-    def test_whoever_has_the_key_counts(self, store, worker):
+    def test_only_runs_with_the_key_count(self, store, worker):
         store.set_limits({QUEUE_KEY: 1})
         add(
             store,
@@ -158,7 +158,7 @@ class TestHeadOfLine:
 
 
 class TestFreedSlots:
-    """A slot that is freed goes to whoever waits for it."""
+    """A freed slot goes to a run that waits for it."""
 
     def test_the_end_of_a_run_lets_the_next_one_out(self, store, worker):
         store.set_limits({KEY: 1})
@@ -168,7 +168,7 @@ class TestFreedSlots:
 
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_as_many_are_let_out_as_there_is_room(self, store, worker):
+    def test_as_many_are_unblocked_as_there_is_room_for(self, store, worker):
         store.set_limits({KEY: 2})
         add(store, *(runs := limited(6)))
         claims = worker.claim()
@@ -178,7 +178,7 @@ class TestFreedSlots:
         assert in_phase(store, Phase.READY) == [runs[2].id]
         assert in_phase(store, Phase.BLOCKED) == ids(runs[3:])
 
-    def test_they_are_let_out_in_the_order_of_claims(self, store, worker):
+    def test_they_are_unblocked_in_the_order_of_claims(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *limited(1, priority=1))
         add(store, late := limited(1, priority=30)[0], soon := limited(1, priority=20)[0])
@@ -202,7 +202,7 @@ class TestFreedSlots:
         ],
         ids=str,
     )
-    def test_whatever_came_of_it(self, store, worker, outcome):
+    def test_whatever_the_outcome(self, store, worker, outcome):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(2, attempts_max=3)))
         [claim] = worker.claim()
@@ -275,7 +275,7 @@ class TestFreedSlots:
         assert ids(claims) == [in_queue.id, of_job.id]
         worker.record(claims[1])
 
-        # `both` was let out first, and finds the queue full.
+        # `both` was unblocked first, and finds the queue full.
         claims = [*worker.claim(), *worker.claim()]
 
         assert ids(claims) == [one.id]
@@ -292,7 +292,7 @@ class TestFreedSlots:
         assert store.count_taken([KEY, QUEUE_KEY]) == {KEY: 0, QUEUE_KEY: 0}
 
     @pytest.mark.parametrize("key", [KEY, SCHEDULE_KEY])
-    def test_the_next_one_comes_when_it_was_let_out_and_is_canceled(
+    def test_the_next_run_is_unblocked_when_an_unblocked_one_is_canceled(
         self, store, clock, worker, key
     ):
         store.set_limits({KEY: 1})
@@ -369,7 +369,7 @@ class TestOneAtATime:
 class TestChangingLimits:
     """Code says how many, an operator may say otherwise; both count at the next claim."""
 
-    def test_what_code_said(self, store):
+    def test_the_limit_that_code_defines(self, store):
         store.set_limits({"queue:b": 2, "job:a": 1})
 
         assert store.list_limits() == [LimitRow("job:a", 1), LimitRow("queue:b", 2)]
@@ -411,7 +411,7 @@ class TestChangingLimits:
         [row] = store.list_limits()
         assert (row.name, row.override, row.in_force) == (KEY, 2, 2)
 
-    def test_more_room_lets_out_who_waits(self, store, clock, worker):
+    def test_more_room_unblocks_waiting_runs(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(5)))
         worker.claim()
@@ -420,7 +420,7 @@ class TestChangingLimits:
 
         assert ids(worker.claim()) == ids(runs[1:3])
 
-    def test_more_room_by_code_lets_out_who_waits(self, store, worker):
+    def test_more_room_by_code_unblocks_waiting_runs(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(5)))
         worker.claim()
@@ -442,7 +442,7 @@ class TestChangingLimits:
             (f"{name}=2",),
         ]
 
-    def test_no_limit_any_more_lets_out_all(self, store, clock, worker):
+    def test_a_removed_limit_unblocks_all_runs(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(5)))
         worker.claim()
@@ -473,9 +473,9 @@ class TestChangingLimits:
 
 
 class TestSweeping:
-    """Runs that finish in a caller's transaction wake nobody; a sweep does it for them."""
+    """Completing a run in a caller's transaction unblocks no run; a sweep does."""
 
-    def test_completing_frees_the_slot_and_wakes_nobody(self, store, clock, worker):
+    def test_completing_frees_the_slot_and_unblocks_no_run(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(2)))
         [claim] = worker.claim()
@@ -485,7 +485,7 @@ class TestSweeping:
         assert store.count_taken([KEY]) == {KEY: 0}
         assert the_run(store, runs[1]).phase is Phase.BLOCKED
 
-    def test_a_sweep_lets_out_as_many_as_there_is_room(self, store, clock, worker):
+    def test_a_sweep_unblocks_as_many_as_there_is_room_for(self, store, clock, worker):
         store.set_limits({KEY: 2})
         add(store, *(runs := limited(5)))
         for claim in worker.claim():
@@ -504,14 +504,14 @@ class TestSweeping:
         assert store.sweep(now=clock.now(), limit=10) == 1
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_where_there_is_no_room_nobody_comes_out(self, store, clock, worker):
+    def test_without_room_no_run_is_unblocked(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *limited(3))
         worker.claim()
 
         assert store.sweep(now=clock.now(), limit=10) == 0
 
-    def test_nobody_waits(self, store, clock):
+    def test_no_run_waits(self, store, clock):
         add(store, a_run(), a_run(due_at=NOON + MINUTE))
 
         assert store.sweep(now=clock.now(), limit=10) == 0
@@ -530,7 +530,7 @@ class TestLookingAtSlots:
             "job:other": 0,
         }
 
-    def test_none_asked_for(self, store):
+    def test_no_keys(self, store):
         assert store.count_taken([]) == {}
 
     def test_who_holds_them(self, store, worker):

@@ -65,7 +65,7 @@ def behind(store: MysqlStore, mariadb_server: MariaDBServer, proxy: TcpProxy) ->
 
 @pytest.fixture
 def other(store: MysqlStore) -> Iterator[mariadb.Connection]:
-    """Somebody else, in a transaction."""
+    """Another connection, in a transaction."""
     with mariadb.connect(store.url, autocommit=False) as connection:
         yield connection
 
@@ -106,13 +106,13 @@ def kill_sessions(store: MysqlStore) -> None:
 
 def asking(text: str) -> Callable[[], Operation[Any]]:
     def ask() -> Operation[Any]:
-        return (yield Statement("asked", (text,), {}))
+        return (yield Statement("query", (text,), {}))
 
     return ask
 
 
 class TestLosingTheServer:
-    """What was not committed is tried again; what may have been is said to be unknown."""
+    """A lost transaction is retried; one that may be committed raises OutcomeUnknown."""
 
     def test_connections_that_died_while_idle_are_not_noticed(self, store):
         with ThreadPoolExecutor(4) as threads:
@@ -132,7 +132,7 @@ class TestLosingTheServer:
         assert cut.is_set()
 
     def test_a_server_that_was_never_there_is_reported_at_once(self):
-        store = MysqlStore("mysql://nobody@127.0.0.1:1/none")
+        store = MysqlStore("mysql://ann@127.0.0.1:1/none")
 
         with pytest.raises(StoreUnavailable, match="refused"):
             store.database_time()
@@ -168,13 +168,13 @@ class TestWaiting:
             impatient.cancel(run.id, now=NOON)
         impatient.close()
 
-    def test_for_a_lock_that_is_let_go_it_tries_again(self, store, other):
+    def test_it_tries_again_for_a_lock_that_is_released(self, store, other):
         add(store, run := a_run())
         patient = MysqlStore(store.url, lock_timeout=SECOND, statement_timeout=60 * SECOND)
         other.execute("SELECT id FROM tickwork_run FOR UPDATE")
         with ThreadPoolExecutor(1) as threads:
             canceling = threads.submit(patient.cancel, run.id, now=NOON)
-            time.sleep(1.3)  # by then it was told once that it waits for too long: 1205
+            time.sleep(1.3)  # by then it has failed once with error 1205, the lock wait timeout
             other.rollback()
             canceling.result(20)
 
@@ -205,14 +205,14 @@ class TestConflicts:
         # It has changed more than the store's transaction has: the latter is ended.
         other.execute("UPDATE tickwork_gate SET gate = gate + 5000 WHERE gate > 900")
         other.execute("SELECT gate FROM tickwork_gate WHERE gate = 5 FOR UPDATE")
-        told: list[str] = []
+        errors: list[str] = []
 
         def act(connection: Any) -> str:
             connection.execute(store.query("lock_run", id=run.id))
             try:
                 connection.execute(store.query("lock_gates", gates=[5]))
             except StatementRejected as error:
-                told.append(error.state)
+                errors.append(error.state)
                 raise
             return "done"
 
@@ -223,12 +223,12 @@ class TestConflicts:
             other.rollback()
 
             assert done.result(20) == "done"
-        assert told == ["1213"]
+        assert errors == ["1213"]
 
     def await_waiter(self, other: mariadb.Connection) -> None:
         give_up_at = time.monotonic() + 20
-        asked = "SHOW GLOBAL STATUS LIKE 'innodb_row_lock_current_waits'"
-        while other.execute(asked).fetchone()[1] == "0" and time.monotonic() < give_up_at:
+        query = "SHOW GLOBAL STATUS LIKE 'innodb_row_lock_current_waits'"
+        while other.execute(query).fetchone()[1] == "0" and time.monotonic() < give_up_at:
             time.sleep(0.005)
 
     @pytest.mark.parametrize("state", ["1213", "1205", "1020", "1062"])
@@ -256,7 +256,7 @@ class TestConflicts:
         with pytest.raises(StoreError, match="1213"):
             store._with_retries(act)
 
-    def test_the_same_id_twice_is_told_as_what_it_is(self, store):
+    def test_the_same_id_twice_is_reported_as_such(self, store):
         add(store, run := a_run())
 
         with pytest.raises(StoreError, match="1062"):
@@ -309,8 +309,8 @@ class TestSharing:
         made: list[ssl.SSLContext] = []
         create = ssl.create_default_context
 
-        def counted(*args: Any, **said: Any) -> ssl.SSLContext:
-            made.append(create(*args, **said))
+        def counted(*args: Any, **given: Any) -> ssl.SSLContext:
+            made.append(create(*args, **given))
             return made[-1]
 
         monkeypatch.setattr(ssl, "create_default_context", counted)
@@ -379,27 +379,27 @@ class TestInstalling:
         beside.close()
 
     @pytest.mark.parametrize(
-        ("version", "said"),
+        ("version", "message"),
         [
             ("10.5.23-MariaDB", "MariaDB 10.5.23 is too old; tickwork needs 10.6"),
             ("8.0.16", "MySQL 8.0.16 is too old; tickwork needs 8.0.17"),
             ("5.7.44-log", r"MySQL 5.7.44 is too old"),
         ],
     )
-    def test_a_server_that_is_too_old(self, store, monkeypatch, version, said):
-        ask = connection_module.MysqlConnection.fetch
+    def test_a_server_that_is_too_old(self, store, monkeypatch, version, message):
+        fetch = connection_module.MysqlConnection.fetch
         monkeypatch.setattr(
             connection_module.MysqlConnection,
             "fetch",
-            lambda self: ask(self)._replace(rows=[(version, 1_000_000)]),
+            lambda self: fetch(self)._replace(rows=[(version, 1_000_000)]),
         )
         store.close()
 
-        with pytest.raises(ServerTooOld, match=said):
+        with pytest.raises(ServerTooOld, match=message):
             store.database_time()
 
     @pytest.mark.parametrize(
-        ("url", "said"),
+        ("url", "message"),
         [
             ("mysql://root@localhost", "names no database"),
             ("mysql://root@localhost/", "names no database"),
@@ -407,8 +407,8 @@ class TestInstalling:
             ("mysql://root@localhost:port/jobs", "[Pp]ort"),
         ],
     )
-    def test_a_url_that_cannot_be_read(self, url, said):
-        with pytest.raises(InvalidStoreUrl, match=said):
+    def test_a_url_that_cannot_be_read(self, url, message):
+        with pytest.raises(InvalidStoreUrl, match=message):
             MysqlStore(url)
 
     def test_the_time_of_the_server(self, store):

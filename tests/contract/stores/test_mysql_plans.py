@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from contract.builders import ANN, an_id
-from contract.stores.test_postgres_plans import HOT as ASKED
+from contract.stores.test_postgres_plans import HOT as QUERIES
 from contract.stores.test_postgres_plans import NOW, some
 from servers import mariadb
 from tickwork.stores._sql.statement import Rows, Statement
@@ -115,9 +115,9 @@ KEYS: dict[str, set[str]] = {
 SKIPPING = {"ready_pairs", "keys_blocked", "scheduled_jobs"}
 """These go from one value to the next."""
 
-# From the end of an index, when it is asked for: there is no plan for it.
+# Read from the end of an index: there is no plan for it.
 AT_ONCE = {"pending_work"}
-HOT = [(name, values) for name, values, _ in ASKED if name not in AT_ONCE]
+HOT = [(name, values) for name, values, _ in QUERIES if name not in AT_ONCE]
 
 
 class Step(NamedTuple):
@@ -130,7 +130,7 @@ class Step(NamedTuple):
     extra: str
 
 
-@pytest.fixture(scope="class", params=["looked at when empty", "up to date"])
+@pytest.fixture(scope="class", params=["analyzed when empty", "up to date"])
 def store(request: pytest.FixtureRequest, mariadb_databases: Any) -> Iterator[MysqlStore]:
     """A store with thousands of rows of every kind, and statistics that fit or do not."""
     database = mariadb_databases.create_database()
@@ -197,7 +197,7 @@ class TestPlans:
 
         assert not any("filesort" in step.extra for step in steps), steps
 
-    # Before the server has looked at a table, it may walk through the index.
+    # Before the server has analyzed a table, it may read the whole index.
     @pytest.mark.parametrize("store", ["up to date"], indirect=True, scope="class")
     @pytest.mark.parametrize("name", sorted(SKIPPING))
     def test_it_skips_from_one_to_the_next(self, store, name):

@@ -7,9 +7,9 @@ from tickwork.stores.contract import Pause, PauseKind
 KINDS = [PauseKind.QUEUE, PauseKind.JOB]
 
 
-def a_pause(kind: PauseKind, name: str = "theirs", **said: object) -> Pause:
+def a_pause(kind: PauseKind, name: str = "theirs", **given: object) -> Pause:
     facts: dict[str, object] = {"paused_at": NOON}
-    return Pause(kind=kind, name=name, **(facts | said))  # type: ignore[arg-type]  # by name
+    return Pause(kind=kind, name=name, **(facts | given))  # type: ignore[arg-type]  # by name
 
 
 class TestPauses:

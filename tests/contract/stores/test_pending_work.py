@@ -5,8 +5,8 @@ from tickwork.stores.contract import PendingWork
 NOTHING = PendingWork(None, None, is_blocked=False, is_ready=False)
 
 
-class TestLookingAhead:
-    """One look says what there is to stage, to reap, to sweep and to claim."""
+class TestPendingWork:
+    """One query returns what there is to stage, to reap, to sweep and to claim."""
 
     def test_an_empty_store_waits_for_nothing(self, store):
         assert store.pending_work() == NOTHING

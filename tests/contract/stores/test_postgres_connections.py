@@ -79,7 +79,7 @@ def terminate(store: PostgresStore) -> None:
 
 
 class TestLosingTheServer:
-    """What was not committed is tried again; what may have been is said to be unknown."""
+    """A lost transaction is retried; one that may be committed raises OutcomeUnknown."""
 
     def test_connections_that_died_while_idle_are_not_noticed(self, store):
         with ThreadPoolExecutor(4) as threads:
@@ -152,7 +152,7 @@ class TestLosingTheServer:
         assert behind.enqueue([a_run()])[0].is_new
 
     def test_a_server_that_was_never_there_is_reported_at_once(self):
-        store = PostgresStore("postgresql://nobody@127.0.0.1:1/none")
+        store = PostgresStore("postgresql://ann@127.0.0.1:1/none")
 
         with pytest.raises(StoreUnavailable, match="refused"):
             store.database_time()
@@ -247,7 +247,7 @@ def _await_waiter(store: PostgresStore) -> None:
             if row and row[0]:
                 return
             threading.Event().wait(0.005)
-    raise AssertionError("Nobody waits.")
+    raise AssertionError("No transaction waits.")
 
 
 class TestSharing:
@@ -354,7 +354,7 @@ class TestPreparedStatements:
         add(store, run := a_run(), other := a_run())
         Hands(store, clock).claim(1)
         with store._pool.acquire() as connection:
-            # As in a session that somebody else has prepared nothing in.
+            # As in a session without prepared statements.
             connection._unsent = [Message(b"DEALLOCATE ALL")]
             connection._send()
 
@@ -434,7 +434,7 @@ class TestInstalling:
             store._write(sleeping)
         store.close()
 
-    def test_whoever_comes_while_another_installs_waits(self, postgres_url):
+    def test_a_second_installation_waits_for_the_first(self, postgres_url):
         first = PostgresStore(postgres_url)
         first.install()
         short = timedelta(seconds=0.05)

@@ -192,7 +192,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
 
 
 TABLES = ("run", "history", "slot", "unique", "schedule", "rate", "start")
-STATISTICS = ("never looked at", "looked at when empty", "when all was of a kind", "up to date")
+STATISTICS = ("never analyzed", "analyzed when empty", "when all was of a kind", "up to date")
 
 
 @pytest.fixture(scope="class", params=STATISTICS)
@@ -206,7 +206,7 @@ def store(request: pytest.FixtureRequest, postgres_databases: Any) -> Iterator[P
             connection.execute(
                 f"ALTER TABLE tickwork_{table} SET (autovacuum_enabled = false)".encode()
             )
-        if request.param == "looked at when empty":
+        if request.param == "analyzed when empty":
             connection.execute("ANALYZE")
         if request.param == "when all was of a kind":
             connection.execute(ALL_OF_A_KIND)
@@ -257,7 +257,7 @@ class TestPlans:
         assert "Sort" not in plan, plan
 
     def test_a_claim_reads_no_more_than_its_look(self, store):
-        # A bitmap would gather all that is ready before the first of them is looked at.
+        # A bitmap scan would collect all ready runs before it returns the first.
         [values] = [values for other, values, _ in HOT if other == "pick_ready"]
 
         assert "Bitmap" not in plans(store, store.query("pick_ready", **values))

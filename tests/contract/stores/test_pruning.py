@@ -100,7 +100,7 @@ class TestPruningRuns:
 
 
 class TestPruningJobs:
-    """Jobs that no program defines any more go, unless somebody needs them."""
+    """Jobs that no program defines any more are deleted, unless they have unfinished runs."""
 
     def names(self, store: Store) -> list[str]:
         return [job.name for job in store.list_jobs()]
@@ -130,7 +130,7 @@ class TestPruningJobs:
 
         assert store.prune(before=clock.now(), limit=10).jobs == 0
 
-    def test_only_if_asked_for(self, store, clock):
+    def test_only_with_definitions(self, store, clock):
         store.stamp_seen(jobs=["sweep"], schedules=[], now=clock.now())
         clock.advance(days=2)
 
@@ -192,7 +192,7 @@ class TestPruningSchedules:
 
         assert store.prune(before=clock.now(), limit=10).schedules == 1
 
-    def test_only_if_asked_for(self, store, clock):
+    def test_only_with_definitions(self, store, clock):
         added(store)
         clock.advance(days=2)
 

@@ -29,8 +29,8 @@ OTHER = "queue/hour:default"
 SLOT = "job:send_email"
 
 
-def rated(count: int, *keys: str, **said: object) -> list[NewRun]:
-    return [a_run(limit_keys=keys or (KEY,), **said) for _ in range(count)]
+def rated(count: int, *keys: str, **given: object) -> list[NewRun]:
+    return [a_run(limit_keys=keys or (KEY,), **given) for _ in range(count)]
 
 
 def turn(store, clock, limit=100):
@@ -42,7 +42,7 @@ def turn_at(store):
 
 
 class TestRates:
-    """So many start in any stretch of that length, whoever claims."""
+    """At most so many start in any window of that length, by any number of workers."""
 
     def test_no_more_start_than_may(self, store, worker):
         store.set_limits({KEY: 2})
@@ -64,7 +64,7 @@ class TestRates:
         assert ids(worker.claim(2)) == ids(runs[:2])
         assert ids(other_worker.claim(2)) == [runs[2].id]
 
-    def test_whoever_waits_is_blocked_and_says_on_what(self, store, worker):
+    def test_a_waiting_run_is_blocked_on_the_key(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := rated(2)))
 
@@ -128,7 +128,7 @@ class TestRates:
 
         assert worker.claim() == []
 
-    def test_nobody_holds_a_slot_of_it(self, store, worker):
+    def test_no_run_holds_a_slot_of_it(self, store, worker):
         store.set_limits({KEY: 2, SLOT: 2})
         add(store, *(runs := rated(2, KEY, SLOT)))
         claims = worker.claim()
@@ -147,7 +147,7 @@ class TestRates:
         assert store.after_complete([claim]) == [claim.run_id]
         assert turn_at(store) == NOON + MINUTE
 
-    def test_nobody_claims_it_ahead(self, store, worker):
+    def test_no_run_of_it_is_prefetched(self, store, worker):
         store.set_limits({KEY: 2})
         add(store, *rated(2), free := a_run())
 
@@ -182,7 +182,7 @@ class TestRates:
 
 
 class TestTurns:
-    """Those who wait are let out one by one, each at its own time."""
+    """Waiting runs are unblocked one by one, each at its own time."""
 
     @pytest.fixture
     def waiting(self, store, worker):
@@ -195,13 +195,13 @@ class TestTurns:
     def test_when_the_next_one_has_its_turn_is_known(self, store, waiting):
         assert turn_at(store) == NOON + MINUTE
 
-    def test_nobody_is_let_out_before(self, store, clock, waiting):
+    def test_no_run_is_unblocked_before(self, store, clock, waiting):
         clock.advance(MINUTE - SECOND)
 
         assert turn(store, clock) == 0
         assert len(in_phase(store, Phase.BLOCKED)) == 6
 
-    def test_one_is_let_out_and_the_next_has_a_turn_of_its_own(self, store, clock, waiting):
+    def test_one_is_unblocked_and_the_next_has_a_turn_of_its_own(self, store, clock, waiting):
         clock.advance(MINUTE)
 
         assert turn(store, clock) == 1
@@ -237,7 +237,7 @@ class TestTurns:
         turn(store, clock)
         assert ids(worker.claim()) == [waiting[0].id]
 
-    def test_whoever_was_canceled_takes_no_turn(self, store, clock, waiting):
+    def test_a_canceled_run_takes_no_turn(self, store, clock, waiting):
         assert store.cancel(waiting[0].id, now=clock.now()) is ChangeResult.DONE
         clock.advance(MINUTE)
 
@@ -245,7 +245,7 @@ class TestTurns:
 
         assert in_phase(store, Phase.READY) == [waiting[1].id]
 
-    def test_when_all_are_canceled_nobody_has_a_turn(self, store, clock, worker, waiting):
+    def test_when_all_are_canceled_no_turn_is_left(self, store, clock, worker, waiting):
         for run in waiting:
             store.cancel(run.id, now=clock.now())
         clock.advance(MINUTE)
@@ -263,7 +263,7 @@ class TestTurns:
 
         assert in_phase(store, Phase.READY) == [waiting[1].id]
 
-    def test_a_turn_of_one_that_nobody_may_take_is_given_to_the_next(self, store, clock, worker):
+    def test_the_turn_of_a_paused_run_is_given_to_the_next(self, store, clock, worker):
         store.set_limits({KEY: 6})
         paused = rated(3, job="paused", priority=1)
         add(store, *rated(6))
@@ -308,7 +308,7 @@ class TestTurns:
 
         assert outs == [0, 1, 1, 1, 1, 0]
 
-    def test_no_more_keys_than_asked_for_the_earliest_first(self, store, clock, worker):
+    def test_no_more_keys_than_the_limit_the_earliest_first(self, store, clock, worker):
         name = "account/minute:send_email"
         store.set_limits({name: 1})
         for account in (3, 1, 2):
@@ -347,7 +347,7 @@ class TestTurns:
 
 
 class TestByName:
-    """A run that is asked for by its name keeps to the rate as well."""
+    """A claim by id respects the rate as well."""
 
     def claim_run(self, store, clock, worker, run):
         return store.claim_run(run.id, worker=worker.id, tag="t", now=clock.now(), lease=MINUTE)
@@ -394,7 +394,7 @@ class TestChangingRates:
         assert store.list_limits() == [LimitRow(KEY, 2)]
 
     @pytest.mark.parametrize("by_code", [True, False])
-    def test_more_room_lets_out_who_waits(self, store, clock, worker, waiting, by_code):
+    def test_more_room_unblocks_waiting_runs(self, store, clock, worker, waiting, by_code):
         clock.advance(SECOND)
         if by_code:
             store.set_limits({KEY: 5})
@@ -409,7 +409,7 @@ class TestChangingRates:
             clock.advance(12 * SECOND)
         assert len(started) == 3
 
-    def test_no_rate_any_more_lets_out_all(self, store, clock, worker, waiting):
+    def test_a_removed_rate_unblocks_all_runs(self, store, clock, worker, waiting):
         store.change_limit(KEY, 0, now=clock.now())
 
         assert turn(store, clock) == 10
@@ -443,7 +443,7 @@ class TestChangingRates:
 
 
 class TestForgetting:
-    """What nobody needs any more goes, what counts stays."""
+    """Unused keys are deleted, keys that count stay."""
 
     def test_a_key_that_rests_is_pruned(self, store, clock, worker):
         store.set_limits({KEY: 1})
@@ -467,7 +467,7 @@ class TestForgetting:
         add(store, *rated(1, OTHER))
         assert worker.run() == []
 
-    def test_nor_one_that_somebody_waits_for(self, store, clock, worker):
+    def test_a_key_with_a_blocked_run_stays(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *rated(2))
         worker.run()
@@ -479,7 +479,7 @@ class TestForgetting:
 
 
 class TestSweeping:
-    """Whoever waits without a turn gets one."""
+    """A blocked run without a turn gets one."""
 
     def test_a_sweep_leaves_those_who_have_one_alone(self, store, clock, worker):
         store.set_limits({KEY: 1})
@@ -528,7 +528,7 @@ class TestInTheFile:
         [kept] = table("SELECT min(number), max(number), count(*) FROM tickwork_start").fetchall()
         assert kept == (18, 20, 3)
 
-    def test_whoever_was_blocked_by_older_code_gets_a_turn(self, store, clock, worker, table):
+    def test_a_run_blocked_by_older_code_gets_a_turn(self, store, clock, worker, table):
         store.set_limits({KEY: 1})
         add(store, *rated(3))
         worker.run()

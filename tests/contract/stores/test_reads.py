@@ -6,8 +6,8 @@ import pytest
 from contract.builders import (
     HOUR,
     MINUTE,
-    NOBODY,
     NOON,
+    UNKNOWN_ID,
     a_fired_run,
     a_run,
     add,
@@ -31,14 +31,14 @@ def reaped(claim: Claim, now: datetime) -> Transition:
     return reap(claim, has_started=True, now=now, crashes_max=1)
 
 
-def said_of(value: object) -> str:
+def label_of(value: object) -> str:
     """What a filter says, in an order that does not change from one process to the next."""
     if not isinstance(value, RunFilter):
         return str(value)
-    said = {name: part for name, part in asdict(value).items() if part not in {None, frozenset()}}
-    if "statuses" in said:
-        said["statuses"] = sorted(said["statuses"])
-    return ", ".join(f"{name}={part}" for name, part in said.items())
+    given = {name: part for name, part in asdict(value).items() if part not in {None, frozenset()}}
+    if "statuses" in given:
+        given["statuses"] = sorted(given["statuses"])
+    return ", ".join(f"{name}={part}" for name, part in given.items())
 
 
 class TestOneRun:
@@ -53,9 +53,11 @@ class TestOneRun:
         assert store.get_run(finished.id).status is RunStatus.COMPLETED
 
     def test_there_is_none(self, store):
-        assert store.get_run(NOBODY) is None
+        assert store.get_run(UNKNOWN_ID) is None
 
-    @pytest.mark.parametrize("text", ["", "zzz", "42", NOBODY + "0", "{" + NOBODY + "}", "\x00"])
+    @pytest.mark.parametrize(
+        "text", ["", "zzz", "42", UNKNOWN_ID + "0", "{" + UNKNOWN_ID + "}", "\x00"]
+    )
     def test_what_can_be_no_id_is_unknown(self, store, clock, text):
         add(store, run := a_run())
 
@@ -71,7 +73,7 @@ class TestOneRun:
         worker.run()
         add(store, unfinished := a_run(), a_run())
 
-        runs = store.get_runs([unfinished.id, NOBODY, finished.id])
+        runs = store.get_runs([unfinished.id, UNKNOWN_ID, finished.id])
 
         assert sorted(ids(runs)) == [finished.id, unfinished.id]
         assert {run.id: run for run in runs} == {
@@ -83,7 +85,7 @@ class TestOneRun:
 
 
 class TestOutcomes:
-    """A finished run says in a word what came of it; an unfinished one has none yet."""
+    """A finished run has an outcome; an unfinished one has none yet."""
 
     def test_while_it_is_unfinished(self, store, worker):
         add(store, waiting := a_run(attempts_max=2), running := a_run())
@@ -135,7 +137,7 @@ class TestFindingIds:
         assert store.find_run_ids("aaaa0001-") == [finished.id]
         assert store.find_run_ids(finished.id) == [finished.id]
 
-    def test_no_more_than_asked_for(self, store, worker):
+    def test_no_more_than_the_limit(self, store, worker):
         add(store, *(runs := [a_run() for _ in range(4)]))
         worker.run(2)
 
@@ -164,7 +166,7 @@ class TestLists:
             a_run(job="sweep"),
             a_fired_run("digest", tags=("paid", "big")),
             a_fired_run("digest", queue="emails"),
-            a_run(tags=("paid",), retry_of=NOBODY),
+            a_run(tags=("paid",), retry_of=UNKNOWN_ID),
             a_run(tags=("paidout",), attempts_max=2),
         ]
         runs = [
@@ -227,7 +229,7 @@ class TestLists:
             (RunFilter(schedule="digest", queue="emails", tenant=""), [3]),
             (RunFilter(tag="paid", statuses=frozenset({RunStatus.CANCELED})), []),
         ],
-        ids=said_of,
+        ids=label_of,
     )
     def test_some_of_them(self, store, runs, where, numbers):
         page = store.list_runs(where)
@@ -304,7 +306,7 @@ class TestStories:
         assert store.run_record(run.id).run.status is RunStatus.COMPLETED
 
     def test_there_is_no_such_run(self, store):
-        assert store.run_record(NOBODY) is None
+        assert store.run_record(UNKNOWN_ID) is None
 
 
 class TestLogs:
@@ -362,8 +364,8 @@ class TestLogs:
         assert store.run_record(run.id).log == self.lines("1", "2")
 
     def test_those_of_a_run_that_is_unknown_are_dropped(self, store):
-        store.append_logs({NOBODY: self.lines("too late")}, lines_max=10)
-        add(store, run := a_run(id=NOBODY))
+        store.append_logs({UNKNOWN_ID: self.lines("too late")}, lines_max=10)
+        add(store, run := a_run(id=UNKNOWN_ID))
 
         assert store.run_record(run.id).log == []
 

@@ -51,14 +51,14 @@ class TestReaping:
 
         assert [step.claim.run_id for step in steps] == [runs[1].id, runs[2].id, runs[0].id]
 
-    def test_no_more_than_asked_for(self, store, clock, worker):
+    def test_no_more_than_the_limit(self, store, clock, worker):
         add(store, *(a_run() for _ in range(5)))
         worker.claim()
         clock.advance(minutes=2)
 
         assert [len(worker.reap(2)) for _ in range(4)] == [2, 2, 1, 0]
 
-    def test_a_run_that_nobody_holds_is_left_alone(self, store, clock, worker):
+    def test_a_run_without_a_claim_is_left_alone(self, store, clock, worker):
         add(store, a_run(), a_run(due_at=NOON + MINUTE))
         clock.advance(days=1)
 
@@ -73,15 +73,15 @@ class TestVerdicts:
         claim = worker.claim_one(lease=MINUTE)
         worker.beat(claim, until=NOON + HOUR)
         clock.advance(hours=1)
-        asked = []
+        seen = []
 
         def verdict(expired):
-            asked.append(expired)
+            seen.append(expired)
             return reap(expired.claim, has_started=False, now=clock.now())
 
         steps = store.reap(now=clock.now(), limit=10, verdict=verdict)
 
-        assert asked == [
+        assert seen == [
             Expired(
                 claim=claim._replace(lease_until=NOON + HOUR),
                 has_started=False,
@@ -103,7 +103,7 @@ class TestVerdicts:
         assert [the_run(store, run).crashes for run in runs] == [1, 0]
         assert [the_run(store, run).attempt for run in runs] == [0, 0]
 
-    def test_whether_somebody_wanted_it_stopped(self, store, clock, worker):
+    def test_whether_a_cancel_was_requested(self, store, clock, worker):
         add(store, run := a_run())
         worker.claim_one()
         store.cancel(run.id, now=clock.now())
@@ -113,11 +113,11 @@ class TestVerdicts:
 
         assert the_run(store, run).status is RunStatus.CANCELED
 
-    def test_nobody_is_asked_when_nothing_has_expired(self, store, clock, worker):
+    def test_no_decision_when_nothing_has_expired(self, store, clock, worker):
         add(store, a_run())
         worker.claim_one()
 
-        steps = store.reap(now=clock.now(), limit=10, verdict=lambda _: pytest.fail("asked"))
+        steps = store.reap(now=clock.now(), limit=10, verdict=lambda _: pytest.fail("called"))
 
         assert steps == []
 
@@ -125,11 +125,11 @@ class TestVerdicts:
         add(store, *(runs := [a_run(), a_run()]))
         claims = worker.claim()
         clock.advance(minutes=2)
-        asked = []
+        seen = []
 
         def verdict(expired):
-            asked.append(expired)
-            if len(asked) == 2:
+            seen.append(expired)
+            if len(seen) == 2:
                 raise ZeroDivisionError
             return reap(expired.claim, has_started=True, now=clock.now())
 
@@ -143,7 +143,7 @@ class TestVerdicts:
 class TestCrashes:
     """A lease that ended without an outcome is an attempt that crashed."""
 
-    def test_it_is_told_in_the_story(self, store, clock, worker):
+    def test_it_is_in_the_record(self, store, clock, worker):
         add(store, run := a_run())
         worker.start(worker.claim_one())
         clock.advance(minutes=2)

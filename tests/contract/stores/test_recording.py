@@ -4,9 +4,9 @@ from contract.builders import (
     ANN,
     HOUR,
     MINUTE,
-    NOBODY,
     NOON,
     SECOND,
+    UNKNOWN_ID,
     a_run,
     add,
     all_runs,
@@ -240,12 +240,12 @@ class TestLostClaims:
         assert the_run(store, run).status is RunStatus.CANCELED
         assert store.list_jobs() == jobs
 
-    def test_nobody_knows_it(self, store, worker):
+    def test_an_unknown_run(self, store, worker):
         add(store, a_run())
-        claim = worker.claim_one()._replace(run_id=NOBODY)
+        claim = worker.claim_one()._replace(run_id=UNKNOWN_ID)
 
-        assert worker.record(claim) == [NOBODY]
-        assert store.get_run(NOBODY) is None
+        assert worker.record(claim) == [UNKNOWN_ID]
+        assert store.get_run(UNKNOWN_ID) is None
 
     @pytest.mark.parametrize(
         "outcome",
@@ -276,7 +276,7 @@ class TestLostClaims:
         assert lost == ids(runs[:2])
         assert [the_run(store, run).status for run in runs[2:]] == [RunStatus.COMPLETED] * 2
 
-    def test_a_lease_that_has_ended_holds_until_somebody_takes_the_run(self, store, clock, worker):
+    def test_an_expired_lease_holds_until_the_run_is_reaped(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one(lease=MINUTE)
         clock.advance(hours=1)
@@ -354,7 +354,7 @@ class TestAttempts:
             )
         ]
 
-    def test_the_whole_story_is_told_in_order(self, store, clock, worker):
+    def test_the_record_lists_attempts_in_order(self, store, clock, worker):
         add(store, run := a_run(attempts_max=3))
         for outcome in (Failed("first"), Snoozed(MINUTE, "later"), Failed("second"), Succeeded()):
             worker.record(worker.claim_one(), outcome)

@@ -1,12 +1,12 @@
-"""Answers get lost: whoever does not know whether something happened may do it again."""
+"""An answer may be lost: a caller that does not know the result may repeat the call."""
 
 import pytest
 
 from contract.builders import (
     HOUR,
     MINUTE,
-    NOBODY,
     NOON,
+    UNKNOWN_ID,
     a_run,
     add,
     added,
@@ -247,11 +247,11 @@ class TestRecordingAgain:
 
         assert store.record([settled(stale)], is_repeat=True) == [run.id]
 
-    def test_nobody_knows_it(self, store, worker):
+    def test_an_unknown_run(self, store, worker):
         add(store, a_run())
-        claim = worker.claim_one()._replace(run_id=NOBODY)
+        claim = worker.claim_one()._replace(run_id=UNKNOWN_ID)
 
-        assert store.record([settled(claim)], is_repeat=True) == [NOBODY]
+        assert store.record([settled(claim)], is_repeat=True) == [UNKNOWN_ID]
 
     def test_it_landed_and_was_claimed_again(self, store, worker, other_worker):
         add(store, run := a_run())

@@ -1,6 +1,6 @@
 import pytest
 
-from contract.builders import HOUR, MINUTE, NOBODY, NOON, a_run, add, ids, the_run
+from contract.builders import HOUR, MINUTE, NOON, UNKNOWN_ID, a_run, add, ids, the_run
 from tickwork._domain.outcome import Failed, Interrupted
 from tickwork._domain.status import Phase
 from tickwork.stores.contract import ChangeResult
@@ -113,6 +113,6 @@ class TestTooLate:
         assert answer is ChangeResult.FINISHED
 
     def test_a_run_that_never_was(self, store, clock):
-        answer = store.reschedule(NOBODY, due_at=NOON + HOUR, now=clock.now())
+        answer = store.reschedule(UNKNOWN_ID, due_at=NOON + HOUR, now=clock.now())
 
         assert answer is ChangeResult.UNKNOWN

@@ -26,7 +26,7 @@ UNKNOWN = ScheduleId("019cb0d2-0000-7000-8000-ffffffffffff")
 class TestAdding:
     """A schedule is there once, under its tenant and name."""
 
-    def test_everything_that_was_said_comes_back(self, store, clock):
+    def test_every_field_is_stored(self, store, clock):
         spec = a_schedule(
             "Grüße 🦀",
             job="resize",
@@ -97,7 +97,7 @@ class TestAdding:
 class TestAddingMany:
     """Whatever a program defines goes in as one batch."""
 
-    def test_each_is_answered_in_the_order_asked(self, store, clock):
+    def test_the_answers_are_in_the_given_order(self, store, clock):
         there = added(store, "b")
         new = [NewSchedule(ScheduleId(an_id()), a_schedule(name), NOON + HOUR) for name in "cba"]
 
@@ -149,7 +149,7 @@ class TestGettingMany:
 
 
 class TestScheduledJobs:
-    """Whoever starts can ask which jobs have schedules, however many there are."""
+    """A worker lists the jobs that have schedules when it starts."""
 
     def test_each_once(self, store):
         for name, job in [("a", "sweep"), ("b", "resize"), ("c", "sweep"), ("d", "Resize")]:
@@ -172,7 +172,7 @@ class TestScheduledJobs:
 
 
 class TestChanging:
-    """What was said about a schedule may be said anew, by whoever saw its last revision."""
+    """A schedule can be changed by a caller that has read its last revision."""
 
     def test_it_keeps_who_it_is(self, store, clock):
         row = added(store)
@@ -209,7 +209,7 @@ class TestChanging:
         assert changed is not None
         assert (changed.paused_at, changed.paused_note) == (NOON, "too loud")
 
-    def test_whoever_saw_an_older_revision_changes_nothing(self, store, clock):
+    def test_a_change_of_an_older_revision_is_rejected(self, store, clock):
         row = added(store)
         newer = store.change_schedule(
             row, a_schedule(rule="second"), now=clock.now(), next_due_at=NOON
@@ -284,7 +284,7 @@ class TestPausing:
         assert (paused.paused_at, paused.paused_until) == (NOON, NOON + HOUR)
         assert paused.next_due_at == NOON + HOUR + MINUTE
 
-    def test_it_goes_on_from_the_instant_that_was_said(self, store, clock):
+    def test_it_resumes_at_the_given_instant(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now(), note="too loud", until=NOON + HOUR)
 
@@ -292,7 +292,7 @@ class TestPausing:
 
         assert store.get_schedule("", "digest") == replace(row, next_due_at=NOON + DAY)
 
-    def test_neither_is_a_change_of_what_was_said(self, store, clock):
+    def test_neither_changes_the_spec(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now())
         store.resume_schedule(row.id, next_due_at=NOON)
@@ -307,7 +307,7 @@ class TestPausing:
 
 
 class TestStamping:
-    """Live programs say what they define, so that what nobody defines can be told."""
+    """Live programs stamp what they define, so that the rest can be retired."""
 
     def test_schedules_show_when_they_were_last_seen(self, store, clock):
         seen, unseen = added(store, "seen"), added(store, "unseen")
@@ -358,7 +358,7 @@ class TestListing:
     def test_of_one_tenant(self, store, rows):
         assert store.list_schedules(tenant="acme") == rows[2:4]
         assert store.list_schedules(tenant="") == rows[:2]
-        assert store.list_schedules(tenant="nobody") == []
+        assert store.list_schedules(tenant="unknown") == []
 
     def test_page_by_page(self, store, rows):
         first = store.list_schedules(limit=2)
@@ -375,7 +375,7 @@ class TestListing:
 
 
 class TestNextFiring:
-    """Whoever sleeps can ask until when."""
+    """A ticker asks until when it can sleep."""
 
     def test_there_is_none(self, store):
         added(store, next_due_at=None)
@@ -409,7 +409,7 @@ class TestNextFiring:
 
         assert store.next_firing_at() == NOON + HOUR + MINUTE
 
-    def test_one_that_nobody_defines_any_more_does_not(self, store, clock):
+    def test_a_schedule_that_no_program_defines_any_more_does_not(self, store, clock):
         added(store, "retired", next_due_at=NOON)
         added(store, "api", next_due_at=NOON + HOUR, origin=ScheduleOrigin.API)
         later = added(store, "seen", next_due_at=NOON + MINUTE)

@@ -9,9 +9,9 @@ from contract.builders import (
     BOB,
     HOUR,
     MINUTE,
-    NOBODY,
     NOON,
     SECOND,
+    UNKNOWN_ID,
     a_run,
     add,
     all_runs,
@@ -35,7 +35,7 @@ def claim(store, clock, run, *, worker=ANN, lease=MINUTE):
 
 
 class TestClaimingOne:
-    """Exactly this run goes to whoever asked for it, whatever waits before it."""
+    """Exactly this run is claimed, whatever waits before it."""
 
     def test_the_one_that_was_named(self, store, clock, worker):
         add(store, *(runs := [a_run(priority=n) for n in range(3)]))
@@ -85,7 +85,7 @@ class TestClaimingOne:
 
         assert the_run(store, run).overlap_key is None
 
-    def test_nobody_else_gets_it(self, store, clock, other_worker):
+    def test_no_other_worker_gets_it(self, store, clock, other_worker):
         add(store, run := a_run())
         claim(store, clock, run)
 
@@ -100,7 +100,7 @@ class TestClaimingOne:
 
         assert claim(store, clock, run, worker=BOB) is None
 
-    @pytest.mark.parametrize("run_id", [NOBODY, RunId("no id at all")])
+    @pytest.mark.parametrize("run_id", [UNKNOWN_ID, RunId("no id at all")])
     def test_one_that_is_not_there(self, store, clock, run_id):
         assert claim(store, clock, run_id) is None
 
@@ -156,7 +156,7 @@ class TestLimits:
         assert the_run(store, runs[2]).phase is Phase.BLOCKED
         assert claim(store, clock, runs[2]) is None
 
-        store.complete(held, now=clock.now())  # it wakes nobody
+        store.complete(held, now=clock.now())  # it unblocks no run
 
         made = claim(store, clock, runs[2])
         assert made is not None

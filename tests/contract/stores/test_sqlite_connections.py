@@ -1,4 +1,4 @@
-"""What a disk does to SQLite, said in our words: it is for now, and not about the statement."""
+"""Errors of the disk are StoreUnavailable: they may pass, and the statement is not at fault."""
 
 import sqlite3
 from contextlib import closing
@@ -32,7 +32,7 @@ def pages_left(store: SqliteStore, count: int) -> None:
 
 
 class TestAFullDisk:
-    def test_whoever_dispatches_is_told_that_it_cannot_be_reached(self, store):
+    def test_a_dispatch_raises_store_unavailable(self, store):
         pages_left(store, 2)
 
         with pytest.raises(StoreUnavailable, match="database or disk is full"):
@@ -53,7 +53,7 @@ class TestAFullDisk:
 
 
 class TestALockedFile:
-    def test_a_look_at_a_file_that_somebody_locks_is_told_as_busy(self, store, tmp_path):
+    def test_a_read_of_a_locked_file_raises_store_busy(self, store, tmp_path):
         store.close()
         with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
             other.execute("PRAGMA locking_mode = EXCLUSIVE")

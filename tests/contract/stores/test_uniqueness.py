@@ -22,8 +22,8 @@ HELD = "held:019cb0d2-0000-7000-8000-000000000001"
 WAITING = "waiting:019cb0d2-0000-7000-8000-000000000001"
 
 
-def a_unique_run(key: str = "send_email:42", until: datetime | None = None, **said: Any) -> NewRun:
-    return a_run(unique=UniqueKey(key, until), **said)
+def a_unique_run(key: str = "send_email:42", until: datetime | None = None, **given: Any) -> NewRun:
+    return a_run(unique=UniqueKey(key, until), **given)
 
 
 class TestUniqueKeys:

@@ -181,7 +181,7 @@ class TestCommitting:
 
 @in_modes(OPEN)
 class TestLostClaims:
-    """Whoever lost its claim writes nothing, and is told so."""
+    """A caller that lost its claim writes nothing, and gets False."""
 
     @pytest.fixture
     def stale(self, store, clock, worker, other_worker):
@@ -281,7 +281,7 @@ class TestFailing:
         assert ids(all_runs(store)) == [there.id, before.id, after.id]
         assert caller.orders() >= 2
 
-    def test_somebody_elses_mistake_in_the_middle(self, store, clock, call):
+    def test_a_mistake_of_the_caller_in_the_middle(self, store, clock, call):
         added(store)
         caller = call()
         caller.order()

@@ -48,11 +48,11 @@ def claim(store: Store, worker: Hands) -> Claim:
     return worker.claim_one(lease=HOUR)
 
 
-def on_connection(store: PostgresStore, act: Act[T], **said: Any) -> T:
+def on_connection(store: PostgresStore, act: Act[T], **given: Any) -> T:
     """Do this with a connection of the caller's, in a loop of its own."""
 
     async def main() -> T:
-        connection = await psycopg.AsyncConnection.connect(store.url, **said)
+        connection = await psycopg.AsyncConnection.connect(store.url, **given)
         try:
             return await act(connection)
         finally:
@@ -192,8 +192,8 @@ class TestTransactions:
             await connection.commit()
             return [answer.is_new for answer in answers], is_ours
 
-        said = {"client_encoding": "LATIN1", "row_factory": refuse}
-        assert on_connection(store, act, **said) == ([True, False, True], True)
+        given = {"client_encoding": "LATIN1", "row_factory": refuse}
+        assert on_connection(store, act, **given) == ([True, False, True], True)
         assert the_run(store, run).args == '["ü€😀"]'
 
     def test_a_serialization_failure_is_psycopgs_own(self, store, worker, claim):

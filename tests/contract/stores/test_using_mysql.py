@@ -71,8 +71,8 @@ class TestSettings:
     @pytest.mark.parametrize("autocommit", [False, True])
     @pytest.mark.parametrize("charset", ["utf8mb4", "utf8mb3", "latin1", "cp1251", "ujis"])
     def test_any_encoding_will_do(self, store, charset, autocommit):
-        said: dict[str, Any] = {"charset": charset, "autocommit": autocommit}
-        with closing(mariadb.connect(store.url, **said)) as connection:
+        given: dict[str, Any] = {"charset": charset, "autocommit": autocommit}
+        with closing(mariadb.connect(store.url, **given)) as connection:
             lent = store.using(connection)
             before = connection.execute(SESSION).fetchall()
             lent.enqueue([run := a_run(args='["ü€😀"]', unique=UniqueKey("ключ", None))])
@@ -121,7 +121,7 @@ class TestSettings:
                 cursor.execute("SELECT job FROM tickwork_run")
                 assert cursor.fetchall() == [ODD]
 
-    def test_rows_that_nobody_has_read_yet_are_not_thrown_away(self, store, connection):
+    def test_unread_rows_of_the_caller_are_kept(self, store, connection):
         with connection.cursor(pymysql.cursors.SSCursor) as cursor:
             cursor.execute("SELECT seq FROM seq_1_to_9")
             assert cursor.fetchone() == (1,)
@@ -184,7 +184,7 @@ class TestIsolation:
                 Enqueued(first.id, is_new=False)
             ]
 
-    def test_completing_holds_up_nobody_who_adds_keys(self, store, worker):
+    def test_completing_does_not_delay_the_insertion_of_keys(self, store, worker):
         # A locking read of a key that is not there would keep it from coming.
         add(store, a_run())
         claim = worker.claim_one(lease=HOUR)
@@ -231,7 +231,7 @@ class TestFailing:
             store.using(connection).enqueue([a_run()])
         assert len(tries) == TRIES_MAX
 
-    def test_a_lock_that_somebody_holds(self, store, worker, claim, connection):
+    def test_a_lock_of_another_transaction(self, store, worker, claim, connection):
         connection.execute("SET SESSION innodb_lock_wait_timeout = 1")
         connection.execute("SELECT 1")
         with closing(mariadb.connect(store.url, autocommit=False)) as other:
@@ -245,7 +245,7 @@ class TestFailing:
         connection.commit()
         assert the_run(store, claim).status is RunStatus.COMPLETED
 
-    def test_a_deadlock_is_told_and_what_follows_is_whole(self, store, claim, connection):
+    def test_a_deadlock_is_raised_and_the_next_verb_is_atomic(self, store, claim, connection):
         connection.autocommit(True)
         connection.begin()
         connection.execute("SELECT gate FROM tickwork_gate WHERE gate = 7 FOR UPDATE")
@@ -265,7 +265,7 @@ class TestFailing:
             waiting.result(10)
             other.rollback()
 
-        # Nothing is open any more, though PyMySQL was not told so: a verb is whole all the same.
+        # No transaction is open any more, and PyMySQL does not know: a verb is atomic all the same.
         add(store, there := a_run())
         with pytest.raises(pymysql.err.IntegrityError):
             store.using(connection).enqueue([undone := a_run(), there])

@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]
 
 @pytest.fixture
 def connection(store: PostgresStore) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody's connection, as psycopg makes it."""
+    """A connection with the defaults of psycopg."""
     with closing(psycopg.connect(store.url)) as connection:
         yield connection
 
@@ -83,7 +83,7 @@ def status(connection: psycopg.Connection[Any]) -> TransactionStatus:
 
 
 def await_waiter(store: PostgresStore, is_done: Callable[[], bool] = lambda: False) -> None:
-    """Come back when somebody waits for a lock."""
+    """Return when another transaction waits for a lock."""
     with psycopg.connect(store.url, autocommit=True) as connection:
         give_up_at = time.monotonic() + WAIT_SECONDS_MAX
         while time.monotonic() < give_up_at and not is_done():
@@ -91,11 +91,11 @@ def await_waiter(store: PostgresStore, is_done: Callable[[], bool] = lambda: Fal
             if row and row[0]:
                 return
             threading.Event().wait(0.005)
-    raise AssertionError("Nobody waits.")
+    raise AssertionError("No transaction waits.")
 
 
 class TestOthers:
-    """Nobody else hears or sees anything before the caller commits."""
+    """No other connection sees or is notified of anything before the caller commits."""
 
     @pytest.fixture
     def listener(self, store):
@@ -104,7 +104,7 @@ class TestOthers:
             yield connection
 
     def heard(self, listener: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> list[str]:
-        """What was said up to now: up to our own word, that is."""
+        """The notifications up to a marker of our own."""
         other.execute("NOTIFY tickwork, 'that is all'")
         other.commit()
         found: list[str] = []
@@ -147,7 +147,9 @@ class TestOthers:
 
         assert ids(worker.claim()) == [run.id]
 
-    def test_nobody_waits_for_a_completed_run(self, store, connection, worker, claim, clock):
+    def test_other_workers_do_not_wait_for_a_completed_run(
+        self, store, connection, worker, claim, clock
+    ):
         add(store, waiting := a_run(limit_keys=(LIMIT,)))
         worker.claim()
         store.using(connection).complete(claim, now=NOON)
@@ -166,24 +168,24 @@ class TestConflicts:
     """Two that want one key: the second waits for what the first becomes."""
 
     @pytest.fixture
-    def asked(self, store, connection, other, background) -> "Future[Any]":
+    def enqueued(self, store, connection, other, background) -> "Future[Any]":
         """The second, while the first is not committed yet."""
         store.using(other).enqueue([a_run(unique=ONE)])
         done: Future[Any] = background.submit(store.using(connection).enqueue, [a_run(unique=ONE)])
         await_waiter(store, done.done)
         return done
 
-    def test_it_is_answered_with_the_first(self, store, connection, other, asked):
+    def test_it_is_answered_with_the_first(self, store, connection, other, enqueued):
         other.commit()
-        [answer] = asked.result(WAIT_SECONDS_MAX)
+        [answer] = enqueued.result(WAIT_SECONDS_MAX)
         connection.commit()
 
         assert [run.id for run in all_runs(store)] == [answer.run_id]
         assert not answer.is_new
 
-    def test_it_is_the_first_when_the_other_is_rolled_back(self, store, connection, other, asked):
+    def test_it_is_new_when_the_other_is_rolled_back(self, store, connection, other, enqueued):
         other.rollback()
-        [answer] = asked.result(WAIT_SECONDS_MAX)
+        [answer] = enqueued.result(WAIT_SECONDS_MAX)
         connection.commit()
 
         assert [run.id for run in all_runs(store)] == [answer.run_id]
@@ -330,7 +332,7 @@ class TestSettings:
 class TestPipelines:
     """In a pipeline of the caller's, what is under way comes to its end first."""
 
-    def test_answers_go_to_those_who_asked(self, store, connection, worker):
+    def test_results_belong_to_their_statements(self, store, connection, worker):
         with connection.pipeline():
             before = connection.execute("SELECT 'before'")
             store.using(connection).enqueue([run := a_run()])
@@ -340,7 +342,7 @@ class TestPipelines:
 
         assert ids(worker.claim()) == [run.id]
 
-    def test_an_error_from_before_is_told(self, store, connection):
+    def test_an_earlier_error_is_raised(self, store, connection):
         with connection.pipeline():
             connection.execute("SELECT 1 / 0")
             with pytest.raises(psycopg.errors.DivisionByZero):
@@ -431,7 +433,7 @@ class TestWrongConnections:
 
         assert status(connection) == TransactionStatus.INERROR
 
-    def test_a_verb_that_fails_before_it_has_said_anything(self, store, connection):
+    def test_a_verb_that_fails_before_its_first_statement(self, store, connection):
         connection.execute("SELECT 1")
         with pytest.raises(AssertionError):
             store.using(connection).enqueue([a_run(priority=1.5)])
@@ -468,7 +470,7 @@ class TestRefusedCommits:
     def test_nothing_is_left(self, postgres_url):
         store = PostgresStore(postgres_url)
         store.install()
-        said: list[str | None] = []
+        given: list[str | None] = []
         with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
             connection.execute(
                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql"
@@ -478,13 +480,13 @@ class TestRefusedCommits:
                 "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON tickwork_run"
                 " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
             )
-            connection.add_notice_handler(lambda notice: said.append(notice.message_primary))
+            connection.add_notice_handler(lambda notice: given.append(notice.message_primary))
 
             with pytest.raises(psycopg.errors.RaiseException, match="not today"):
                 store.using(connection).enqueue([a_run()])
             assert status(connection) == TransactionStatus.IDLE
 
-        assert said == []
+        assert given == []
         assert all_runs(store) == []
         store.close()
 

@@ -31,8 +31,8 @@ def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Sqlite
 
 
 @contextmanager
-def connected(store: SqliteStore, **said: Any) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(store.path, **{"timeout": 0, **said})) as connection:
+def connected(store: SqliteStore, **given: Any) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(store.path, **{"timeout": 0, **given})) as connection:
         yield connection
 
 
@@ -212,11 +212,11 @@ class TestFirstUse:
 
 
 class TestLocks:
-    """How long to wait for others is the caller's to say; whoever must not write has not begun."""
+    """The caller's timeout applies; a verb that cannot get the lock has not begun."""
 
     @pytest.mark.parametrize("unique", [None, ONE])
     @pytest.mark.parametrize("level", ["", "IMMEDIATE", None])
-    def test_somebody_else_writes(self, store, other, level, unique):
+    def test_another_connection_writes(self, store, other, level, unique):
         with connected(store, isolation_level=level) as connection:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreBusy) as caught:
@@ -228,7 +228,7 @@ class TestLocks:
             assert store.using(connection).enqueue([a_run(unique=unique)])[0].is_new
 
     @pytest.mark.parametrize("unique", [None, ONE])
-    def test_somebody_else_writes_while_a_transaction_is_open(self, store, other, unique):
+    def test_another_connection_writes_while_a_transaction_is_open(self, store, other, unique):
         with connected(store, isolation_level=None) as connection:
             connection.execute("BEGIN")
             other.execute("BEGIN IMMEDIATE")
@@ -242,7 +242,7 @@ class TestLocks:
 
         assert ids(all_runs(store)) == [run.id]
 
-    def test_somebody_else_has_written_since_the_caller_looked(self, store, connection):
+    def test_another_connection_has_written_since_the_callers_read(self, store, connection):
         lent = store.using(connection)
         connection.execute("BEGIN")
         lent.count_runs()
@@ -257,7 +257,9 @@ class TestLocks:
 
     @pytest.mark.parametrize("level", ["", None])
     @pytest.mark.parametrize("is_begun", [False, True])
-    def test_nobody_gets_in_between_a_look_and_a_write(self, store, clock, other, level, is_begun):
+    def test_no_writer_gets_in_between_a_read_and_a_write(
+        self, store, clock, other, level, is_begun
+    ):
         added(store)
         with connected(store, isolation_level=level) as connection:
             if is_begun:
@@ -302,11 +304,11 @@ class TestStatements:
     """However many runs there are, the statements are as many."""
 
     def test_they_are_as_many_for_one_run_as_for_hundreds(self, store, connection, monkeypatch):
-        asked: list[str] = []
+        seen: list[str] = []
         execute = caller_connection.SqliteCallerConnection.execute
 
         def counted(self: Any, statement: Statement) -> Any:
-            asked.append(statement.name)
+            seen.append(statement.name)
             return execute(self, statement)
 
         monkeypatch.setattr(caller_connection.SqliteCallerConnection, "execute", counted)
@@ -314,8 +316,8 @@ class TestStatements:
         lent.enqueue([a_run()])  # from here on a transaction is open
         counts = []
         for number in (1, 300):
-            asked.clear()
+            seen.clear()
             lent.enqueue([a_run(unique=UniqueKey(f"{number}:{n}", None)) for n in range(number)])
-            counts.append(list(asked))
+            counts.append(list(seen))
 
         assert counts[0] == counts[1] == ["lock_meta", "key_holders", "protect_keys", "insert_runs"]

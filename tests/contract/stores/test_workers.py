@@ -31,7 +31,7 @@ class TestWorkers:
         assert (by_id[ANN].queues, by_id[BOB].queues) == (None, ())
         assert by_id[ANN].jobs == ()
 
-    def test_later_beats_replace_what_it_said(self, store):
+    def test_later_heartbeats_replace_the_row(self, store):
         store.beat_worker(a_worker_row(ANN, running=3))
         later = a_worker_row(ANN, running=0, beat_at=NOON + MINUTE, jobs=("sweep",), queues=("a",))
 

@@ -14,7 +14,7 @@ def add_up():
 
 
 class Recorder:
-    """A connection that writes down what it is asked for."""
+    """A connection that remembers its statements."""
 
     def __init__(self, *, fails_at="none"):
         self.story = []

@@ -1,4 +1,4 @@
-"""Rows of runs are locked by id, whatever becomes of them: nobody waits in a circle."""
+"""Rows of runs are always locked by id, so that there are no deadlocks."""
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import SUCCEEDED, Failed, Outcome

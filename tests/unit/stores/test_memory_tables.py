@@ -73,7 +73,7 @@ class TestTransactions:
 class TestLastFirings:
     """What stands for a schedule's last instant is found without a look at everything."""
 
-    def fired(self, tables, minute, *, name="a", **said):
+    def fired(self, tables, minute, *, name="a", **given):
         run = Run(
             id=RunId(f"{name}{minute}"),
             job="send_email",
@@ -83,7 +83,7 @@ class TestLastFirings:
             due_at=NOON,
             schedule="hourly",
             nominal_at=NOON + minute * MINUTE,
-            **said,
+            **given,
         )
         tables.runs[run.id] = run
         tables.note_firing(run)

@@ -61,7 +61,7 @@ class TestUrls:
 
 
 class TestSchema:
-    """The tables are installed once, and looked at before they are used."""
+    """The tables are installed once, and checked before they are used."""
 
     def test_nothing_is_installed(self, tmp_path):
         store = open_store(f"sqlite:///{tmp_path}/jobs.db")

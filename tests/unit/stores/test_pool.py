@@ -61,7 +61,7 @@ class TestLending:
 
         assert len(made) == 2
 
-    def test_whoever_waits_gets_the_next_that_is_free(self, made):
+    def test_a_waiting_thread_gets_the_next_free_connection(self, made):
         connect: Any = FakeConnection
         pool = Pool(connect, size=1, timeout=timedelta(seconds=20))
         is_lent, has_got = threading.Event(), threading.Event()
@@ -96,7 +96,7 @@ class TestLending:
 
         assert connection.is_closed
 
-    def test_an_error_of_whoever_has_it_does_not_cost_it(self, pool, made):
+    def test_an_error_of_the_caller_does_not_cost_the_connection(self, pool, made):
         with pytest.raises(ValueError, match="mine"), pool.acquire():
             raise ValueError("mine")
         with pool.acquire():

@@ -34,7 +34,7 @@ class TestNamedQueries:
 
         assert text.endswith("WHERE instr(tags, :tag) > 0")
 
-    def test_what_nobody_asks_for_says_so(self):
+    def test_a_command_needs_no_result(self):
         queries = Queries("tickwork.stores.sqlite")
 
         assert queries("lock_run", id="a").needs_result

@@ -29,14 +29,14 @@ def values_of(part: str) -> set[int]:
 
 
 class TestNames:
-    """Whoever hands over the same values has the same done."""
+    """The same values have the same effect."""
 
     @pytest.mark.parametrize("name", BATCHES)
     def test_batches_take_the_same_values(self, name):
         wanted = max(place for part in SQLITE(name).parts for place in places_of(part))
         ours = set().union(*(values_of(part) for part in MYSQL(name).parts))
 
-        # What is said twice over there may be known here from another column.
+        # A parameter there may be another column here.
         assert ours <= set(range(1, wanted + 1))
         assert max(ours) >= wanted - 1
 

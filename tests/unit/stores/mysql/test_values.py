@@ -112,28 +112,28 @@ class TestTemplates:
 
 
 class FakeChannel:
-    """Answers as it was told, and remembers what was said."""
+    """Returns the given results, and remembers the texts."""
 
     def __init__(self, *answers: StatementResult, packet_max: int = 1000) -> None:
         self.packet_max = packet_max
-        self.said: list[str] = []
+        self.given: list[str] = []
         self.answers = list(answers)
 
     def send(self, text: str) -> None:
-        self.said.append(text)
+        self.given.append(text)
 
     def fetch(self) -> StatementResult:
         return self.answers.pop(0)
 
 
 class TestRunning:
-    """A statement is said as one text, or as several."""
+    """A statement is sent as one text, or as several."""
 
-    def test_what_nobody_asks_for_is_only_said(self):
+    def test_a_statement_without_result_is_only_sent(self):
         channel = FakeChannel()
 
         assert run_statement(Statement("x", ("A", "B"), {}, needs_result=False), channel) == ()
-        assert channel.said == ["A", "B"]
+        assert channel.given == ["A", "B"]
 
     def test_rows_or_a_number(self):
         statement = Statement("x", ("A",), {})
@@ -146,7 +146,7 @@ class TestRunning:
         statement = Statement("x", ("SELECT", "UPDATE (:found)"), {})
 
         assert run_statement(statement, channel) == [(2,)]
-        assert channel.said == ["SELECT", "UPDATE ('a','b')"]
+        assert channel.given == ["SELECT", "UPDATE ('a','b')"]
 
     @pytest.mark.parametrize(
         ("last", "answer"), [("UPDATE (:found)", [(0,)]), ("SELECT (:found)", [])]
@@ -155,21 +155,21 @@ class TestRunning:
         channel = FakeChannel(StatementResult([], 0))
 
         assert run_statement(Statement("x", ("SELECT", last), {}), channel) == answer
-        assert channel.said == ["SELECT"]
+        assert channel.given == ["SELECT"]
 
     def test_what_comes_after_is_done_all_the_same(self):
         channel = FakeChannel(StatementResult([], 0), StatementResult(None, 3))
         statement = Statement("x", ("SELECT", "UPDATE (:found)", "INSERT"), {})
 
         assert run_statement(statement, channel) == [(3,)]
-        assert channel.said == ["SELECT", "INSERT"]
+        assert channel.given == ["SELECT", "INSERT"]
 
     def test_a_batch_that_is_too_long_goes_in_parts(self):
         channel = FakeChannel(*[StatementResult(None, 1)] * 4, packet_max=30)
         rows = [(f"{number:010}",) for number in range(4)]
 
         assert run_statement(Statement("x", ("INSERT [[(?1)]]",), {}, rows), channel) == [(4,)]
-        assert len(channel.said) == 4
+        assert len(channel.given) == 4
 
     def test_one_row_goes_as_long_as_it_is(self):
         channel = FakeChannel(StatementResult(None, 1), packet_max=5)

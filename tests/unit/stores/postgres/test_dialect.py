@@ -41,7 +41,7 @@ class TestNames:
     def test_they_are_the_same(self):
         assert POSTGRES.names - OWN == SQLITE.names - OWN_OF_SQLITE
 
-    def test_nobody_is_named_who_is_not_there(self):
+    def test_queries_name_only_existing_columns(self):
         assert POSTGRES.names >= connection._PREPARED
 
     @pytest.mark.parametrize("name", BATCHES)
@@ -49,7 +49,7 @@ class TestNames:
         wanted = max(place for part in SQLITE(name).parts for place in places_of(part))
         ours = {int(place) for part in POSTGRES(name).parts for place in COLUMNS.findall(part)}
 
-        # What is said twice over there may be known here from another column.
+        # A parameter there may be another column here.
         assert ours <= set(range(1, wanted + 1))
         assert max(ours) >= wanted - 1
 
