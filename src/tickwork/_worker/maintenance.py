@@ -10,7 +10,7 @@ from tickwork.stores.contract import Store
 
 SWEEP_MAX: Final = 500
 
-_log: Final = logging.getLogger("tickwork.upkeep")
+_log: Final = logging.getLogger("tickwork.worker")
 
 
 def maintain(tasks: Mapping[str, Callable[[], object]]) -> bool:

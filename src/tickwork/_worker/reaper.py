@@ -18,7 +18,7 @@ FROZEN_AFTER: Final = 30.0
 FORGET_AFTER: Final = 3.0
 """Seconds after which a dead worker's row is removed: by then its last claims have committed."""
 
-_log: Final = logging.getLogger("tickwork.upkeep")
+_log: Final = logging.getLogger("tickwork.worker")
 
 
 class Reaper:
