@@ -126,40 +126,27 @@ class DispatchOptionMethods(DueOptionMethods[D]):
 
 
 class DispatchServices(Protocol):
-    """The services of an application that a dispatch uses."""
+    """The services of an application that a dispatch uses.
+
+    The first use of ``store`` waits for the database and checks the tables. ``would_block``
+    tells whether the next dispatch has to wait for that, or for the time of the database.
+    """
 
     @property
-    def store(self) -> Store:
-        """The store, with its tables checked. The first use waits for the database."""
-        ...
-
+    def store(self) -> Store: ...
     @property
-    def clock(self) -> Clock:
-        """The application's clock."""
-        ...
-
+    def clock(self) -> Clock: ...
     @property
-    def runs(self) -> Runs:
-        """Makes run handles."""
-        ...
-
+    def runs(self) -> Runs: ...
     @property
-    def inserter(self) -> RunInserter:
-        """Adds runs in a transaction of its own."""
-        ...
-
+    def inserter(self) -> RunInserter: ...
     @property
-    def bridge(self) -> ThreadBridge:
-        """The threads through which coroutines reach the store."""
-        ...
-
+    def bridge(self) -> ThreadBridge: ...
     @property
-    def would_block(self) -> bool:
-        """Whether the next dispatch has to wait for the database before it can add a run."""
-        ...
+    def would_block(self) -> bool: ...
 
     def check_connection(self, connection: object) -> None:
-        """Check that the tables exist, unless creating them would wait for this connection."""
+        """Check that creating the tables does not wait for this connection of the caller."""
         ...
 
 
