@@ -242,7 +242,7 @@ def selected(bench: Bench) -> float:
             app.dispatch(name)
         services = app._services  # noqa: SLF001  # the claim alone
         services.worker.known.look()
-        wanted = store_benchmark.Wanted(1_000, jobs=services.worker.known.names())
+        wanted = store_benchmark.ClaimRequest(1_000, jobs=services.worker.known.names())
         begun = time.perf_counter()
         claims = services.store.claim(
             wanted,

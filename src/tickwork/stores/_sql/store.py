@@ -62,7 +62,7 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        """Run an operation in a transaction; begin it anew after a transient failure."""
+        """Run an operation in a transaction; retry it after a transient failure."""
 
     @abstractmethod
     def _read(self, begin: Callable[[], Operation[T]]) -> T:

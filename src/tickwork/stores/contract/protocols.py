@@ -47,11 +47,9 @@ class RunStore(Protocol):
         holds the key. Pass ``is_repeat`` when an earlier call may have been committed: runs whose
         ids exist, unfinished or finished, are not added again.
         """
-        ...
 
     def stage(self, *, now: datetime, limit: int) -> int:
         """Make waiting runs ready that are due; return how many."""
-        ...
 
     def claim(
         self,
@@ -69,7 +67,6 @@ class RunStore(Protocol):
         run whose limit is full, or whose rate is used up, becomes blocked. ``tag`` marks the rows,
         so that :meth:`find_claims` finds them when the answer was lost.
         """
-        ...
 
     def claim_run(
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
@@ -79,15 +76,12 @@ class RunStore(Protocol):
         Returns None, and changes nothing, when the run is unknown, claimed or finished, when its
         queue or job is paused, or when one of its limits is full.
         """
-        ...
 
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         """The claims made with this tag that still hold."""
-        ...
 
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         """Extend these leases, and store which handlers have started."""
-        ...
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         """Write transitions, each only if its claim's token still matches; return the lost runs.
@@ -96,15 +90,12 @@ class RunStore(Protocol):
         Pass ``is_repeat`` when an earlier call may have been committed: a run that is in history
         with the same token is not lost.
         """
-        ...
 
     def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
         """Take back runs whose lease has expired, as ``verdict`` decides for each."""
-        ...
 
     def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
         """Expire all leases of a dead worker, for the next reap; return how many."""
-        ...
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         """Finish a run in the caller's transaction; return False if the claim does not hold.
@@ -113,7 +104,6 @@ class RunStore(Protocol):
         updates job rows. After False the caller must roll back: the run was lost or finished, and
         the effects of its handler were committed by the process that finished it.
         """
-        ...
 
     def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
         """Unblock runs and update job rows for completed claims; return the completed runs.
@@ -122,52 +112,42 @@ class RunStore(Protocol):
         rolled back or is still open, or the claim was lost. Calling it again does no harm. If it
         is never called, :meth:`sweep` unblocks the waiting runs.
         """
-        ...
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
         """Cancel a waiting run at once; request that the worker of a running one stops it."""
-        ...
 
     def cancel_schedule(
         self, tenant: str, schedule: str, *, now: datetime, reason: str = ""
     ) -> int:
         """Cancel all unfinished runs of a schedule, as :meth:`cancel` does; return how many."""
-        ...
 
     def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         """Change when a run is due, if it was never claimed."""
-        ...
 
     def sweep(self, *, now: datetime, limit: int) -> int:
         """Unblock runs whose limit has room; return how many."""
-        ...
 
     def unblock_rated(self, *, now: datetime, limit: int) -> int:
         """Unblock runs whose turn under a rate has come, of ``limit`` keys; return how many.
 
         A key that another process has locked is left to that process.
         """
-        ...
 
     def ready_pairs(self) -> list[tuple[str, str]]:
         """The (queue, job) pairs that have ready runs."""
-        ...
 
     def save_progress(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
     ) -> bool:
         """Store a handler's progress or checkpoint; return False when the claim was lost."""
-        ...
 
     def append_logs(
         self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
     ) -> None:
         """Store log lines of existing runs, at most ``lines_max`` for each run."""
-        ...
 
     def pending_work(self) -> PendingWork:
         """What there is to stage, reap, sweep and claim, now or later: one cheap query."""
-        ...
 
 
 class AsyncRuns(Protocol):
@@ -175,11 +155,9 @@ class AsyncRuns(Protocol):
 
     async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
         """As :meth:`RunStore.enqueue`."""
-        ...
 
     async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         """As :meth:`RunStore.complete`."""
-        ...
 
 
 class ScheduleStore(Protocol):
@@ -190,7 +168,6 @@ class ScheduleStore(Protocol):
 
         For a (tenant, name) that exists, the existing row is returned unchanged.
         """
-        ...
 
     def add_schedule(
         self,
@@ -201,7 +178,6 @@ class ScheduleStore(Protocol):
         next_due_at: datetime | None,
     ) -> ScheduleRow:
         """Add one schedule, as :meth:`add_schedules` does."""
-        ...
 
     def change_schedule(
         self,
@@ -212,17 +188,14 @@ class ScheduleStore(Protocol):
         next_due_at: datetime | None,
     ) -> ScheduleRow | None:
         """Replace the spec if the revision is still that of ``row``; return None otherwise."""
-        ...
 
     def remove_schedule(self, schedule_id: ScheduleId) -> bool:
         """Delete a schedule; its runs stay."""
-        ...
 
     def stamp_seen(
         self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
     ) -> None:
         """Store that a live program defines these jobs and schedules."""
-        ...
 
     def pause_schedule(
         self,
@@ -237,27 +210,22 @@ class ScheduleStore(Protocol):
 
         With ``until`` it resumes by itself after that instant, at ``next_due_at``.
         """
-        ...
 
     def resume_schedule(self, schedule_id: ScheduleId, *, next_due_at: datetime | None) -> bool:
         """Resume a schedule at this instant; return False when there is no such schedule."""
-        ...
 
     def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None: ...
 
     def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
         """The schedules with these (tenant, name), in any order; unknown ones are left out."""
-        ...
 
     def scheduled_jobs(self) -> list[str]:
         """The names of all jobs that have schedules, sorted; cheap with any number of schedules."""
-        ...
 
     def list_schedules(
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
     ) -> list[ScheduleRow]:
         """Schedules sorted by (tenant, name), starting after this pair."""
-        ...
 
     def fire(
         self,
@@ -275,13 +243,11 @@ class ScheduleStore(Protocol):
         fired only if a live program has stamped it since ``seen_after``; older ones are retired.
         A schedule that another ticker has locked is left to it.
         """
-        ...
 
     def next_firing_at(
         self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
     ) -> datetime | None:
         """When the next schedule of these jobs is due; retired schedules do not count."""
-        ...
 
 
 class ControlStore(Protocol):
@@ -289,49 +255,38 @@ class ControlStore(Protocol):
 
     def set_limits(self, slots_by_name: Mapping[str, int]) -> None:
         """Store the limits that code defines; an operator's overrides stay."""
-        ...
 
     def change_limit(self, name: str, slots: int | None, *, now: datetime) -> None:
         """Override a limit (None: remove the override), effective for the next claim."""
-        ...
 
     def list_limits(self) -> list[LimitRow]:
         """All limits, sorted by name."""
-        ...
 
     def pause(self, pause: Pause) -> None:
         """Pause a queue or job: its runs are not claimed any more."""
-        ...
 
     def resume(self, kind: PauseKind, name: str) -> bool:
         """Resume a queue or job; return False when it was not paused."""
-        ...
 
     def list_pauses(self) -> list[Pause]: ...
 
     def acquire_lock(self, lock: LockRow, *, now: datetime) -> LockRow | None:
         """Take a lock that is free, expired or our own; return None, or the row of its owner."""
-        ...
 
     def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
         """Extend a lock; return False when it was lost."""
-        ...
 
     def release_lock(self, name: str, owner: str | None = None) -> bool:
         """Release a lock of this owner (None: of any owner); return False if there was none."""
-        ...
 
     def beat_worker(self, worker: WorkerRow) -> None:
         """Store the state of a worker; its first heartbeat registers it."""
-        ...
 
     def remove_worker(self, worker: WorkerId) -> None:
         """Delete the row of a worker that has shut down."""
-        ...
 
     def list_workers(self) -> list[WorkerRow]:
         """All workers, the latest heartbeat first."""
-        ...
 
 
 class ReadStore(Protocol):
@@ -339,50 +294,39 @@ class ReadStore(Protocol):
 
     def get_run(self, run_id: RunId) -> Run | None:
         """One run, unfinished or finished."""
-        ...
 
     def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
         """Several runs, in any order; unknown ones are left out."""
-        ...
 
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
         """The ids of unfinished and finished runs that start with this prefix."""
-        ...
 
     def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
         """One page of runs, newest first: ids sort by time."""
-        ...
 
     def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
         """The runs that :meth:`RunStore.claim` would consider now, in the same order.
 
         Expired runs are left out: a worker would skip them.
         """
-        ...
 
     def run_record(self, run_id: RunId) -> RunRecord | None:
         """A run with its attempts and its log."""
-        ...
 
     def count_runs(self, *, cap: int = 10_000) -> PhaseCounts:
         """Count unfinished runs by phase, up to ``cap`` for each phase."""
-        ...
 
     def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
         """How many slots of these keys are taken."""
-        ...
 
     def slot_holders(self, key: str, *, limit: int = 10) -> list[RunId]:
         """The runs that hold the slots of a key."""
-        ...
 
     def find_turn(self, run_id: RunId) -> Turn | None:
         """The position of a run that waits for a rate; None when it does not wait for one."""
-        ...
 
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
         """The last results of each job."""
-        ...
 
     def health(self) -> Health: ...
 
@@ -393,7 +337,6 @@ class ReadStore(Protocol):
         program defines any more are deleted when they have no unfinished runs. Schedules that were
         created through the API, or that a person has paused, are kept.
         """
-        ...
 
 
 class Listener(Protocol):
@@ -401,7 +344,6 @@ class Listener(Protocol):
 
     def wait(self, seconds: float) -> bool:
         """Whether a notification arrived within this time."""
-        ...
 
     def close(self) -> None: ...
 
@@ -411,25 +353,20 @@ class SchemaStore(Protocol):
 
     def install(self) -> int:
         """Create or upgrade the tables; return the version. Concurrent calls are safe."""
-        ...
 
     def schema_version(self) -> int:
         """The installed version; 0 when there are no tables."""
-        ...
 
     def check_schema(self) -> None:
         """Raise SchemaMissing, SchemaOutdated or SchemaTooNew when it does not fit this code."""
-        ...
 
     def database_time(self) -> datetime: ...
 
     def listen(self) -> Listener | None:
         """A listener for new work; None when a worker can only poll."""
-        ...
 
     def close(self) -> None:
         """Close all connections. Idempotent."""
-        ...
 
 
 class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Protocol):
@@ -438,7 +375,6 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
     @property
     def connections_max(self) -> int:
         """How many verbs can run at once; more threads would wait for a connection."""
-        ...
 
     @property
     def pumps_max(self) -> int:
@@ -447,7 +383,6 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
         Two on a server: one claims while the other waits for its answer. One where the store
         has a single writer.
         """
-        ...
 
     def using(self, connection: object) -> "Store":
         """This store, with every verb in the transaction of the caller's connection.
@@ -460,7 +395,6 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
         Raises:
             WrongConnection: The connection is of an unknown type, or of another database.
         """
-        ...
 
     def using_async(self, connection: object) -> AsyncRuns:
         """The verbs for a caller's async connection; otherwise as :meth:`using`.
@@ -468,4 +402,3 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
         Raises:
             WrongConnection: The connection is of an unknown type.
         """
-        ...

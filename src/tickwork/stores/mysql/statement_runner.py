@@ -12,15 +12,12 @@ class TextChannel(Protocol):
     @property
     def packet_max(self) -> int:
         """The maximal length of a text."""
-        ...
 
     def send(self, text: str) -> None:
         """Send a text, at the latest with the next :meth:`fetch`."""
-        ...
 
     def fetch(self) -> StatementResult:
         """The result of the last text."""
-        ...
 
 
 def run_statement(statement: Statement, channel: TextChannel) -> Rows:

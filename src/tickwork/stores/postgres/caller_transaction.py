@@ -69,17 +69,14 @@ class DriverAdapter(Protocol):
 
     def frame(self) -> Frame:
         """A savepoint or a transaction, depending on the state of the connection."""
-        ...
 
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is open."""
-        ...
 
     @property
     def has_failed(self) -> bool:
         """Whether the open transaction can only be rolled back, as far as the driver knows."""
-        ...
 
 
 def run_operation(

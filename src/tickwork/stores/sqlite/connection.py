@@ -158,7 +158,7 @@ class SqliteConnection:
 
 
 def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor) -> Rows:
-    """Run one statement, inside whatever transaction is open."""
+    """Run one statement in the open transaction."""
     rows: Rows = ()
     if statement.many is not None:
         rows = [(_run_many(statement.parts, statement.many, on),)]
