@@ -1,4 +1,4 @@
-"""Cron says what the brute-force oracle says, for expressions nobody would write by hand."""
+"""Cron agrees with the brute-force oracle, for generated expressions."""
 
 import os
 import pickle
@@ -643,7 +643,7 @@ class TestTake:
 
             assert instants(reversed(back)) == instants(there), case
 
-    def test_nothing_is_taken_when_nothing_is_asked_for(self):
+    def test_a_count_of_zero_gives_nothing(self):
         assert list(Cron.parse("* * * * *").take(0, datetime(2026, 1, 1, tzinfo=UTC))) == []
 
 
@@ -673,7 +673,7 @@ def oracle_take(case: Case, count: int) -> list[int]:
 
 
 class TestValue:
-    """A cron is a value: equal to its copies, and the same after a journey."""
+    """A cron is a value: equal to its copies, also after pickling."""
 
     def test_a_pickled_cron_comes_back_equal(self):
         for case in cases("pickle", 100):

@@ -2,7 +2,7 @@
 
 Each case asks all three the same question. Where a rival's answer is not ours, the
 brute-force oracle must say that ours is right, and the table of `DEVIATIONS` must know
-why the rival differs. A difference that nobody can name fails, and prints the case.
+why the rival differs. A difference without a known reason fails, and prints the case.
 
 TICKWORK_TEST_EFFORT=20 pytest ... asks twenty times as many questions.
 """
@@ -202,7 +202,7 @@ class StuckError(Exception):
 
 
 class BoundedCronSim(CronSim):
-    """A cronsim that can be asked anything: some of its loops never end."""
+    """A cronsim with a time limit: some of its loops never end."""
 
     ticks_left = 20_000
 
@@ -595,9 +595,9 @@ def _numbers_spelled_out(text: str, low: int, high: int) -> str:
 
 @dataclass
 class Survey:
-    """What came of asking everyone."""
+    """The results of all comparisons."""
 
-    asked: int = 0
+    cases: int = 0
     near_a_change: int = 0
     agreed: Counter[str] = field(default_factory=Counter)
     deviated: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -614,7 +614,7 @@ class Survey:
         for rival in RIVALS.keys() - agreeing:
             if self._name(case, rival, answers[rival], ours):
                 agreeing.add(rival)
-        self.asked += 1
+        self.cases += 1
         self.near_a_change += is_near_a_change(case)
         self.agreed.update(agreeing)
         if not agreeing:
@@ -649,8 +649,8 @@ class Survey:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.asked} cases, {self.near_a_change} of them near an offset change",
-            f"agreed: {dict(self.agreed)}, compared with nobody: {len(self.alone)}",
+            f"{self.cases} cases, {self.near_a_change} of them near an offset change",
+            f"agreed: {dict(self.agreed)}, compared with no other library: {len(self.alone)}",
             *(f"{n:6} {rival} {name}" for (rival, name), n in self.deviated.most_common()),
         ]
         return "\n".join(lines)
@@ -685,15 +685,15 @@ class TestAgainstOthers:
 
         assert survey().nameless == []
 
-    def test_hardly_any_case_is_compared_with_nobody(self):
+    def test_almost_every_case_is_compared_with_another_library(self):
         found = survey()
 
-        assert len(found.alone) < 0.05 * found.asked
+        assert len(found.alone) < 0.05 * found.cases
 
     def test_cases_crowd_around_offset_changes(self):
         found = survey()
 
-        assert found.near_a_change > 0.35 * found.asked
+        assert found.near_a_change > 0.35 * found.cases
 
 
 def question(deviation: Deviation) -> Case:

@@ -30,7 +30,7 @@ NOON = datetime(2026, 6, 15, 12, tzinfo=UTC)
 
 
 def in_time(do: Callable[[], Any], what: object) -> Any:
-    """Do it and return what comes of it; fail if it took far too long twice in a row."""
+    """Call it and return its result; fail if it took far too long twice in a row."""
     started = time.perf_counter()
     result = do()
     if time.perf_counter() - started > LONG_ENOUGH:
@@ -305,7 +305,7 @@ class TestTheEndsOfTime:
 
 
 class TestLongWindows:
-    """`between` and `take` give what is asked for as it is asked for."""
+    """`between` and `take` are lazy."""
 
     def test_the_first_of_ten_thousand_years_comes_at_once(self):
         cron = Cron.parse("* * * * * *", tz=BERLIN)

@@ -111,8 +111,6 @@ class WorkerFact(NamedTuple):
 
 
 class PauseFact(NamedTuple):
-    """A paused queue or job."""
-
     kind: str  # "queue" or "job"
     name: str
     note: str
@@ -120,8 +118,6 @@ class PauseFact(NamedTuple):
 
 
 class LimitFact(NamedTuple):
-    """A concurrency limit without a free slot."""
-
     key: str
     slots: int
     holders: tuple[tuple[RunId, str], ...]  # runs, each with its job

@@ -83,14 +83,12 @@ class Limit:
         return tuple(part for part in self.per if part not in {"job", "queue", "tenant"})
 
     def name(self, *, job: str, queue: str) -> str:
-        """The name of the limit's row."""
         within = "" if self.window is None else f"/{window_text(self.window)}"
         return f"{'+'.join(self.per)}{within}:{queue if 'queue' in self.per else job}"
 
     def key(
         self, *, job: str, queue: str, tenant: str = "", args: Mapping[str, Any] | None = None
     ) -> str:
-        """The key of a run with these arguments."""
         name = self.name(job=job, queue=queue)
         values = [
             tenant if part == "tenant" else (args or {}).get(part)
@@ -105,7 +103,6 @@ class Limit:
 
 
 def limit_of(key: str) -> str:
-    """The name of the limit of a key."""
     return key.partition("=")[0]
 
 

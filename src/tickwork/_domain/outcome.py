@@ -17,8 +17,6 @@ TRACEBACK_MAX: Final = 16_000
 
 
 class OutcomeKind(StrEnum):
-    """The stored name of an outcome."""
-
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SNOOZED = "snoozed"

@@ -54,7 +54,6 @@ class Fixed:
         _check_length("delay", self.delay)
 
     def delay_after(self, attempt: int, random: float) -> timedelta:  # noqa: ARG002  # one shape
-        """The delay after this attempt failed."""
         assert attempt >= 1, attempt
         return self.delay
 

@@ -90,7 +90,6 @@ class Claim(NamedTuple):
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether the retry policy allows no further attempt."""
         return self.attempt >= self.attempts_max
 
     @property

@@ -29,11 +29,9 @@ class RunStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the run has finished."""
         return self in FINAL
 
     def can_transition_to(self, other: "RunStatus") -> bool:
-        """Whether this change of status is allowed."""
         return other in NEXT[self]
 
 

@@ -56,7 +56,6 @@ class Transition(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether the run moves to the history."""
         return self.due_at is None
 
     @property

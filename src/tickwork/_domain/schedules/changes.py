@@ -39,7 +39,6 @@ class Effect(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In plain English."""
         change = self.change
         day, from_, to = (
             f"{change.before:%Y-%m-%d}",
@@ -59,7 +58,6 @@ class Effect(NamedTuple):
 
 
 def clock_changes(zone: str, *, after: datetime, until: datetime) -> Iterator[ClockChange]:
-    """The clock changes of a time zone, in order."""
     place = Zone.named(zone)
     ts, last = floor_ts(after), min(floor_ts(until), LAST_TS)
     span = place.span_at(ts)

@@ -301,7 +301,6 @@ class Fields:
                 return first + mask.bit_length() - 2
 
     def _days_of(self, year: int, month: int) -> int:
-        """A mask of the matching days of one month."""
         if not (self.values.months >> month & self.values.years >> year & 1):
             return 0
         first_weekday = date(year, month, 1).isoweekday() % 7

@@ -30,8 +30,6 @@ MACROS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """One column of a cron expression."""
-
     name: str
     low: int
     high: int
@@ -234,7 +232,6 @@ class _Reader:
         return NO_MARKS
 
     def read(self, column: Field, text: str) -> int:
-        """Parse the text of one field."""
         if text == "*":
             return column.whole
         if "," not in text:

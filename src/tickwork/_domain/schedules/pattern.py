@@ -173,7 +173,6 @@ def _format_numbers(name: str, values: object) -> str:
 
 
 def format_mask(mask: int) -> str:
-    """Format the values of a mask as numbers and ranges."""
     spans: list[list[int]] = []
     for value in bits(mask):
         if spans and value == spans[-1][1] + 1:

@@ -18,7 +18,6 @@ _REACH: Final = 2 * DAY
 
 
 def next_ts(fields: Fields, zone: Zone, after: int) -> int | None:
-    """The first firing strictly after this time."""
     at = max(after + 1, FIRST_TS)
     if zone.is_utc and at <= LAST_TS:
         found = fields.next(at)
@@ -49,7 +48,6 @@ def _look_next(at: int, end: int, found: int | None, offset: int) -> int:
 
 
 def prev_ts(fields: Fields, zone: Zone, before: int) -> int | None:
-    """The last firing strictly before this time."""
     at = min(before - 1, LAST_TS)
     if zone.is_utc and at >= FIRST_TS:
         found = fields.prev(at)

@@ -27,15 +27,11 @@ from tickwork.errors import InvalidSchedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldBase:
-    """A frequency made of calendar fields."""
-
     fields: FieldTexts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronBase:
-    """A frequency given as cron text."""
-
     expr: str
 
 
@@ -98,7 +94,6 @@ class Timing:
         return replace(self, word=word, base=base)
 
     def refine(self, name: str, *values: Values) -> "Timing":
-        """Replace one field."""
         texts = [field_text(name, value) for value in values]
         if not texts or None in texts:
             raise InvalidSchedule(f"{name}s() needs at least one value.")
@@ -178,7 +173,6 @@ class Timing:
         return None
 
     def zone_name(self, default: str = "UTC") -> str:
-        """The time zone of the rule."""
         match self.base:
             case RuleBase(rule=rule, is_zoned=True) if self.zone is None:
                 return rule.tz

@@ -76,7 +76,6 @@ class Zone:
         )
 
     def span_at(self, ts: int) -> Span:
-        """The span that contains this time."""
         if self.is_utc:
             return _ALL_OF_UTC
         block = self._blocks.get(ts >> _BLOCK_BITS)

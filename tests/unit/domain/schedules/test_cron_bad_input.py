@@ -462,7 +462,7 @@ class TestZones:
         with pytest.raises(InvalidSchedule, match="has no IANA name"):
             Cron.parse("* * * * *", tz=value)
 
-    def test_the_expression_is_looked_at_first(self):
+    def test_the_expression_is_checked_first(self):
         with pytest.raises(CronError):
             Cron.parse("61 * * * *", tz="Mars/Phobos")
 
