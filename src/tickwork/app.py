@@ -506,7 +506,11 @@ class Tickwork:
     ) -> Pruned:
         """Delete finished runs older than this, and definitions unused for that long.
 
+        What a program defined within the last two hours is kept, even with ``days=0``.
         ``on_batch`` is called after each batch with the total so far.
+
+        Raises:
+            InvalidOption: ``days`` is negative, or not a number of days.
         """
         return self._services.cleanup.prune(days, batch=batch, on_batch=on_batch)
 

@@ -107,6 +107,39 @@ class TestPruning:
 
         assert [row["name"] for row in new.status()["schedules"]] == ["kept"]
 
+    @pytest.mark.parametrize("minutes", [1, 59, 90])
+    def test_pruning_everything_keeps_the_schedules_of_a_live_worker(
+        self, make_app, clock, passes, minutes
+    ):
+        worker, person = make_app(), make_app()
+        worker.schedule("report", nothing).daily()
+        passes(worker)
+        clock.advance(minutes=minutes)
+
+        pruned = person.prune(days=0)
+
+        assert (pruned.jobs, pruned.schedules) == (0, 0)
+        clock.advance(days=1)
+        assert passes(worker) == 1
+
+    def test_a_schedule_whose_row_is_missing_is_written_again(self, app, clock, passes):
+        app.schedule("report", nothing).daily()
+        passes(app)
+        store = app._services.store
+        store.remove_schedule(store.get_schedule("", "report").id)
+
+        clock.advance(hours=1)
+        passes(app)
+        clock.advance(days=1)
+
+        assert passes(app) == 1
+
+    @pytest.mark.parametrize("days", [-1, -0.001, float("nan"), float("inf"), 1e9])
+    def test_days_that_make_no_sense_are_refused(self, app, days):
+        for call in (app.prune, app.cancel_orphans):
+            with pytest.raises(InvalidOption, match="days must be between 0 and 36500, got"):
+                call(days)
+
 
 class TestEvents:
     """A worker publishes events; an error of a subscriber does not affect the run."""

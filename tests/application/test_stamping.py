@@ -1,4 +1,4 @@
-"""A running program marks its definitions as seen every hour, and writes nothing else."""
+"""A running program marks its definitions as seen every hour, and writes missing rows again."""
 
 
 def rule_of(app, name):

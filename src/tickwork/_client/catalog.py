@@ -5,8 +5,8 @@ missing here retires nothing, because another program may define it. The catalog
 touches a person's pause.
 
 When two versions of a program differ, the one that started last wins: a program writes its
-definitions when it starts and when they change. After that it only marks them as seen
-every hour, and leaves alone what another program has changed since.
+definitions when it starts and when they change. After that it marks them as seen every
+hour, writes rows that are missing, and leaves alone what another program has changed since.
 """
 
 import logging
@@ -52,22 +52,21 @@ class Catalog:
         # If definitions retire sooner, they must be marked as seen more often.
         self._seen_every = min(SEEN_EVERY, retire_after.total_seconds() / 3)
         self._written: Mapping[str, Definition] | None = None
-        self._jobs: list[str] = []
-        self._schedules: list[ScheduleId] = []
         self._stamped_at = 0.0
         # What this program wrote last: only differences from it are written again.
         self._specs: dict[str, ScheduleSpec] = {}
         self._limits: dict[str, int] = {}
 
     def refresh(self) -> None:
-        """Write the definitions if they changed; otherwise mark them as seen every hour."""
+        """Write the definitions if they changed; mark them as seen every hour.
+
+        Both compare with the rows: a row that was deleted, or that retired while this program was
+        suspended, is written again.
+        """
         age = self._clock.monotonic() - self._stamped_at
         has_changed = self._registry.definitions() is not self._written
-        # A program that was suspended for that long let its schedules retire: they start again.
-        if has_changed or age > self._retire_after.total_seconds():
+        if has_changed or age >= self._seen_every:
             self.write()
-        elif age >= self._seen_every:
-            self._stamp()
 
     def write(self) -> None:
         """Write all schedules and limits, and mark jobs and schedules as seen."""
@@ -95,11 +94,12 @@ class Catalog:
             specs[row.spec.name] = build(row.spec.name, row)
         for name, row in rows.items():
             self._change(row, specs[name], now=now)
-        self._jobs = sorted({definition.name for definition in lasting})
-        self._schedules = [
+        jobs = sorted({definition.name for definition in lasting})
+        schedules = [
             row.id for row in [*rows.values(), *added] if row.spec.origin is ScheduleOrigin.CODE
         ]
-        self._stamp()
+        self._store.stamp_seen(jobs=jobs, schedules=schedules, now=now)
+        self._stamped_at = self._clock.monotonic()
         self._specs = specs
         self._written = definitions
 
@@ -118,10 +118,6 @@ class Catalog:
                 with suppress(DefinitionError, ArgumentError):
                     found.append(self._spec(declaration, definitions, None, now=now))
         return found
-
-    def _stamp(self) -> None:
-        self._store.stamp_seen(jobs=self._jobs, schedules=self._schedules, now=self._clock.now())
-        self._stamped_at = self._clock.monotonic()
 
     def _spec(
         self,

@@ -4,14 +4,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from tickwork._client.catalog import SEEN_EVERY
 from tickwork._define.registry import Registry
 from tickwork._domain.status import CLAIMABLE
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.durations import as_duration
+from tickwork.errors import InvalidOption
 from tickwork.stores.contract import ChangeResult, Pruned, RunFilter, Store
 
 PRUNE_BATCH: Final = 1_000
 PRUNE_ROUNDS_MAX: Final = 10_000
+DAYS_MAX: Final = 36_500
+UNSEEN_MIN: Final = timedelta(seconds=2 * SEEN_EVERY)
+"""A live program may have marked its definitions as seen this long ago, one late mark included."""
+
 PAGE_SIZE: Final = 500
 ORPHAN_REASON: Final = "orphan: no program has had its job for long"
 
@@ -28,11 +33,17 @@ class Cleanup:
         self, days: float, *, batch: int, on_batch: Callable[[Pruned], object] | None
     ) -> Pruned:
         """Delete finished runs, and definitions that are no longer in use, in batches."""
-        before = self._clock.now() - as_duration(timedelta(days=days))
+        now = self._clock.now()
+        before = now - _age(days)
+        unseen_before = min(before, now - UNSEEN_MIN)
         total = Pruned(0, 0, 0)
         with_definitions = False  # they need a scan of all tables, so they come once, at the end
         for _ in range(PRUNE_ROUNDS_MAX):
-            gone = self._store.prune(before=before, limit=batch, with_definitions=with_definitions)
+            gone = self._store.prune(
+                before=unseen_before if with_definitions else before,
+                limit=batch,
+                with_definitions=with_definitions,
+            )
             total = Pruned(*(sum(pair) for pair in zip(total, gone, strict=True)))
             if on_batch is not None:
                 on_batch(total)
@@ -44,7 +55,7 @@ class Cleanup:
     def cancel_orphans(self, days: float) -> int:
         """Cancel old waiting runs of jobs that were not defined since; return how many."""
         now = self._clock.now()
-        before = now - timedelta(days=days)
+        before = now - _age(days)
         known = set(self._registry.definitions())
         known.update(job for worker in self._store.list_workers() for job in worker.jobs)
         jobs = self._store.list_jobs()
@@ -62,3 +73,9 @@ class Cleanup:
             cursor = page.cursor
             if cursor is None:
                 return canceled
+
+
+def _age(days: float) -> timedelta:
+    if not 0 <= days <= DAYS_MAX:  # also False for NaN
+        raise InvalidOption("days", days, f"must be between 0 and {DAYS_MAX}")
+    return timedelta(days=days)

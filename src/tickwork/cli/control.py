@@ -467,7 +467,8 @@ tickwork prune --days 7 --orphans --json
 def prune_command(ctx: CommandContext, days: float, batch: int, orphans: bool) -> None:  # noqa: FBT001
     """Delete old runs, and jobs and schedules that no program defines any more.
 
-    Unfinished runs, schedules created through the API and paused schedules are kept.
+    Unfinished runs, schedules created through the API and paused schedules are kept. So is what a
+    program defined within the last two hours.
     """
     app = ctx.app
     canceled = app.cancel_orphans(days=days) if orphans else 0
