@@ -194,7 +194,7 @@ class TestListening:
     def test_without_a_pooler_they_arrive_and_nothing_is_logged(
         self, postgres_databases, monkeypatch, caplog
     ):
-        monkeypatch.setattr(wakeup.PostgresListener, "_echoes", lambda *_: 1 // 0)
+        monkeypatch.setattr(wakeup.PostgresListener, "_receives_test", lambda *_: 1 // 0)
 
         is_listening, listener = self.listened(postgres_databases.url(), times=1)
 
