@@ -39,7 +39,7 @@ def finish(app, url):
     return finish
 
 
-def test_what_was_committed_is_completed_with_what_was_said_there(app, finish, passes, caplog):
+def test_a_committed_completion_has_the_result_of_the_call(app, finish, passes, caplog):
     run = finish.dispatch(is_kept=True)
 
     passes(app)

@@ -25,7 +25,7 @@ CLASSES = {
     "Window",
     "Windowed",
 }
-# An end belongs to something that was said before it.
+# An end belongs to the rule before it.
 NEVER_FIRST = {"starting", "until", "max_firings"}
 WORDS = {name for name in vars(Frequencies) if not name.startswith("_")} - NEVER_FIRST
 

@@ -26,7 +26,7 @@ class TestLease:
         assert Lease(timedelta(seconds=1)).beat_every == timedelta(seconds=1) / 3
 
     @given(LEASES)
-    def test_two_heartbeats_fit_before_it_must_be_let_go(self, lease):
+    def test_two_heartbeats_fit_before_it_must_be_given_up(self, lease):
         assert 2 * lease.beat_every < lease.stop_after < lease.length
 
     @pytest.mark.parametrize(("elapsed", "expected"), [(0, False), (47.9, False), (48, True)])

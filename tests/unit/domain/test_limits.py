@@ -194,7 +194,7 @@ class TestGranting:
         assert grants.blocked_on == {"run-2": only}
 
     def test_room_that_a_blocked_run_leaves_is_handed_on(self):
-        # Both were let out because job:a had room. Now that one waits for queue:q,
+        # Both were unblocked because job:a had room. Now that one waits for queue:q,
         # another run that waits for job:a must be unblocked, or none ever is.
         grants = decide_grants(
             candidates(["job:a", "queue:q"]),

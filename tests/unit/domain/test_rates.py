@@ -175,7 +175,7 @@ class TestStarting:
 
 
 class TestTurns:
-    """Those who wait are let out one by one, and a turn that is not taken is not lost."""
+    """Waiting runs are unblocked one by one, and an unused turn is not lost."""
 
     def waiting(self, count=100, starts_max=60):
         store = Store(starts_max, ready=list(range(count + starts_max)))

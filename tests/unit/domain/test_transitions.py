@@ -155,7 +155,7 @@ class TestGivingBack:
     @pytest.mark.parametrize(
         ("put_offs", "seconds"), [(0, 30), (1, 60), (2, 120), (4, 480), (5, 600), (10_000, 600)]
     )
-    def test_a_run_that_when_holds_back_waits_longer_each_time(self, put_offs, seconds):
+    def test_a_run_that_a_filter_defers_waits_longer_each_time(self, put_offs, seconds):
         step = settled(a_claim(put_offs=put_offs), Postponed("when options no"))
 
         assert due_in(step) == timedelta(seconds=seconds)
@@ -192,7 +192,7 @@ class TestAttemptRows:
 
 
 class TestCanceling:
-    """A cancelled run gets no further attempt, whatever came of this one."""
+    """A cancelled run gets no further attempt, whatever the outcome of this one."""
 
     def test_it_is_canceled(self):
         step = settled(a_claim(), Canceled("by ann"))
@@ -318,7 +318,7 @@ RETRIES = (
 
 
 class TestEveryTransition:
-    """Whatever came of an attempt, the step is one that the tables allow."""
+    """Whatever the outcome of an attempt, the step is one that the tables allow."""
 
     @given(CLAIMS, OUTCOMES, RETRIES, st.floats(0, 1, exclude_max=True), st.booleans())
     def test_it_is_a_step_out_of_running(self, claim, outcome, retry, random, is_canceled):

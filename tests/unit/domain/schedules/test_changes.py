@@ -81,7 +81,7 @@ class TestEffects:
     def test_elapsed_time_and_utc_know_no_changes(self, rule):
         assert notes(rule) == []
 
-    def test_a_window_is_looked_at_too(self):
+    def test_a_window_counts_too(self):
         rule = schedules.every_ten_minutes().between("02:00", "02:29").timezone("Europe/Berlin")
 
         assert notes(rule.rule())[0][0] == 3

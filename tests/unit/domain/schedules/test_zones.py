@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tickwork._domain.schedules.zones import DAY, FIRST_TS, LAST_TS, UTC_ZONE, Zone, floor_ts
 from tickwork.errors import InvalidSchedule, NaiveDatetime
 
-# How much of the database is looked at. TICKWORK_TEST_EFFORT=50 looks at all of it.
+# How much of the database is checked. TICKWORK_TEST_EFFORT=50 checks all of it.
 EFFORT = int(os.environ.get("TICKWORK_TEST_EFFORT", "1"))
 SHARE = max(50 // EFFORT, 1)
 
