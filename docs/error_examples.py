@@ -54,7 +54,9 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.PayloadTooLarge(70_000, size_max=65_536),
     errors.PayloadUnreadable("it is nested too deeply."),
     errors.StoreError("The server rejected a statement (42501).", why="permission denied"),
-    errors.InvalidStoreUrl("oracle://app:s3cret@db", "'oracle' is not among mysql, postgresql."),
+    errors.InvalidStoreUrl(
+        "oracle://app:s3cret@db", "the scheme must be mysql or postgresql, got 'oracle'."
+    ),
     errors.StoreUnavailable(URL, "connection refused"),
     errors.OutcomeUnknown(URL, "server closed the connection unexpectedly"),
     errors.StoreBusy("sqlite:///jobs.db", waited=timedelta(seconds=5)),

@@ -27,7 +27,7 @@ from tickwork._kernel.version import VERSION
 from tickwork.errors import AlreadyStarted, SchemaMissing, SchemaOutdated
 from tickwork.events.bus import EventBus
 from tickwork.settings import Settings
-from tickwork.stores import open_store, would_wait_for
+from tickwork.stores import open_store, would_install_block
 from tickwork.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Services:
         Raises:
             SchemaMissing: It would.
         """
-        if "store" not in self.__dict__ and would_wait_for(connection, self.opened_store):
+        if "store" not in self.__dict__ and would_install_block(connection, self.opened_store):
             raise SchemaMissing(self._app.settings.url, is_within=True)
 
     # ------------------------------------------------------------ the client half

@@ -30,7 +30,7 @@ from tickwork.stores.contract import NewSchedule, Store
 SEEN_EVERY: Final = 3600.0
 """Seconds after which a running program marks its definitions as seen again."""
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _log: Final = logging.getLogger("tickwork.catalog")
 
 
@@ -81,7 +81,7 @@ class Catalog:
         def build(name: str, row: ScheduleRow | None) -> ScheduleSpec:
             return self._spec(declarations[name], definitions, row, now=now)
 
-        # All specs before the first write: one invalid definition stops them all.
+        # Build all specs before the first write: an invalid definition then leaves all rows alone.
         specs = {name: build(name, rows.get(name)) for name in declarations}
         lasting = [each for each in definitions.values() if not each.is_adhoc]
         self._set_limits(lasting)
@@ -89,7 +89,7 @@ class Catalog:
             [spec for name, spec in specs.items() if name not in rows], now=now
         )
         for row in existing:
-            # Another program that starts at the same moment added it first.
+            # Another program that started at the same moment added it first.
             rows[row.spec.name] = row
             specs[row.spec.name] = build(row.spec.name, row)
         for name, row in rows.items():
@@ -140,7 +140,7 @@ class Catalog:
                 why=f"It is defined at {declaration.place}.",
                 fix=error.fix,
             ) from error
-        if rule.next_after(_BEGINNING) is None:
+        if rule.next_after(_EPOCH) is None:
             raise InvalidSchedule(
                 f"The schedule {declaration.name!r} never fires: {rule.describe()}.",
                 why=f"It is defined at {declaration.place}.",
@@ -160,7 +160,7 @@ class Catalog:
     def _add(
         self, specs: Sequence[ScheduleSpec], *, now: datetime
     ) -> tuple[list[ScheduleRow], list[ScheduleRow]]:
-        """Add schedules; return the rows that were added, and those that existed by now."""
+        """Add schedules; return the rows it added, and those that another program added first."""
         new = [
             NewSchedule(
                 ScheduleId(new_id(now)),

@@ -284,7 +284,7 @@ class RunHandle:
         return self.read().status
 
     def attempts(self) -> list[Attempt]:
-        """The finished attempts, with their errors."""
+        """The finished attempts, with their errors; empty if the first one succeeded."""
         return self._committed().attempts_and_log(self.id)[0]
 
     def log(self) -> list[LogLine]:

@@ -37,7 +37,7 @@ _JOB_KEYS: Final = ("class", "handler", "name", "run", *_SYNONYMS, *sorted(JOB_O
 _SCHEDULE_KEYS: Final = ("name", "job", "run", "single_instance", *sorted(SCHEDULE_OPTIONS))
 # An interval counts from when its schedule is first stored. To check a rule, any instant will do.
 _ANCHOR: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_declarations(
@@ -351,7 +351,7 @@ class _DeclarationReader:
         except TickworkError as error:
             self._document.report_error(here, error)
             return
-        if rule.next_after(_BEGINNING) is None:
+        if rule.next_after(_EPOCH) is None:
             self._document.report(here, f"The rule never fires: {rule.describe()}.")
         try:
             schedule_spec(declaration, definition, tz=self._timezone, anchor=_ANCHOR)

@@ -1,4 +1,4 @@
-"""Stores: where jobs are stored. ``open_store(url)`` opens the store of a URL."""
+"""Stores keep runs and schedules. ``open_store(url)`` opens the store that a URL names."""
 
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -6,17 +6,17 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tickwork.errors import InvalidStoreUrl
 from tickwork.stores.contract import Store
 
-__all__ = ["Store", "open_store", "would_wait_for"]
+__all__ = ["Store", "open_store", "would_install_block"]
 
 
 def open_store(url: str, **options: Any) -> Store:
-    """Open the store that a URL names; nothing is connected to before the first use.
+    """Open the store that a URL names. The store connects when it is first used.
 
     ``sqlite:///relative.db`` and ``sqlite:////absolute.db`` name a file, ``sqlite://`` a store
     in memory for this process, ``postgresql://user@host/database`` and
-    ``mysql://user@host/database`` (or ``mariadb://``) a server, ``memory://`` the plain-Python
-    reference for tests. Options of a store may stand in the URL or be given here:
-    ``sqlite:///jobs.db?synchronous=NORMAL``.
+    ``mysql://user@host/database`` (or ``mariadb://``) a server, ``memory://`` a
+    reference implementation in plain Python, for tests. Options of a store are keyword
+    arguments, or parameters of the URL: ``sqlite:///jobs.db?synchronous=NORMAL``.
 
     Raises:
         InvalidStoreUrl: the URL names no store.
@@ -35,7 +35,7 @@ def open_store(url: str, **options: Any) -> Store:
         from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415
 
         if parts.netloc:
-            raise InvalidStoreUrl(url, "a path begins with a third slash.")
+            raise InvalidStoreUrl(url, "a path needs three slashes, as in sqlite:///jobs.db.")
         options = {**dict(parse_qsl(parts.query)), **options}
         unknown = options.keys() - {"synchronous", "busy_timeout", "prefix", "clock"}
         if unknown:
@@ -49,14 +49,13 @@ def open_store(url: str, **options: Any) -> Store:
         from tickwork.stores.mysql.store import MysqlStore  # noqa: PLC0415
 
         return MysqlStore(url, **options)
-    known = "sqlite, postgresql, mysql, mariadb and memory"
-    raise InvalidStoreUrl(
-        url, f"{scheme!r} is not among {known}." if scheme else "it has no scheme."
-    )
+    known = "sqlite, postgresql, mysql, mariadb or memory"
+    found = f"got {scheme!r}" if scheme else "but the URL has none"
+    raise InvalidStoreUrl(url, f"the scheme must be {known}, {found}.")
 
 
-def would_wait_for(connection: object, store: Store) -> bool:
-    """Whether creating the tables would wait for the open transaction of this connection.
+def would_install_block(connection: object, store: Store) -> bool:
+    """Whether creating the tables would block on the open transaction of this connection.
 
     SQLite has one write lock, which the caller's transaction may hold. Connections of ``sqlite3``
     and aiosqlite, and sessions of SQLAlchemy, report whether a transaction is open.
@@ -64,6 +63,6 @@ def would_wait_for(connection: object, store: Store) -> bool:
     in_transaction = getattr(connection, "in_transaction", False)
     if not (in_transaction() if callable(in_transaction) else in_transaction):
         return False
-    from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415  # as above
+    from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415  # loaded on demand
 
     return isinstance(store, SqliteStore) and not store.has_tables()

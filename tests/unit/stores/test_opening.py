@@ -44,9 +44,9 @@ class TestUrls:
     @pytest.mark.parametrize(
         ("url", "reason"),
         [
-            ("jobs.db", "no scheme"),
-            ("mongodb://host/db", "'mongodb' is not among"),
-            ("sqlite://jobs.db", "third slash"),
+            ("jobs.db", "the URL has none"),
+            ("mongodb://host/db", "got 'mongodb'"),
+            ("sqlite://jobs.db", "three slashes"),
             ("sqlite:///jobs.db?sync=NORMAL", "no option 'sync'"),
             ("postgresql://[host/db", "Invalid IPv6"),
         ],

@@ -16,7 +16,8 @@ class ColumnKind(NamedTuple):
     """How a column stores a value.
 
     ``read`` and ``write`` are Python expressions, in which ``{0}`` is the value; ``rows.py``
-    compiles them. ``array`` is the type of PostgreSQL for many values in one array.
+    compiles them. ``array`` is the PostgreSQL type of the elements where many values are passed
+    as one array.
     """
 
     array: str
@@ -33,7 +34,7 @@ ID: Final = ColumnKind("uuid")
 INTEGER: Final = ColumnKind("integer")
 MOMENT: Final = ColumnKind("bigint", _AS_MOMENT, "micros({0})")
 MOMENT_OR_NONE: Final = ColumnKind("bigint", _OPTIONAL + _AS_MOMENT, _OPTIONAL + "micros({0})")
-# Schedules share few distinct times and lengths, so these are cached.
+# A MOMENT that is read through a cache: schedules share few distinct times and lengths.
 INSTANT: Final = ColumnKind("bigint", _AS_INSTANT, "micros({0})")
 INSTANT_OR_NONE: Final = ColumnKind("bigint", _OPTIONAL + _AS_INSTANT, _OPTIONAL + "micros({0})")
 LENGTH: Final = ColumnKind("bigint", "length({0})", "length_micros({0})")
@@ -56,9 +57,9 @@ class StoredColumn(NamedTuple):
 
     name: str
     kind: ColumnKind = TEXT
-    field: str = ""  # where its name differs
-    live: str = ""  # what stands for it where tickwork_run has no such column
-    history: str = ""  # what stands for it where tickwork_history has no such column
+    field: str = ""  # the name of the field, if it differs from the name of the column
+    live: str = ""  # the SQL to select instead, if tickwork_run has no such column
+    history: str = ""  # the SQL to select instead, if tickwork_history has no such column
     is_set_at_end: bool = False  # when a run moves to history, the query states the value
 
     @property
@@ -235,21 +236,21 @@ def names(columns: Iterable[StoredColumn]) -> list[str]:
     return [column.name for column in columns]
 
 
-def _listed(columns: Iterable[StoredColumn]) -> str:
+def _join_names(columns: Iterable[StoredColumn]) -> str:
     return ", ".join(names(columns))
 
 
 def _run_from(table: str) -> str:
-    """All columns of a run, with what stands for those that this table does not have."""
+    """Select all columns of a run, with other SQL for those that this table does not have."""
     instead = {column.name: getattr(column, table) for column in RUN}
     return ", ".join(f"{sql} AS {name}" if sql else name for name, sql in instead.items())
 
 
 def _for_insert(name: str, columns: Sequence[StoredColumn]) -> dict[str, str]:
-    """The columns, and the places of a row of them as each driver takes them."""
+    """The columns, and the placeholders of one row in the notation of each driver."""
     numbers = range(1, len(columns) + 1)
     return {
-        f"{name}_columns": _listed(columns),
+        f"{name}_columns": _join_names(columns),
         f"{name}_places": ", ".join(f"?{number}" for number in numbers),
         f"{name}_values": ", ".join(f":v{number}" for number in numbers),
         f"{name}_arrays": ", ".join(
@@ -260,25 +261,25 @@ def _for_insert(name: str, columns: Sequence[StoredColumn]) -> dict[str, str]:
 
 
 def _for_params(name: str, columns: Sequence[StoredColumn]) -> dict[str, str]:
-    """The columns, and the values of one row by their names."""
+    """The columns, and one placeholder for each, named after its column."""
     return {
-        f"{name}_columns": _listed(columns),
+        f"{name}_columns": _join_names(columns),
         f"{name}_params": ", ".join(f":{column.name}" for column in columns),
     }
 
 
 COLUMN_LISTS: Final[Mapping[str, str]] = {
-    "claim_columns": _listed(CLAIM),
-    "moved_columns": _listed(MOVED),
+    "claim_columns": _join_names(CLAIM),
+    "moved_columns": _join_names(MOVED),
     "live_run_columns": _run_from("live"),
     "history_run_columns": _run_from("history"),
-    "schedule_columns": _listed(SCHEDULE),
+    "schedule_columns": _join_names(SCHEDULE),
     "schedule_changes": ", ".join(
         f"{column.name} = :{column.name}" for column in SPEC if column.name not in _IDENTITY
     ),
-    "attempt_columns": _listed(ATTEMPT),
-    "log_columns": _listed(LOG),
-    "job_columns": _listed(JOB),
+    "attempt_columns": _join_names(ATTEMPT),
+    "log_columns": _join_names(LOG),
+    "job_columns": _join_names(JOB),
     **_for_insert("new_run", NEW_RUN),
     **_for_insert("new_schedule", NEW_SCHEDULE),
     **_for_params("worker", WORKER),

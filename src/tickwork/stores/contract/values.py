@@ -30,7 +30,7 @@ class ClaimRequest(NamedTuple):
     run whose worker dies counts as crashed.
 
     ``hold`` and ``ahead`` are further runs that the worker keeps in memory until a slot is free.
-    Both take only runs of the jobs in ``may_wait`` that were never claimed before. ``hold`` runs
+    Both take only runs that were never claimed before, of the jobs in ``may_wait``. ``hold`` runs
     wait for a moment only, so they may have limit keys; ``ahead`` runs may not, because a waiting
     run would occupy the slot of its limit.
     """
@@ -146,7 +146,7 @@ class LimitRow(NamedTuple):
     """A limit as code defines it, and an operator's override (None: there is none).
 
     ``slots`` is the number of runs at a time; for a rate (``job/minute:send``), the number of
-    starts within its time.
+    starts within its window.
     """
 
     name: str
@@ -155,7 +155,7 @@ class LimitRow(NamedTuple):
 
     @property
     def in_force(self) -> int:
-        """The override where there is one, or else what code defines."""
+        """The override if there is one, or else the limit that code defines."""
         return self.slots if self.override is None else self.override
 
 

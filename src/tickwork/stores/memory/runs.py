@@ -39,8 +39,8 @@ from tickwork.stores.memory.transitions import (
     complete_run,
     finish,
     finish_completed,
-    has_landed,
-    is_ours,
+    is_claim_valid,
+    was_written,
     write_steps,
 )
 
@@ -134,11 +134,12 @@ class MemoryRuns(TableHolder):
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         with self._writing() as tables:
-            ours = [step for step in steps if is_ours(tables, step.claim)]
+            ours = [step for step in steps if is_claim_valid(tables, step.claim)]
             lost = [
                 step.claim.run_id
                 for step in steps
-                if not is_ours(tables, step.claim) and not (is_repeat and has_landed(tables, step))
+                if not is_claim_valid(tables, step.claim)
+                and not (is_repeat and was_written(tables, step))
             ]
             write_steps(tables, ours)
             return lost
@@ -176,7 +177,7 @@ class MemoryRuns(TableHolder):
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         with self._writing() as tables:
-            if not is_ours(tables, claim):
+            if not is_claim_valid(tables, claim):
                 return False
             complete_run(tables, claim, now=now, result=result)
             return True
@@ -267,7 +268,7 @@ class MemoryRuns(TableHolder):
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
     ) -> bool:
         with self._writing() as tables:
-            if not is_ours(tables, claim):
+            if not is_claim_valid(tables, claim):
                 return False
             run = tables.runs[claim.run_id]
             tables.runs[run.id] = replace_fields(

@@ -21,7 +21,7 @@ class MemorySchedules(TableHolder):
         rows = []
         with self._writing() as tables:
             for schedule_id, spec, next_due_at in new:
-                row = _named(tables, spec.tenant, spec.name)
+                row = _find_by_name(tables, spec.tenant, spec.name)
                 if row is None:
                     assert schedule_id not in tables.schedules, spec
                     row = tables.schedules[schedule_id] = ScheduleRow(
@@ -55,17 +55,17 @@ class MemorySchedules(TableHolder):
     ) -> ScheduleRow | None:
         assert (spec.tenant, spec.name) == (row.spec.tenant, row.spec.name), spec
         with self._writing() as tables:
-            there = tables.schedules.get(row.id)
-            if there is None or there.revision != row.revision:
+            stored = tables.schedules.get(row.id)
+            if stored is None or stored.revision != row.revision:
                 return None
-            fresh = tables.schedules[row.id] = replace_fields(
-                there,
+            changed = tables.schedules[row.id] = replace_fields(
+                stored,
                 spec=spec,
                 next_due_at=next_due_at,
-                revision=there.revision + 1,
+                revision=stored.revision + 1,
                 seen_at=now,
             )
-            return fresh
+            return changed
 
     def remove_schedule(self, schedule_id: ScheduleId) -> bool:
         with self._writing() as tables:
@@ -108,12 +108,14 @@ class MemorySchedules(TableHolder):
             row = tables.schedules.get(schedule_id)
             if row is None:
                 return False
-            tables.schedules[schedule_id] = replace_fields(_unpaused(row), next_due_at=next_due_at)
+            tables.schedules[schedule_id] = replace_fields(
+                _clear_pause(row), next_due_at=next_due_at
+            )
             return True
 
     def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
         with self._reading() as tables:
-            return _named(tables, tenant, name)
+            return _find_by_name(tables, tenant, name)
 
     def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
         with self._reading() as tables:
@@ -194,7 +196,7 @@ def _due(
             continue
         if _is_retired(row, seen_after):
             continue
-        due.append((row.next_due_at, row.id, _unpaused(row) if row.is_paused else row))
+        due.append((row.next_due_at, row.id, _clear_pause(row) if row.is_paused else row))
     return [row for _, _, row in sorted(due, key=lambda found: found[:2])[:limit]]
 
 
@@ -208,9 +210,9 @@ def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
         # wrong, and none of it may be written.
         assert answer.is_new, answer
     for skip in sorted(plan.skips, key=lambda skip: skip.first_at):
-        keep_skip(tables, _skipped(skip, now=now))
+        keep_skip(tables, _build_skipped_run(skip, now=now))
     for move in plan.moves:
-        tables.schedules[move.schedule_id] = _moved(tables.schedules[move.schedule_id], move)
+        tables.schedules[move.schedule_id] = _apply_move(tables.schedules[move.schedule_id], move)
     for schedule_id in plan.cancels:
         spec = tables.schedules[schedule_id].spec
         for run in tables.unfinished_of(spec.tenant, spec.name):
@@ -220,19 +222,19 @@ def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
                 )
 
 
-def _moved(row: ScheduleRow, move: Move) -> ScheduleRow:
+def _apply_move(row: ScheduleRow, move: Move) -> ScheduleRow:
     assert row.next_due_at == move.due_at, row
     fired = [instant for instant in (row.last_fired_at, move.last_fired_at) if instant is not None]
-    # A pause that has ended is left out of the row.
-    row = _unpaused(row) if row.is_paused else row
+    # Only a pause that has ended lets a schedule fire, so it is cleared.
+    row = _clear_pause(row) if row.is_paused else row
     return replace_fields(row, next_due_at=move.next_due_at, last_fired_at=max(fired, default=None))
 
 
-def _unpaused(row: ScheduleRow) -> ScheduleRow:
+def _clear_pause(row: ScheduleRow) -> ScheduleRow:
     return replace_fields(row, paused_at=None, paused_until=None, paused_note="")
 
 
-def _skipped(skip: Skip, *, now: datetime) -> Run:
+def _build_skipped_run(skip: Skip, *, now: datetime) -> Run:
     spec = skip.schedule.spec
     return Run(
         id=skip.id,
@@ -255,7 +257,7 @@ def _skipped(skip: Skip, *, now: datetime) -> Run:
     )
 
 
-def _named(tables: Tables, tenant: str, name: str) -> ScheduleRow | None:
+def _find_by_name(tables: Tables, tenant: str, name: str) -> ScheduleRow | None:
     found = (row for row in tables.schedules.values() if _name(row) == (tenant, name))
     return next(found, None)
 

@@ -14,25 +14,26 @@ from tickwork.stores.memory.keys import free_slots, free_unique_keys, unblock
 from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import Tables
 
-# The handler did not do its work, so these do not change the job row.
-_NOT_A_RUN: Final = frozenset(
+# After these outcomes the handler has not finished its work: the job row stays as it is.
+_UNFINISHED_WORK: Final = frozenset(
     {OutcomeKind.SKIPPED, OutcomeKind.POSTPONED, OutcomeKind.INTERRUPTED, OutcomeKind.SNOOZED}
 )
 _ERRORS: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.CRASHED})
 
 
-def is_ours(tables: Tables, claim: Claim) -> bool:
+def is_claim_valid(tables: Tables, claim: Claim) -> bool:
     """Whether a claim still holds."""
     run = tables.runs.get(claim.run_id)
     return run is not None and run.status is RunStatus.RUNNING and run.token == claim.token
 
 
-def has_landed(tables: Tables, step: Transition) -> bool:
+def was_written(tables: Tables, step: Transition) -> bool:
     """Whether a step was written by an earlier try whose answer was lost."""
-    waiting = tables.runs.get(step.claim.run_id)
-    if waiting is not None:
-        # It was returned under this token, by the earlier try or by the reaper.
-        return waiting.token == step.claim.token and waiting.status is not RunStatus.RUNNING
+    unfinished = tables.runs.get(step.claim.run_id)
+    if unfinished is not None:
+        # If it waits under this token, the earlier try or the reaper released it.
+        is_released = unfinished.status is not RunStatus.RUNNING
+        return is_released and unfinished.token == step.claim.token
     ended = tables.history.get(step.claim.run_id)
     if ended is not None:
         # The reaper may have ended the run under our token, with another status.
@@ -57,7 +58,7 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
         run = tables.runs[step.claim.run_id]
         started_at = step.started_at or run.started_at
         if step.leaves_attempt:
-            _keep_attempt(tables, run, step, started_at)
+            _add_attempt(tables, run, step, started_at)
         if step.is_final:
             freed |= finish(
                 tables,
@@ -78,7 +79,7 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
             _give_back(tables, run, step)
             freed |= free_slots(tables, run.id, is_final=False)
     unblock(tables, freed)
-    _touch_jobs(tables, steps)
+    _update_job_rows(tables, steps)
 
 
 def finish(
@@ -105,7 +106,7 @@ def complete_run(tables: Tables, claim: Claim, *, now: datetime, result: str | N
     """Finish a run whose claim holds. Runs that wait for its slots stay blocked."""
     run, step = tables.runs[claim.run_id], _completed(claim, now)
     if step.leaves_attempt:
-        _keep_attempt(tables, run, step, run.started_at)
+        _add_attempt(tables, run, step, run.started_at)
     finish(
         tables,
         run,
@@ -127,7 +128,7 @@ def finish_completed(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
         assert ended.ended_at is not None, ended
         steps.append(_completed(claim, ended.ended_at))
     unblock(tables, {key for step in steps for key in step.claim.limit_keys})
-    _touch_jobs(tables, steps)
+    _update_job_rows(tables, steps)
     return [step.claim.run_id for step in steps]
 
 
@@ -154,7 +155,7 @@ def _give_back(tables: Tables, run: Run, step: Transition) -> None:
     )
 
 
-def _keep_attempt(tables: Tables, run: Run, step: Transition, started_at: datetime | None) -> None:
+def _add_attempt(tables: Tables, run: Run, step: Transition, started_at: datetime | None) -> None:
     attempt = Attempt(
         run_id=run.id,
         token=run.token,
@@ -169,9 +170,11 @@ def _keep_attempt(tables: Tables, run: Run, step: Transition, started_at: dateti
     tables.attempts[run.id] = (*tables.attempts.get(run.id, ()), attempt)
 
 
-def _touch_jobs(tables: Tables, steps: Iterable[Transition]) -> None:
+def _update_job_rows(tables: Tables, steps: Iterable[Transition]) -> None:
     for step in sorted(steps, key=lambda step: step.ended_at):
-        if step.outcome in _NOT_A_RUN or (step.outcome is OutcomeKind.CRASHED and not step.crash):
+        if step.outcome in _UNFINISHED_WORK or (
+            step.outcome is OutcomeKind.CRASHED and not step.crash
+        ):
             continue
         name = (step.claim.tenant, step.claim.job)
         row = tables.jobs.get(name) or JobRow(*name)

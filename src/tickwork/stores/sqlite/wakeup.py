@@ -75,13 +75,12 @@ class SqliteListener:
 
 
 class _Watch:
-    """inotify, by way of the C library: Linux only."""
+    """Watches the write-ahead log with inotify, through the C library. Linux only."""
 
     def __init__(self, library: ctypes.CDLL, file: int, wal: Path) -> None:
         self._library = library
         self._file = file
         self._wal = wal
-        self._on_wal = -1
         self._poll = select.poll()
         self._poll.register(file, select.POLLIN)
         self._library.inotify_add_watch(file, os.fsencode(wal.parent), _CREATE)
@@ -103,13 +102,13 @@ class _Watch:
             if not self._poll.poll(max(int(left * 1000), 1)):
                 return False
             with suppress(BlockingIOError):
-                if self._is_ours(os.read(self._file, 64 * 1024)):
+                if self._has_wal_event(os.read(self._file, 64 * 1024)):
                     # The last process that closes the file deletes the log; a new one may exist.
                     self._watch_wal()
                     return True
         return False
 
-    def _is_ours(self, events: bytes) -> bool:
+    def _has_wal_event(self, events: bytes) -> bool:
         at = 0
         while at < len(events):
             _, mask, _, length = _EVENT.unpack_from(events, at)
@@ -124,4 +123,4 @@ class _Watch:
 
     def _watch_wal(self) -> None:
         # Adding a watch for the same file again has no effect.
-        self._on_wal = self._library.inotify_add_watch(self._file, os.fsencode(self._wal), _MODIFY)
+        self._library.inotify_add_watch(self._file, os.fsencode(self._wal), _MODIFY)

@@ -22,7 +22,7 @@ from tickwork.stores._sql.statement import Operation, Row, Rows
 from tickwork.stores.contract import ClaimRequest, PendingWork
 
 HEAD_FACTOR: Final = 4
-"""A claim reads so many times its limit from the head of the index; then it goes by pairs."""
+"""A claim first reads this many times its limit from the head of the index: see ``_pick``."""
 HEAD_MIN: Final = 64
 
 ROUNDS_MAX: Final = 12
@@ -61,7 +61,7 @@ def claim(
     lease_by_job: Mapping[str, timedelta] | None = None,
 ) -> Operation[list[Claim]]:
     claims: list[Claim] = []
-    spare: list[Claim] = []
+    prefetched: list[Claim] = []
     may_be_more = True
     started_at = now if wanted.is_starting else None
     claimant = _Claimant(worker, tag, now, lease, lease_by_job or {})
@@ -69,46 +69,52 @@ def claim(
     # Runs whose limit is full become blocked; the next round picks the runs behind them.
     for number in range(ROUNDS_MAX if size else 0):
         left, room = most - len(claims), max(wanted.limit - len(claims), 0)
-        # Runs to prefetch come with the first round: mostly there is no other.
+        # The first round also picks the runs to prefetch: there is rarely a second one.
         more = 0 if number else wanted.ahead
         rows = yield from _pick(query, wanted, limit=size + more, now=now)
         may_be_more = number > 0 or len(rows) == size + more
-        made = yield from read_claims(query, _limit_crashed(rows, claims), now=now, lease=lease)
-        if not made:
+        candidates = yield from read_claims(
+            query, _limit_crashed(rows, claims), now=now, lease=lease
+        )
+        if not candidates:
             break
         if more:
-            spare = [
-                claim for claim in made[size:] if not claim.limit_keys and _may_wait(claim, wanted)
+            prefetched = [
+                claim
+                for claim in candidates[size:]
+                if not claim.limit_keys and _may_wait(claim, wanted)
             ]
-            made = made[:size]
+            candidates = candidates[:size]
         if wanted.hold:
-            made = made[:room] + [claim for claim in made[room:] if _may_wait(claim, wanted)]
-        granted, is_blocked = yield from _grant_claims(query, made, now=now, limit=left)
+            candidates = candidates[:room] + [
+                claim for claim in candidates[room:] if _may_wait(claim, wanted)
+            ]
+        granted, is_blocked = yield from _grant_claims(query, candidates, now=now, limit=left)
         claims += yield from _take(query, granted[:room], claimant, started_at=started_at)
         claims += yield from _take(query, granted[room:], claimant, started_at=None)
         if len(claims) == most or not is_blocked:
             break
         size = min(4 * size, ROUND_SIZE_MAX)
-        spare = []  # they are still ready: the next round finds them again
+        prefetched = []  # they are still ready: the next round finds them again
     if len(claims) < wanted.limit or not wanted.ahead:
         return claims
-    # A later round may have claimed one of them to start.
+    # A later round may have claimed one of the prefetched runs to start it.
     started = {claim.run_id for claim in claims}
-    spare = [claim for claim in spare if claim.run_id not in started]
-    claims += yield from _take(query, spare, claimant, started_at=None)
-    left = wanted.ahead - len(spare)
+    prefetched = [claim for claim in prefetched if claim.run_id not in started]
+    claims += yield from _take(query, prefetched, claimant, started_at=None)
+    left = wanted.ahead - len(prefetched)
     if left and may_be_more:
         if wanted.may_wait is not None:
             jobs = wanted.may_wait.intersection(wanted.jobs or wanted.may_wait)
             wanted = wanted._replace(jobs=tuple(sorted(jobs)))
         rows = yield from _pick(query, wanted, limit=left, now=now, is_ahead=True)
-        made = yield from read_claims(query, rows, now=now, lease=lease)
-        claims += yield from _take(query, made, claimant, started_at=None)
+        candidates = yield from read_claims(query, rows, now=now, lease=lease)
+        claims += yield from _take(query, candidates, claimant, started_at=None)
     return claims
 
 
 class _Claimant(NamedTuple):
-    """By which worker runs are claimed, and for how long."""
+    """The worker that claims, and the lengths of its leases."""
 
     worker: WorkerId
     tag: str
@@ -124,7 +130,7 @@ def _take(
     ids_by_lease = {now + lease: [claim.run_id for claim in claims]} if claims else {}
     if lease_by_job:
         claims = [_with_lease(claim, lease_by_job, now=now) for claim in claims]
-        ids_by_lease = _by_lease(claims)
+        ids_by_lease = _group_by_lease(claims)
     for lease_until, ids in ids_by_lease.items():
         yield query.command(
             "take_runs",
@@ -138,21 +144,21 @@ def _take(
 
 
 def _may_wait(claim: Claim, wanted: ClaimRequest) -> bool:
-    """Whether it was never claimed before, and runs of its job may wait in the worker."""
+    """Whether a run may wait in the worker: its job allows it, and this is its first claim."""
     return claim.token == 1 and (wanted.may_wait is None or claim.job in wanted.may_wait)
 
 
 def read_claims(
     query: Queries, rows: Iterable[Row], *, now: datetime, lease: timedelta
 ) -> Operation[list[Claim]]:
-    """The claims that these rows become. A row that cannot be read fails for good."""
+    """Turn rows into claims. A run whose row cannot be read fails permanently."""
     claims: list[Claim] = []
     broken: list[Row] = []
     lease_until = now + lease
     for row in rows:
         try:
             claims.append(claim_of(row, lease_until))
-        except Exception as error:  # noqa: BLE001  # any error is the row's own
+        except Exception as error:  # noqa: BLE001  # whatever fails, the row is the cause
             broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
     if broken:
         yield query.command("fail_unreadable", many=broken)
@@ -190,7 +196,7 @@ def _pick(
     """Lock the first candidates: from the head of the index, or pair by pair.
 
     The head is enough while it has runs for this worker. When all of them are for other workers,
-    one query for each (queue, job) pair costs more, but not more with a longer backlog.
+    one query for each (queue, job) pair costs more, but its cost does not grow with the backlog.
     """
     head_size = max(HEAD_FACTOR * limit, HEAD_MIN)
     values: dict[str, Any] = {
@@ -228,8 +234,8 @@ def _limit_crashed(rows: Rows, claims: Iterable[Claim]) -> list[Row]:
     return kept
 
 
-def _by_lease(claims: Iterable[Claim]) -> dict[datetime, list[RunId]]:
+def _group_by_lease(claims: Iterable[Claim]) -> dict[datetime, list[RunId]]:
     ids_by_lease: dict[datetime, list[RunId]] = {}
-    for made in claims:
-        ids_by_lease.setdefault(made.lease_until, []).append(made.run_id)
+    for claimed in claims:
+        ids_by_lease.setdefault(claimed.lease_until, []).append(claimed.run_id)
     return ids_by_lease

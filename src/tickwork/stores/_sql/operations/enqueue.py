@@ -1,4 +1,4 @@
-"""Adds runs: one or many, with unique keys or without, only once when repeated."""
+"""Adds runs, with or without unique keys. A repeated call adds no run twice."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,9 +18,9 @@ def enqueue(
     fresh = runs
     if is_repeat:
         # By id, not by key: a run of the first try may have finished and freed its key.
-        here = {row[0] for row in (yield query("find_ids", ids=[run.id for run in runs]))}
-        holder_by_id = {run.id: run.id for run in runs if run.id in here}
-        fresh = [run for run in runs if run.id not in here]
+        stored = {row[0] for row in (yield query("find_ids", ids=[run.id for run in runs]))}
+        holder_by_id = {run.id: run.id for run in runs if run.id in stored}
+        fresh = [run for run in runs if run.id not in stored]
     if any(run.overlap_key or run.unique for run in fresh):
         holder_by_id.update((yield from _take_keys(query, fresh)))
         fresh = [run for run in fresh if run.id not in holder_by_id]
@@ -44,7 +44,7 @@ def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
 def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:
     """Take the keys that are free; return the holder of a taken key, by the run that needs it.
 
-    A run that is not added does not hold its keys against later runs of the same call.
+    A run that is not added takes none of its keys, so later runs of the same call can.
     """
     overlap_keys = sorted({run.overlap_key for run in runs if run.overlap_key})
     unique_keys = sorted({run.unique.key for run in runs if run.unique})
