@@ -1,4 +1,4 @@
-"""The jobs and schedules that a program defines. Reads code alone, no database."""
+"""The jobs and schedules that a program defines. Read from the registry, without the database."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -77,14 +77,14 @@ def describe_jobs(
     ]
 
 
-def _describe_job(each: Definition, schedules: list[ScheduleDescription]) -> JobDescription:
-    spec, options = each.spec, each.options
+def _describe_job(definition: Definition, schedules: list[ScheduleDescription]) -> JobDescription:
+    spec, options = definition.spec, definition.options
     hooks = (options.before, options.success, options.error, options.after)
     return JobDescription(
-        name=each.name,
-        handler=each.handler.path,
-        signature=each.parameters.text,
-        place=each.place,
+        name=definition.name,
+        handler=definition.handler.path,
+        signature=definition.parameters.text,
+        place=definition.place,
         queue=spec.queue,
         priority=spec.priority,
         limits=spec.slots_by_limit(),
@@ -98,7 +98,7 @@ def _describe_job(each: Definition, schedules: list[ScheduleDescription]) -> Job
         engine=options.engine,
         tags=spec.tags,
         aliases=spec.aliases,
-        args=each.decode_masked_args(spec.args),
+        args=definition.decode_masked_args(spec.args),
         filters=len(options.when) + len(options.skip),
         hooks=sum(map(len, hooks)),
         schedules=schedules,

@@ -16,10 +16,10 @@ from tickwork.errors import StoreError
 from tickwork.stores.contract import ClaimRequest, RunFilter, Store
 
 RUNS_MAX: Final = 1_000
-"""Runs that are read to find the oldest one, and those whose lease expired."""
+"""The most runs that are read to find the oldest ready one, or those whose lease expired."""
 
 EXPIRED_AFTER: Final = timedelta(seconds=15)
-"""The reaper takes a run back within seconds of the end of its lease."""
+"""A lease that expired so long ago is reported: the reaper should have released the run."""
 
 
 def check_health(
@@ -27,7 +27,7 @@ def check_health(
 ) -> list[Check]:
     """Run every check. ``clock`` is the database's, ``machine`` the local one.
 
-    Without a connection, or with tables of another version, the only check is that one.
+    If the connection or the version of the tables is bad, that is the only check.
     """
     try:
         found = store.schema_version()
@@ -58,9 +58,9 @@ def _measure(
     silent = [f"{each.host} {each.pid}" for each in workers if each not in up]
     known = {job for each in up for job in each.jobs}
     counts = store.count_runs()
-    ahead = store.pending_work()
+    pending = store.pending_work()
     running = RunFilter(statuses=frozenset({RunStatus.RUNNING}))
-    held = store.list_runs(running, limit=RUNS_MAX).runs if ahead.lease_until else []
+    held = store.list_runs(running, limit=RUNS_MAX).runs if pending.lease_until else []
     ready = store.due_runs(ClaimRequest(RUNS_MAX), now=now)
     schedules = store.list_schedules(limit=SCHEDULES_MAX)
     seen_after = now - retire_after
@@ -81,9 +81,9 @@ def _measure(
         ready=counts.by_phase.get(Phase.READY, 0),
         blocked=counts.by_phase.get(Phase.BLOCKED, 0),
         cap=counts.cap,
-        unstaged_at=ahead.due_at if ahead.due_at and ahead.due_at <= now else None,
+        unstaged_at=pending.due_at if pending.due_at and pending.due_at <= now else None,
         unknown_jobs=sorted(waiting - known) if up else (),
-        unfired_at=_past(store.next_firing_at(seen_after=seen_after), now),
+        unfired_at=_if_past(store.next_firing_at(seen_after=seen_after), now),
         retired=[row.spec.name for row in schedules if row.is_retired(seen_after=seen_after)],
         unreadable=[row.spec.name for row in schedules if not is_readable(row)],
         failing=[(row.name, row.failures) for row in store.list_jobs() if row.failures],
@@ -99,5 +99,5 @@ def _is_expired(lease_until: datetime | None, now: datetime) -> bool:
     return lease_until is not None and lease_until + EXPIRED_AFTER <= now
 
 
-def _past(moment: datetime | None, now: datetime) -> datetime | None:
+def _if_past(moment: datetime | None, now: datetime) -> datetime | None:
     return moment if moment is not None and moment <= now else None

@@ -41,7 +41,7 @@ class RunView:
     lease_until: datetime | None
     schedule: str | None
     nominal_at: datetime | None  # the instant of its schedule that it runs for
-    instants: int  # more than 1: consecutive skipped instants, stored as one run
+    instants: int  # more than 1 if consecutive skipped instants are stored as one run
     args: dict[str, Any]
     result: Any
     reason: str  # why it ended as it did, or the last error
@@ -61,12 +61,12 @@ _COPIED: Final = [field.name for field in fields(RunView) if field.name not in _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """A run with its attempts, its log and, while it is unfinished, why it is."""
+    """A run with its attempts, its log, and the reasons why it has not finished."""
 
     run: RunView
     attempts: list[Attempt]
     log: list[LogLine]
-    causes: list[Cause]  # why it has not finished
+    causes: list[Cause]  # empty if it has finished
 
 
 def view_run(run: Run, *, secrets: frozenset[str]) -> RunView:
@@ -84,7 +84,7 @@ def find_run_id(store: Store, prefix: str) -> RunId:
 
     Raises:
         RunNotFound: No run has such an id.
-        AmbiguousRun: Several runs have.
+        AmbiguousRun: Several runs have one.
     """
     text = prefix.strip().lower()
     if not _ID.fullmatch(text) or len(text) > ID_LENGTH:

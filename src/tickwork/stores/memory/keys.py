@@ -57,7 +57,7 @@ def add_runs(tables: Tables, runs: Sequence[NewRun], *, is_repeat: bool = False)
             answers.append(Enqueued(holder, is_new=False))
             continue
         assert new.id not in tables.runs, new
-        tables.runs[new.id] = run = _unfinished(new)
+        tables.runs[new.id] = run = _build_run(new)
         tables.note_firing(run)
         if new.unique is not None:
             tables.uniques[new.unique.key] = Protected(new.id, new.unique.until)
@@ -86,7 +86,7 @@ def free_unique_keys(tables: Tables, run_id: RunId, *, now: datetime) -> None:
             del tables.uniques[key]
 
 
-def _unfinished(new: NewRun) -> Run:
+def _build_run(new: NewRun) -> Run:
     facts = new._asdict()
     del facts["unique"]
     return replace_fields(_BLANK, phase=new.phase, **facts)
@@ -106,7 +106,7 @@ def slots_by_limit(tables: Tables) -> dict[str, int]:
 def decide_and_take(
     tables: Tables, runs: Sequence[Run], *, now: datetime, may_block: bool = True
 ) -> Grants:
-    """Decide in this order which runs may start, and take their slots and starts."""
+    """Decide which runs may start, in this order; take their slots and count their starts."""
     candidates = []
     for run in runs:
         held = tables.slots.get(run.id, frozenset())
@@ -156,7 +156,7 @@ def keep_rate(tables: Tables, key: str, rate: Rate) -> None:
 
 def unblock_rated(tables: Tables, *, now: datetime, limit: int) -> int:
     due = [(rate.turn_at, key) for key, rate in tables.rates.items() if rate.is_due(now=now)]
-    out = 0
+    count = 0
     for key, rate in rates_of(tables, [key for _, key in sorted(due)[:limit]]).items():
         blocked = sorted((run for run in _blocked(tables, key)), key=claim_order)
         expired = [run for run in blocked if run.expires_at is not None and now > run.expires_at]
@@ -164,13 +164,13 @@ def unblock_rated(tables: Tables, *, now: datetime, limit: int) -> int:
         left = [run for run in blocked if run not in expired]
         chosen = [*expired[:TURNS_MAX], *left[:room]]
         _make_ready(tables, [run.id for run in chosen])
-        out += len(chosen)
+        count += len(chosen)
         keep_rate(tables, key, after if len(chosen) < len(blocked) else after.clear_turn())
-    return out
+    return count
 
 
 def set_missing_turns(tables: Tables, keys: Iterable[str]) -> None:
-    """Set a turn for keys with blocked runs and none."""
+    """Set a turn for keys that have blocked runs but no turn."""
     for key in keys:
         rate = tables.rates.get(key, Rate(0, window_of(key)))
         if rate.turn_at is None:
@@ -211,12 +211,12 @@ def unblock(tables: Tables, keys: Iterable[str], *, limit: int | None = None) ->
         return 0
     taken = taken_by_key(tables)
     slots = slots_by_limit(tables)
-    out = 0
+    count = 0
     for key in chosen_keys:
         blocked = sorted(_blocked(tables, key), key=claim_order)
         candidates = [Candidate(run.id, (key,)) for run in blocked]
         granted = decide_grants(candidates, taken=taken, slots_by_limit=slots).granted
-        chosen = granted if limit is None else granted[: limit - out]
+        chosen = granted if limit is None else granted[: limit - count]
         _make_ready(tables, chosen)
-        out += len(chosen)
-    return out
+        count += len(chosen)
+    return count

@@ -72,8 +72,9 @@ class MemoryRuns(TableHolder):
     ) -> list[Claim]:
         with self._writing() as tables:
             granted: list[RunId] = []
-            # Ends: runs that are not granted become blocked, and a run that is unblocked in
-            # their place needs another key that is full, which nothing frees here.
+            # This ends: a round without a grant blocks all runs that it picked. A run that it
+            # unblocks is granted in the next round, or blocked on another key for good, because
+            # nothing frees slots here.
             while not granted and (picked := _pick(tables, wanted, now=now)):
                 granted = _grant(tables, picked, now=now)
             started_at = now if wanted.is_starting else None
@@ -81,7 +82,7 @@ class MemoryRuns(TableHolder):
             start_by_run.update(dict.fromkeys(granted[: wanted.limit], started_at))
             start_by_run.update(dict.fromkeys(granted[wanted.limit :]))
             if len(granted) >= wanted.limit:
-                chosen = _pick_ahead(tables, wanted, but=start_by_run, now=now)
+                chosen = _pick_ahead(tables, wanted, exclude=start_by_run, now=now)
                 start_by_run.update(dict.fromkeys(chosen))
             claims = []
             for run_id, starts in start_by_run.items():
@@ -112,14 +113,14 @@ class MemoryRuns(TableHolder):
             return [_claim_of(run) for run in sorted(found, key=claim_order)]
 
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
-        beat = HeartbeatResult([], [])
+        result = HeartbeatResult([], [])
         with self._writing() as tables:
             for run_id, token, started_at in held:
                 run = tables.runs.get(run_id)
                 if run is None:
                     continue
                 if run.lease_until is None or run.token != token:
-                    beat.lost.append(run_id)
+                    result.lost.append(run_id)
                     continue
                 tables.runs[run_id] = replace_fields(
                     run,
@@ -127,21 +128,21 @@ class MemoryRuns(TableHolder):
                     started_at=run.started_at or started_at,
                 )
                 if run.cancel_requested_at is not None:
-                    beat.cancel_requested.append(run_id)
-        return beat
+                    result.cancel_requested.append(run_id)
+        return result
 
     # ------------------------------------------------------------ ends of attempts
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         with self._writing() as tables:
-            ours = [step for step in steps if is_claim_valid(tables, step.claim)]
+            valid = [step for step in steps if is_claim_valid(tables, step.claim)]
             lost = [
                 step.claim.run_id
                 for step in steps
                 if not is_claim_valid(tables, step.claim)
                 and not (is_repeat and was_written(tables, step))
             ]
-            write_steps(tables, ours)
+            write_steps(tables, valid)
             return lost
 
     def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
@@ -324,7 +325,7 @@ def _take(
 def _is_paused(tables: Tables, run: Run, *, now: datetime) -> bool:
     names = ((PauseKind.QUEUE, run.queue), (PauseKind.JOB, run.job))
     found = (tables.pauses.get(name) for name in names)
-    return any(pause is not None and _counts(pause.until, now) for pause in found)
+    return any(pause is not None and _is_in_effect(pause.until, now) for pause in found)
 
 
 def _is_wanted(tables: Tables, run: Run, wanted: ClaimRequest, *, now: datetime) -> bool:
@@ -340,14 +341,14 @@ def _may_wait(run: Run, wanted: ClaimRequest) -> bool:
 
 
 def _pick_ahead(
-    tables: Tables, wanted: ClaimRequest, *, but: Container[RunId], now: datetime
+    tables: Tables, wanted: ClaimRequest, *, exclude: Container[RunId], now: datetime
 ) -> list[RunId]:
     """The first runs that the worker may prefetch."""
     ready = sorted(_in_phase(tables, Phase.READY), key=claim_order)
     chosen = [
         run.id
         for run in ready
-        if run.id not in but
+        if run.id not in exclude
         and not run.limit_keys
         and _may_wait(run, wanted)
         and _is_wanted(tables, run, wanted, now=now)
@@ -412,7 +413,7 @@ def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> ChangeRe
     return ChangeResult.DONE
 
 
-def _counts(until: datetime | None, now: datetime) -> bool:
+def _is_in_effect(until: datetime | None, now: datetime) -> bool:
     return until is None or until > now
 
 

@@ -1,7 +1,7 @@
 """Detects new runs, as a hint that there may be new work.
 
 MariaDB and MySQL have no notifications. But ids grow with time, so the listener polls the newest
-id, which takes the server some microseconds with any number of runs. Rare changes, such as new
+id, which takes the server microseconds, however many runs there are. Rare changes, such as new
 schedules, increment a counter.
 """
 
@@ -18,7 +18,7 @@ from tickwork.stores.mysql.statement_runner import run_statement
 
 POLL: Final = 0.04
 POLL_IDLE: Final = 0.2
-"""The polling interval in seconds, at first and after :data:`IDLE_AFTER` seconds without news."""
+"""The polling interval in seconds, normally and after :data:`IDLE_AFTER` seconds without change."""
 
 IDLE_AFTER: Final = 30.0
 RETRY: Final = 1.0
@@ -40,9 +40,9 @@ class MysqlListener:
         self._retry_at = 0.0
 
     def wait(self, seconds: float) -> bool:
-        give_up_at = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while not self._has_changed():
-            left = give_up_at - time.monotonic()
+            left = deadline - time.monotonic()
             if left <= 0:
                 return False
             time.sleep(min(left, self._interval()))
@@ -73,7 +73,7 @@ class MysqlListener:
         except (ConnectionLost, StatementRejected):
             self.close()
             return True
-        # A smaller id means that the newest run has ended, which is no news.
+        # A smaller id means only that the newest run has ended.
         is_new = last is not None and (self._last is None or last > self._last)
         is_changed = changes != self._changes
         self._last, self._changes = last, changes

@@ -130,9 +130,10 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         return error.state in _CONFLICTS or self._disable_preparing(error)
 
     def _disable_preparing(self, error: StatementRejected) -> bool:
-        """Whether a prepared statement was the reason: then no more statements are prepared.
+        """Whether a prepared statement was the reason; if so, stop preparing statements.
 
-        Another thread may have disabled them while this one used an older connection.
+        After a changed column, new connections only prepare them again. Another thread may have
+        disabled them while this one used an older connection.
         """
         if error.state not in self._driver.UNPREPARABLE:
             return False

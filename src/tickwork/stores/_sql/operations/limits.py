@@ -1,10 +1,10 @@
 """Takes slots of limits for claims, frees them at the end, and unblocks waiting runs.
 
-A rate is a limit, too; what is special about rates is in ``rates.py``.
+A rate is a limit, too; ``rates.py`` has the operations that only rates need.
 
 The lock order is the same everywhere: run rows by id, gates ascending, slots, blocked runs, job
-rows. Slots are counted by a statement of its own that starts after the gates are locked: one that
-started earlier would count the slots of that time.
+rows. Slots are counted by a separate statement that starts after the gates are locked: one that
+started earlier would miss the slots that other transactions took meanwhile.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Counts starts under a rate at a claim, and unblocks runs when their turn comes.
 
-The gates of the keys must be locked, and reads are statements of their own that start after that,
-as with slots.
+The caller must have locked the gates of the keys. As with slots, counts are read by statements that
+start after that: one that started earlier would miss the starts of other transactions.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,9 +24,9 @@ _BLOCKED_ON: Final = names(RUN).index("blocked_on")
 def read_rates(
     query: Queries, most_by_key: Mapping[str, int], slots_by_limit: Mapping[str, int]
 ) -> Operation[dict[str, Rate]]:
-    """The rates of these keys, with enough of their starts to decide on so many new ones.
+    """Read the rates of these keys, with as many past starts as ``most`` new ones depend on.
 
-    A rate without a row, or of 0, limits nothing, and is left out.
+    A rate without a row, or with 0 starts, limits nothing and is left out.
     """
     limited = {key: most for key, most in most_by_key.items() if slots_by_limit.get(limit_of(key))}
     return (yield from _read(query, limited, slots_by_limit)) if limited else {}
@@ -54,12 +54,12 @@ def write_starts(
     changed: dict[str, Rate] = {}
     is_turn_soon = False
     for key, rate in sorted(rates.items()):
-        made = starts_by_key.get(key, 0)
-        after = rate.add_starts(made, now=now, is_blocked=key in blocked)
-        if made:
+        count = starts_by_key.get(key, 0)
+        after = rate.add_starts(count, now=now, is_blocked=key in blocked)
+        if count:
             at = micros(after.past[after.number])
             starts += [(key, number, at) for number in range(rate.number + 1, after.number + 1)]
-        if made or after.turn_at != rate.turn_at:
+        if count or after.turn_at != rate.turn_at:
             changed[key] = after
         if after.turn_at is not None and rate.turn_at is None:
             is_turn_soon = is_turn_soon or is_soon(after.turn_at, now=now)
@@ -78,28 +78,28 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
     due = sorted(row[0] for row in (yield query("due_turns", now=micros(now), limit=limit)))
     if not due:
         return 0
-    # The transaction that has locked a gate decides about its keys; the next call handles them.
+    # Keys whose gate another transaction has locked are left to the next call.
     gates = {
         row[0] for row in (yield query("try_gates", gates=sorted({gate_of(key) for key in due})))
     }
     keys = [key for key in due if gate_of(key) in gates]
     if not keys:
         return 0
-    slots = yield from _limits(query)
+    slots = yield from _slots_by_limit(query)
     most = {key: min(slots.get(limit_of(key), 0) // SLACK + 1, TURNS_MAX) for key in keys}
     rates = yield from _read(query, most, slots)
-    turned = {key: rate.open_turn(now=now) for key, rate in rates.items() if rate.is_due(now=now)}
-    if not turned:
+    opened = {key: rate.open_turn(now=now) for key, rate in rates.items() if rate.is_due(now=now)}
+    if not opened:
         return 0
-    past = [(key, micros(now), TURNS_MAX) for key in turned]
+    past = [(key, micros(now), TURNS_MAX) for key in opened]
     count = int((yield query("unblock_expired", many=past))[0][0])
-    rooms = [(key, out) for key, (out, _) in turned.items() if out]
+    rooms = [(key, room) for key, (room, _) in opened.items() if room]
     if rooms:
         count += int((yield query("unblock", many=rooms))[0][0])
-    waiting = {row[0] for row in (yield query("keys_waiting", keys=list(turned)))}
+    waiting = {row[0] for row in (yield query("keys_waiting", keys=list(opened)))}
     rows = [
         rate_row(key, after if key in waiting else after.clear_turn())
-        for key, (_, after) in turned.items()
+        for key, (_, after) in opened.items()
     ]
     yield query.command("save_rates", many=rows)
     if count:
@@ -107,13 +107,13 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
     return count
 
 
-def _limits(query: Queries) -> Operation[dict[str, int]]:
+def _slots_by_limit(query: Queries) -> Operation[dict[str, int]]:
     rows = yield query("slots_and_limits", keys=[])
     return {name: slots for is_limit, name, slots in rows if is_limit}
 
 
 def set_missing_turns(query: Queries, keys: Sequence[str]) -> Operation[None]:
-    """Set a turn for keys with blocked runs and none: an older release may have blocked them."""
+    """Set a turn for keys that have blocked runs but no turn, as older releases left them."""
     stuck = sorted(row[0] for row in (yield query("keys_without_turn", keys=list(keys))))
     if stuck:
         yield query.command("lock_gates", gates=sorted({gate_of(key) for key in stuck}))
@@ -126,7 +126,7 @@ def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
     if key is None or not is_rate(key):
         return None
     [(place,)] = yield query("queue_position", id=run_id, cap=PLACE_CAP)
-    slots = yield from _limits(query)
+    slots = yield from _slots_by_limit(query)
     rate = (yield from read_rates(query, {key: 0}, slots)).get(key)
     at = None if rate is None else rate.turn_of(place)
     return None if rate is None or at is None else Turn(key, rate.starts_max, place, at)
@@ -139,7 +139,7 @@ def prune_rates(query: Queries, *, before: datetime, limit: int) -> Operation[No
     if not keys:
         return
     gates = sorted({gate_of(key) for key in keys})
-    ours = {row[0] for row in (yield query("try_gates", gates=gates))}
-    found = [key for key in keys if gate_of(key) in ours]
-    if found:
-        yield query.command("delete_rates", keys=found, before=edge)
+    locked = {row[0] for row in (yield query("try_gates", gates=gates))}
+    deletable = [key for key in keys if gate_of(key) in locked]
+    if deletable:
+        yield query.command("delete_rates", keys=deletable, before=edge)
