@@ -310,7 +310,7 @@ class Tickwork:
 
         Raises:
             JobNotFound: There is no such job; a similar name is suggested.
-            HandlerNotAllowed: It is a path outside of ``handler_paths``.
+            HandlerNotAllowed: It is a path that a row must not name.
             ArgumentError: The arguments do not fit the handler. Nothing was stored.
         """
         return self.draft.dispatch(job, *args, **kwargs)

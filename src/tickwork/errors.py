@@ -11,7 +11,7 @@
     │   ├── DuplicateDefinition      two different definitions with the same name
     │   ├── JobNotFound              (LookupError) a job that this process does not know
     │   ├── HandlerNotFound          (LookupError) a path without a handler
-    │   ├── HandlerNotAllowed        a path outside of handler_paths
+    │   ├── HandlerNotAllowed        a path that a row must not name
     │   └── ConfigError              (ValueError) a configuration file with errors
     ├── ArgumentError                (TypeError) arguments that the handler does not accept
     ├── PayloadError                 (ValueError) a value that cannot be stored or read
@@ -245,19 +245,24 @@ class HandlerNotFound(DefinitionError, LookupError):
 
 
 class HandlerNotAllowed(DefinitionError):
-    """A stored handler path outside of the packages in ``handler_paths``.
+    """A path that a stored run must not name.
 
-    Otherwise anyone who can write to the database could import any module.
+    A run may name a job of the application, or by its path a class with ``handle`` or
+    ``execute`` that a module below ``handler_paths`` defines. Otherwise anyone who can write
+    to the database could call any function.
     """
 
     code = "handler-not-allowed"
 
-    def __init__(self, path: str, *, allowed: Iterable[str]) -> None:
+    def __init__(self, path: str, *, allowed: Iterable[str], reason: str = "") -> None:
         prefixes = tuple(allowed)
         super().__init__(
-            f"The handler {path!r} of a stored run may not be imported.",
-            why=f"handler_paths allows: {', '.join(prefixes) or 'nothing'}.",
-            fix="If you trust every program that writes to the database, add the package of the "
+            f"A stored run may not name the handler {path!r}.",
+            why=reason or f"handler_paths allows: {', '.join(prefixes) or 'nothing'}.",
+            fix="Make it a job (@app.job), or name a class with handle() or execute() that is "
+            "defined in that package."
+            if reason
+            else "If you trust every program that writes to the database, add the package of the "
             "handler to handler_paths.",
         )
         self.path = path

@@ -1,6 +1,8 @@
 """Handlers that are dispatched by their path."""
 
-from tickwork import RunContext, ScheduledJob
+import os  # noqa: F401  # a row must not reach it
+
+from tickwork import JobResult, RunContext, ScheduledJob  # noqa: F401  # nor the result
 
 CALLS: list[tuple[str, object]] = []
 
@@ -43,3 +45,6 @@ class Verdict(ScheduledJob):
 
 class NothingToCall:
     pass
+
+
+instance = OnInstance()

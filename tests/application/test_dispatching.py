@@ -77,13 +77,12 @@ class TestWaysToDispatch:
     @pytest.mark.parametrize(
         ("name", "args", "result"),
         [
-            ("report", {"kind": "weekly"}, "weekly"),
             ("Static", {"number": 3}, 3),
             ("OfClass", {"number": 3}, 3),
             ("OnInstance", {"number": 3}, "plain 3 1"),
         ],
     )
-    def test_a_class_or_function_by_its_path(self, make_app, name, args, result):
+    def test_a_class_by_its_path(self, make_app, name, args, result):
         app = make_app(handler_paths=["application"])
         run = app.dispatch(f"application.handlers_elsewhere:{name}", **args)
         app.run()
@@ -852,12 +851,10 @@ class TestDueAndExecute:
 
     def test_a_path_that_only_a_row_names(self, app, make_app):
         dispatcher = make_app(handler_paths=["application"])
-        run = dispatcher.draft.delay(60).dispatch(
-            "application.handlers_elsewhere:report", kind="weekly"
-        )
+        run = dispatcher.draft.delay(60).dispatch("application.handlers_elsewhere:Static", number=3)
         worker = make_app(handler_paths=["application"])
 
-        assert worker.execute(run.id).result() == "weekly"
+        assert worker.execute(run.id).result() == 3
 
     def test_a_claimed_run_is_an_error(self, app):
         refused = []

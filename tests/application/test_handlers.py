@@ -9,6 +9,7 @@ import pytest
 
 from application import handlers_elsewhere as elsewhere
 from tickwork import JobResult, RunContext, RunStatus, Secret, Snooze, Tickwork, current_run
+from tickwork._domain.explain import Why
 from tickwork.errors import (
     DefinitionError,
     HandlerNotAllowed,
@@ -17,6 +18,15 @@ from tickwork.errors import (
 )
 
 HERE = "application.handlers_elsewhere"
+
+REFUSED = [
+    f"{HERE}:report",
+    f"{HERE}:os.system",
+    f"{HERE}:JobResult",
+    f"{HERE}:instance.handle",
+    "os:system",
+]
+"""Paths that a row must not name: a function, and what the module did not define."""
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +190,7 @@ class TestHandlersThatRowsName:
         assert run.result() == "plain 3 1"
 
     def test_another_program_that_may_import_it_runs_it(self, make_app, passes):
-        run = make_app(handler_paths=["application"]).dispatch(f"{HERE}:report")
+        run = make_app(handler_paths=["application"]).dispatch(f"{HERE}:Static", number=3)
         stranger, other = make_app(handler_paths=[]), make_app(handler_paths=[HERE])
 
         assert passes(stranger) == 0
@@ -195,6 +205,46 @@ class TestHandlersThatRowsName:
             app.dispatch(path, command="true")
 
         assert list(app.runs.recent()) == []
+
+    @pytest.mark.parametrize("path", REFUSED)
+    def test_a_row_with_a_refused_path_is_not_run(self, make_app, passes, calls, path):
+        program = make_app()  # it has no job, so it cannot judge names
+        program.schedules.register("a", "edited", program.clock.now(), "1h", path)
+        app = make_app(handler_paths=["application"])
+        run = app.dispatch(f"{HERE}:Static", number=3)
+        edit = program.remote(path).dispatch()
+
+        passes(app)
+
+        assert run.status is RunStatus.COMPLETED  # the worker goes on with the rest
+        assert edit.status is RunStatus.PENDING
+        assert calls == [("Static", 3)]
+        with pytest.raises(HandlerNotAllowed):
+            app.execute(edit.id)
+        with pytest.raises(HandlerNotAllowed):
+            app.dispatch(path)
+
+    @pytest.mark.parametrize("path", REFUSED)
+    def test_explain_shows_the_refusal(self, make_app, path):
+        app = make_app(handler_paths=["application"])
+        run = app.remote(path).dispatch()
+        app.schedules.register("", "edited", app.clock.now(), "1h", app.remote(path))
+
+        for what in (run.id, path, "edited"):
+            found = app.explain(what).causes[0]
+            assert found.why is Why.HANDLER_NOT_ALLOWED
+            assert path in found.text
+            assert found.fix
+
+    def test_explain_shows_the_refusal_while_a_worker_is_up(self, make_app):
+        app = make_app(handler_paths=["application"], clock=None)
+        app.schedule("other", lambda: None)
+        run = app.remote(REFUSED[0]).dispatch()
+        with app.running():
+            app.dispatch("other").result(timeout=10)
+            causes = app.explain(run.id).causes
+
+        assert [cause.why for cause in causes] == [Why.HANDLER_NOT_ALLOWED]
 
     def test_wrong_arguments_fail_at_dispatch(self, make_app):
         app = make_app(handler_paths=["application"])

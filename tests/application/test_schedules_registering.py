@@ -266,12 +266,12 @@ class TestTheJob:
 
     def test_by_path(self, make_app, clock):
         app = make_app(handler_paths=["application"])
-        path = "application.handlers_elsewhere:report"
+        path = "application.handlers_elsewhere:Static"
 
-        app.schedules.register("a", "files", clock.now(), "1h", path, args={"kind": "weekly"})
+        app.schedules.register("a", "files", clock.now(), "1h", path, args={"number": 3})
 
         assert app.run() == 1
-        assert app.get_run(app.runs.recent()[0].id).result() == "weekly"
+        assert app.get_run(app.runs.recent()[0].id).result() == 3
 
     def test_a_path_outside_the_allowed_ones_is_refused(self, app, sync, clock):
         with pytest.raises(HandlerNotAllowed):

@@ -53,7 +53,7 @@ def find_job(job: JobRef, registry: Registry) -> FoundJob:
 
     Raises:
         JobNotFound: This process has jobs, but none of that name; a similar one is suggested.
-        HandlerNotAllowed: It is a path outside of ``handler_paths``.
+        HandlerNotAllowed: It is a path that a row must not name.
         DefinitionError: It is an ad hoc job, which ends with this process.
     """
     if isinstance(job, Enum):

@@ -3,10 +3,11 @@
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Final, TypeAlias, cast
+from types import ModuleType
+from typing import Any, Final, TypeAlias, TypeGuard, cast
 
 from tickwork._define.arguments import Parameters, parameters_of
 from tickwork._define.context import RunContext
@@ -16,6 +17,11 @@ Construct: TypeAlias = Callable[[type], Any]
 """Creates an instance of a handler class: ``app.construct = container.get``."""
 
 METHODS: Final = ("handle", "execute")
+
+# A metaclass cannot override these.
+_QUALNAME: Final = type.__dict__["__qualname__"]
+_MRO: Final = type.__dict__["__mro__"]
+_DICT: Final = type.__dict__["__dict__"]
 
 
 def construct_plainly(kind: type) -> Any:
@@ -89,33 +95,67 @@ def handler_for_types(instance: Any) -> Handler:
 
 
 def import_handler(path: str) -> object:
-    """Import ``package.module:Name``."""
-    module_name, mark, name = path.partition(":")
-    if not mark or not module_name or not name:
-        raise HandlerNotFound(path, "The path has no ':' between module and name.")
-    if not is_path(path):
-        raise HandlerNotFound(path, "A path is made of identifiers, dots and one ':'.")
-    try:
-        found: Any = import_module(module_name)
-    except ModuleNotFoundError as missing:
-        if missing.name is not None and not f"{module_name}.".startswith(f"{missing.name}."):
-            raise  # the module exists, but one that it imports does not
-        raise HandlerNotFound(path, f"There is no module {missing.name!r}.") from None
+    """Import ``package.module:Name`` for the program itself, which may name anything."""
+    module_name, name = _split_path(path)
+    found: Any = _import_module(path, module_name)
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            reason = f"{module_name} has no {part!r} (of {name!r}). {suggest(part, dir(found))}"
-            raise HandlerNotFound(path, reason.rstrip()) from None
+            raise _attribute_missing(path, part, dir(found)) from None
     return found
 
 
-def check_allowed(path: str, prefixes: Iterable[str]) -> None:
-    """Check that a row may name this handler."""
+def import_row_handler(
+    path: str, prefixes: Iterable[str], *, is_job: Callable[[object], bool]
+) -> object:
+    """Import a handler that a row names: a job of the application, or a handler class.
+
+    A row is data. It may choose a class that a module below a prefix defines, and nothing else
+    that the module can reach: no imported name, no module, instance or function. Attributes are
+    read without calling code of the program (``__getattr__``, descriptors).
+
+    Raises:
+        HandlerNotAllowed: A row must not name it.
+        HandlerNotFound: There is no such name.
+    """
     prefixes = tuple(prefixes)
-    module = path.partition(":")[0]
-    if not any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes):
+    module_name, name = _split_path(path)
+    check_allowed(path, prefixes)
+    try:
+        module = _import_module(path, module_name)
+    except SystemExit as exiting:
+        reason = f"{module_name} exits when it is imported."
+        raise HandlerNotFound(path, reason) from exiting
+    attributes: Mapping[str, Any] = vars(module) if issubclass(type(module), ModuleType) else {}
+    *outer, last = name.split(".")
+    for part in outer:
+        found = _attribute(path, attributes, part)
+        if not _is_class(found):
+            reason = f"{part!r} is {_kind_of(found)}, not a class."
+            raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
+        attributes = _dict_of(found)
+    target = _attribute(path, attributes, last)
+    if is_job(target):
+        return target
+    if not _is_class(target):
+        reason = f"It is {_kind_of(target)}, neither a job of the application nor a class."
+        raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
+    _check_origin(path, target, prefixes)
+    return target
+
+
+def check_allowed(path: str, prefixes: Iterable[str]) -> None:
+    """Check that a path lies below a prefix, without names that begin with an underscore."""
+    prefixes = tuple(prefixes)
+    module, _, name = path.partition(":")
+    prefix = _prefix_of(module, prefixes)
+    if prefix is None:
         raise HandlerNotAllowed(path, allowed=prefixes)
+    for part in f"{module.removeprefix(prefix)}.{name}".split("."):
+        if part.startswith("_"):
+            reason = f"{part!r} begins with an underscore."
+            raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
 
 
 def is_path(name: str) -> bool:
@@ -145,6 +185,87 @@ def place_of_caller(depth: int = 2) -> str:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _split_path(path: str) -> tuple[str, str]:
+    module_name, mark, name = path.partition(":")
+    if not mark or not module_name or not name:
+        raise HandlerNotFound(path, "The path has no ':' between module and name.")
+    if not is_path(path):
+        raise HandlerNotFound(path, "A path is made of identifiers, dots and one ':'.")
+    return module_name, name
+
+
+def _import_module(path: str, module_name: str) -> ModuleType:
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and not f"{module_name}.".startswith(f"{missing.name}."):
+            raise  # the module exists, but one that it imports does not
+        raise HandlerNotFound(path, f"There is no module {missing.name!r}.") from None
+
+
+def _attribute_missing(path: str, part: str, known: Iterable[str]) -> HandlerNotFound:
+    module_name, _, name = path.partition(":")
+    reason = f"{module_name} has no {part!r} (of {name!r}). {suggest(part, known)}"
+    return HandlerNotFound(path, reason.rstrip())
+
+
+def _attribute(path: str, attributes: Mapping[str, Any], part: str) -> Any:
+    if part not in attributes:
+        raise _attribute_missing(path, part, attributes)
+    return attributes[part]
+
+
+def _prefix_of(module: str, prefixes: Iterable[str]) -> str | None:
+    below = [each for each in prefixes if module == each or module.startswith(f"{each}.")]
+    return max(below, key=len, default=None)
+
+
+def _check_origin(path: str, kind: type, prefixes: tuple[str, ...]) -> None:
+    """Check that a module below a prefix defines the class, and its method."""
+    module_name, name = _dict_of(kind).get("__module__"), _QUALNAME.__get__(kind)
+    origin = f"{module_name}:{name}"
+    try:
+        check_allowed(origin, prefixes)
+    except HandlerNotAllowed as refused:
+        reason = f"The class is {origin}. {refused.why}"
+        raise HandlerNotAllowed(path, allowed=prefixes, reason=reason) from None
+    if _defined_at(str(module_name), name) is not kind:
+        reason = f"The class is not the one that {module_name} defines as {name!r}."
+        raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
+    for method in METHODS:
+        if callable(getattr(kind, method, None)):
+            owners = [each for each in _MRO.__get__(kind) if method in _dict_of(each)]
+            owner = str(_dict_of(owners[0]).get("__module__")) if owners else "its metaclass"
+            if _prefix_of(owner, prefixes) is None:
+                reason = f"The class inherits {method}() from {owner}."
+                raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
+            return
+
+
+def _defined_at(module_name: str, name: str) -> object:
+    attributes: Mapping[str, Any] = vars(sys.modules.get(module_name, object))
+    found: object = None
+    for part in name.split("."):
+        found = attributes.get(part)
+        attributes = _dict_of(found) if _is_class(found) else {}
+    return found
+
+
+def _dict_of(kind: type) -> Mapping[str, Any]:
+    attributes: Mapping[str, Any] = _DICT.__get__(kind)
+    return attributes
+
+
+def _is_class(found: object) -> TypeGuard[type]:
+    return issubclass(type(found), type)  # an object can lie to isinstance()
+
+
+def _kind_of(found: object) -> str:
+    if isinstance(found, ModuleType):
+        return "a module"
+    return "a function" if inspect.isroutine(found) else f"an object of type {type(found).__name__}"
 
 
 def _of_class(kind: type) -> Handler:

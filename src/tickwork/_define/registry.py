@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from inspect import ismethod
+from inspect import getattr_static, ismethod
 from threading import RLock
 from typing import Any
 
@@ -11,10 +11,10 @@ from tickwork._define.definition import Declaration, Definition, define
 from tickwork._define.engine_choice import check_engine
 from tickwork._define.handlers import (
     Handler,
-    check_allowed,
     handler_for_types,
     handler_of,
     import_handler,
+    import_row_handler,
     is_path,
     path_of,
     place_of_caller,
@@ -130,7 +130,7 @@ class Registry:
 
         Raises:
             JobNotFound: This process does not know it.
-            HandlerNotAllowed: The name is a path outside of ``handler_paths``.
+            HandlerNotAllowed: The name is a path that a row must not name.
         """
         known = self.definitions().get(name) or self._resolved.get(name)
         return self._resolve(name) if known is None else known
@@ -159,7 +159,9 @@ class Registry:
 
     def job_of(self, target: object) -> str | None:
         """Return the name of the job, if the target is a job that the decorator made."""
-        name, function = getattr(target, "name", None), getattr(target, "__wrapped__", None)
+        # A row may lead to any object: reading its attributes must not call its code.
+        name = getattr_static(target, "name", None)
+        function = getattr_static(target, "__wrapped__", None)
         if not isinstance(name, str) or function is None:
             return None
         with self._lock:
@@ -263,13 +265,16 @@ class Registry:
             if not is_path(name):
                 raise JobNotFound(name, known=self.definitions())
             try:
-                check_allowed(name, self.handler_paths)
+                target = import_row_handler(
+                    name,
+                    self.handler_paths,
+                    is_job=lambda found: self.job_of(found) is not None,
+                )
             except HandlerNotAllowed as refused:
                 not_found = JobNotFound(name, known=self.definitions())
                 if not_found.fix.startswith("Did you mean"):
                     raise not_found from refused
                 raise
-            target = import_handler(name)
             job = self.job_of(target)
             if job is not None:
                 return self.definitions()[job]

@@ -53,6 +53,7 @@ class Why(StrEnum):
     # No worker can start it now.
     NO_WORKER = "no_worker"
     UNKNOWN_JOB = "unknown_job"
+    HANDLER_NOT_ALLOWED = "handler_not_allowed"  # a path that a row must not name
     UNSERVED_QUEUE = "unserved_queue"
     BUSY = "busy"
     ABOUT_TO_START = "about_to_start"
@@ -110,6 +111,13 @@ class WorkerFact(NamedTuple):
     running: int
 
 
+class Refusal(NamedTuple):
+    """Why a row must not name the path of its handler."""
+
+    why: str
+    fix: str
+
+
 class PauseFact(NamedTuple):
     kind: str  # "queue" or "job"
     name: str
@@ -128,6 +136,7 @@ class RunFacts:
     run: Run
     now: datetime
     workers: Sequence[WorkerFact] = ()
+    refusal: Refusal | None = None  # this program refuses the path of the handler
     pauses: Sequence[PauseFact] = ()
     full: Sequence[LimitFact] = ()
     turn: Turn | None = None  # its place under a rate limit
@@ -141,6 +150,7 @@ class ScheduleFacts:
     seen_after: datetime
     is_readable: bool = True
     workers: Sequence[WorkerFact] = ()
+    refusal: Refusal | None = None  # this program refuses the path of the handler
     last: Run | None = None  # the newest run or skip
     unfinished: Sequence[Run] = field(default=())
 
@@ -155,7 +165,9 @@ def explain_run(facts: RunFacts) -> list[Cause]:
     if run.status is RunStatus.RUNNING:
         return [_explain_claim(facts)]
     causes = [*_explain_pauses(facts), *_explain_wait(facts), *_explain_limits(facts)]
-    lacking = find_missing_worker(facts.workers, job=run.job, queue=run.queue)
+    lacking = find_missing_worker(
+        facts.workers, job=run.job, queue=run.queue, refusal=facts.refusal
+    )
     causes += lacking
     if run.expires_at is not None and run.expires_at < facts.now:
         causes.insert(
@@ -323,10 +335,16 @@ def _explain_limits(facts: RunFacts) -> list[Cause]:
 
 
 def find_missing_worker(
-    workers: Sequence[WorkerFact], *, job: str, queue: str | None = None
+    workers: Sequence[WorkerFact],
+    *,
+    job: str,
+    queue: str | None = None,
+    refusal: Refusal | None = None,
 ) -> list[Cause]:
     """Why no worker can start runs of this job in this queue. Empty if one can."""
     up = [each for each in workers if not each.is_silent]
+    if refusal is not None and not any(job in each.jobs for each in up):
+        return [Cause(why=Why.HANDLER_NOT_ALLOWED, text=refusal.why, fix=refusal.fix)]
     if not up:
         silent = (
             f" {count_of(len(workers), 'worker')} stopped sending heartbeats." if workers else ""
@@ -431,7 +449,7 @@ def explain_schedule(facts: ScheduleFacts) -> list[Cause]:
             Cause(why=Why.NOT_DUE, text="The schedule is not due yet.", until=row.next_due_at)
         )
     if not causes or causes[0].why is Why.NOT_DUE:
-        lacking = find_missing_worker(facts.workers, job=spec.job)
+        lacking = find_missing_worker(facts.workers, job=spec.job, refusal=facts.refusal)
         if not causes and not lacking:
             lacking = [
                 Cause(
@@ -470,6 +488,7 @@ class JobFacts:
     name: str
     now: datetime
     workers: Sequence[WorkerFact] = ()
+    refusal: Refusal | None = None  # this program refuses the path of the handler
     pauses: Sequence[PauseFact] = ()
     is_written: bool = True  # a worker has stored it
     has_schedules: bool = False
@@ -502,7 +521,7 @@ def explain_job(facts: JobFacts) -> list[Cause]:
             )
         )
     else:
-        causes += find_missing_worker(facts.workers, job=facts.name)
+        causes += find_missing_worker(facts.workers, job=facts.name, refusal=facts.refusal)
     if facts.failures:
         runs = "run" if facts.failures == 1 else f"{facts.failures:,} runs"
         causes.append(

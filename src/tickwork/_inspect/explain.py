@@ -14,6 +14,7 @@ from tickwork._domain.explain import (
     JobFacts,
     LimitFact,
     PauseFact,
+    Refusal,
     RunFacts,
     ScheduleFacts,
     WorkerFact,
@@ -30,7 +31,7 @@ from tickwork._inspect.runs import find_run_id
 from tickwork._inspect.schedules import is_readable, read_schedule_rows
 from tickwork._inspect.status import is_silent, read_pauses
 from tickwork._kernel.clock import Clock
-from tickwork.errors import JobNotFound, RunNotFound
+from tickwork.errors import HandlerNotAllowed, JobNotFound, RunNotFound
 from tickwork.stores.contract import ClaimRequest, JobRow, RunFilter, Store
 
 HOLDERS_MAX: Final = 10
@@ -97,6 +98,7 @@ class Explainer:
                 run=run,
                 now=now,
                 workers=self._read_workers(now),
+                refusal=self._find_refusal(run.job),
                 pauses=self._read_pauses(now),
                 full=self._find_full_limits(run),
                 turn=self._store.find_turn(run.id) if run.phase is Phase.BLOCKED else None,
@@ -117,6 +119,7 @@ class Explainer:
             seen_after=now - self._retire_after,
             is_readable=is_readable(row),
             workers=self._read_workers(now),
+            refusal=self._find_refusal(row.spec.job),
             last=last[0] if last else None,
             unfinished=self._store.list_runs(unfinished, limit=RUNS_MAX).runs,
         )
@@ -143,6 +146,7 @@ class Explainer:
             name=name,
             now=now,
             workers=self._read_workers(now),
+            refusal=self._find_refusal(name),
             pauses=self._read_pauses(now),
             is_written=bool(rows or schedules or runs),
             has_schedules=bool(schedules),
@@ -184,6 +188,20 @@ class Explainer:
             )
             for row in self._store.list_workers()
         ]
+
+    def _find_refusal(self, job: str) -> Refusal | None:
+        """Why a worker of this program does not run a job that a row names by path."""
+        try:
+            self._registry.get(job)
+        except HandlerNotAllowed as error:
+            refused: BaseException | None = error
+        except Exception as error:  # noqa: BLE001  # a row may name a module that fails in any way
+            refused = error.__cause__  # with a job whose name is similar
+        else:
+            return None
+        if not isinstance(refused, HandlerNotAllowed):
+            return None
+        return Refusal(f"{refused.what} {refused.why}", refused.fix)
 
     def _read_pauses(self, now: datetime) -> list[PauseFact]:
         return [

@@ -59,7 +59,7 @@ class TestLookup:
         assert definition.parameters.names == ("number",)
 
     def test_a_job_whose_name_is_a_path_wins_over_the_path(self):
-        path = f"{HERE}:report"
+        path = f"{HERE}:StaticHandle"
         registry = registry_of(handler_paths=["unit"])
         registry.get(path)
         registry.add(declared(path, queue="slow"))
@@ -96,7 +96,8 @@ class TestLookup:
         assert registry.find("broken:send") is None
         assert registry.find("os:system") is None
         assert registry.find(f"{HERE}:nothing") is None
-        assert registry.find(f"{HERE}:report") is not None
+        assert registry.find(f"{HERE}:report") is None
+        assert registry.find(f"{HERE}:StaticHandle") is not None
 
     def test_the_names_of_jobs_are_known_before_handlers_are_imported(self):
         registry = registry_of(declared("report", "nowhere:report", aliases="digest"))
