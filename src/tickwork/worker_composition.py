@@ -35,6 +35,7 @@ from tickwork._worker.known_jobs import KnownJobs
 from tickwork._worker.log_capture import LogCapture
 from tickwork._worker.options import BATCH_MAX, WorkerOptions, worker_options
 from tickwork._worker.reaper import Reaper
+from tickwork._worker.reporter import Reporter
 from tickwork._worker.run_by_id import execute
 from tickwork._worker.single_pass import (
     NextDue,
@@ -108,7 +109,7 @@ class WorkerServices:
                 retire_after=app.settings.retire_after,
             ),
             bus=app.events,
-            stats=self.stats,
+            reporter=Reporter(bus=app.events, stats=self.stats),
             log_capture=self.log_capture,
             engines=engines,
             inline=lambda setup, watch: InlineEngine(setup, while_waiting=watch),

@@ -9,7 +9,10 @@ from datetime import timedelta
 import pytest
 
 from tickwork import RunContext, RunStatus, Tickwork
+from tickwork._domain.identity import WorkerId
+from tickwork._kernel.ids import new_id
 from tickwork._worker.options import WorkerOptions
+from tickwork.stores.contract import ClaimRequest
 
 
 class TestRun:
@@ -182,3 +185,28 @@ class TestTimeoutsOnATestClock:
 
         assert app.run() == 1
         assert "AttemptTimeout" in run.read().reason
+
+
+class TestCrashedRuns:
+    def test_the_hooks_of_a_run_whose_worker_died_are_called(self, app, clock):
+        errors = []
+
+        @app.job(on_error=lambda ctx, error: errors.append(str(error)))
+        def work() -> str:
+            return "done"
+
+        run = work.dispatch()
+        app._services.store.claim(
+            ClaimRequest(1, jobs=("work",), is_starting=True),
+            worker=WorkerId(new_id(clock.now())),
+            tag="1",
+            now=clock.now(),
+            lease=timedelta(minutes=1),
+            lease_by_job={},
+        )
+        clock.advance(minutes=2)
+
+        assert app.run() == 1
+        assert run.result() == "done"
+        assert run.read().crashes == 1
+        assert len(errors) == 1

@@ -6,6 +6,7 @@ from importlib import import_module
 from threading import Event
 from typing import NamedTuple
 
+from tickwork._define.context import AttemptStore
 from tickwork._define.definition import Definition
 from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import Construct
@@ -29,7 +30,6 @@ from tickwork._worker.pump import Lane, Pump, PumpSerializer
 from tickwork._worker.reaper import Reaper
 from tickwork._worker.reporter import Reporter
 from tickwork._worker.single_pass import PassParts, SinglePass, SteppedEngine
-from tickwork._worker.stats import Stats
 from tickwork._worker.ticker import Ticker
 from tickwork._worker.timer import Timer
 from tickwork._worker.wakeup import Wakeup
@@ -51,7 +51,7 @@ class WorkerContext(NamedTuple):
     known: KnownJobs
     ticker: Ticker
     bus: EventBus
-    stats: Stats
+    reporter: Reporter
     log_capture: LogCapture
     engines: Mapping[str, EngineRegistration]
     inline: InlineFactory
@@ -61,21 +61,22 @@ class WorkerContext(NamedTuple):
     refresh_catalog: Callable[[], object]
     version: str
 
-    def build_reporter(self) -> Reporter:
-        return Reporter(bus=self.bus, stats=self.stats)
-
-    def build_timer(self, reporter: Reporter) -> Timer:
+    def build_timer(self) -> Timer:
         return Timer(
             store=self.store,
             clock=self.clock,
             tick=self.ticker.tick,
             next_firing_at=self.ticker.next_at,
-            reporter=reporter,
+            reporter=self.reporter,
         )
 
-    def build_reaper(self, reporter: Reporter, hooks: CrashHooks) -> Reaper:
+    def build_reaper(self, store: AttemptStore, *, in_thread: bool) -> Reaper:
+        hooks = CrashHooks(
+            find=self.known.find, store=store, call_hooks=self.call_hooks, in_thread=in_thread
+        )
+
         def on_reaped(transitions: Sequence[Transition]) -> None:
-            reporter.recorded(transitions, lost=(), at=self.clock.now())
+            self.reporter.recorded(transitions, lost=(), at=self.clock.now())
             hooks.call(transitions)
 
         return Reaper(
@@ -92,12 +93,12 @@ class WorkerContext(NamedTuple):
             store=self.store, held=held, clock=self.clock, lease_of=self.known.lease_of
         )
 
-    def build_writer(self, held: HeldRuns, reporter: Reporter, *, batch: int) -> Writer:
+    def build_writer(self, held: HeldRuns, *, batch: int) -> Writer:
         return Writer(
             store=self.store,
             clock=self.clock,
             held=held,
-            reporter=reporter,
+            reporter=self.reporter,
             log_capture=self.log_capture,
             batch=batch,
         )
@@ -123,11 +124,11 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
         InvalidOption: A job needs an engine of which other processes must import the
             application, and they cannot.
     """
-    store, clock, known, stats = context.store, context.clock, context.known, context.stats
+    store, clock, known = context.store, context.clock, context.known
+    stats = context.reporter.stats
     me, worker_id = ThisProcess.current(), WorkerId(new_id(clock.now()))
     wakeup, timer_wakeup, held = Wakeup(), Wakeup(), HeldRuns()
-    reporter = context.build_reporter()
-    writer = context.build_writer(held, reporter, batch=options.batch)
+    writer = context.build_writer(held, batch=options.batch)
     attempt_store = HeldAttemptStore(store=store, clock=clock, held=held)
     runner = AttemptRunner(
         clock=clock,
@@ -142,8 +143,7 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
         _build_lane(context, runner, name, registration, options)
         for name, registration in context.engines.items()
     ]
-    hooks = CrashHooks(find=known.find, store=attempt_store, call_hooks=context.call_hooks)
-    reaper = context.build_reaper(reporter, hooks)
+    reaper = context.build_reaper(attempt_store, in_thread=True)
     started_at = clock.now()
     stats.since = started_at if options.missed_max else None
 
@@ -220,7 +220,7 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
             held=held,
             heartbeat=context.build_heartbeat(held),
             beat_pace=known.pace_shortest,
-            timer=context.build_timer(reporter),
+            timer=context.build_timer(),
             maintain=partial(maintain, tasks),
             on_disconnect=reaper.was_away,
             register=register,
@@ -259,22 +259,19 @@ def _clock_keeper(clock: Clock) -> Callable[[], object]:
 
 def build_pass_parts(context: WorkerContext, *, on_claimed: Callable[[], None]) -> PassParts:
     """Build what all passes of an application share."""
-    held, reporter = HeldRuns(), context.build_reporter()
+    held = HeldRuns()
     heartbeat = context.build_heartbeat(held)
     store = PolledAttemptStore(
         store=context.store, clock=context.clock, held=held, heartbeat=heartbeat
-    )
-    hooks = CrashHooks(
-        find=context.known.find, store=store, call_hooks=context.call_hooks, in_thread=False
     )
     return PassParts(
         store=context.store,
         clock=context.clock,
         known=context.known,
-        timer=context.build_timer(reporter),
+        timer=context.build_timer(),
         next_firing_at=context.ticker.next_at,
-        reaper=context.build_reaper(reporter, hooks),
-        reporter=reporter,
+        reaper=context.build_reaper(store, in_thread=False),
+        reporter=context.reporter,
         held=held,
         heartbeat=heartbeat,
         attempt_store=store,
@@ -295,7 +292,7 @@ def build_single_pass(
     Without ``has_threads`` every attempt happens in the calling thread: a test moves the clock, or
     all of it happens in a transaction of the caller.
     """
-    writer = context.build_writer(parts.held, parts.reporter, batch=BATCH_MAX)
+    writer = context.build_writer(parts.held, batch=BATCH_MAX)
     notified = Event()
     runner = AttemptRunner(
         clock=context.clock,
