@@ -45,6 +45,34 @@ def files(app, sync):
 
 
 @pytest.fixture
+def berlin(app, sync):
+    """A schedule in a time zone of its own."""
+    return app.schedules.create(
+        ScheduleDefinition(job="sync", name="berlin", rule="0 9 * * *", timezone="Europe/Berlin")
+    )
+
+
+class TestZone:
+    """A new rule keeps the time zone of the schedule, unless it has one."""
+
+    @pytest.mark.parametrize(
+        ("changes", "zone"),
+        [
+            ({"rule": "0 10 * * *"}, "Europe/Berlin"),
+            ({"rule": schedules.daily_at("10:00")}, "Europe/Berlin"),
+            ({"rule": "0 10 * * *", "timezone": "Asia/Tokyo"}, "Asia/Tokyo"),
+            ({"rule": schedules.daily_at("10:00").timezone("Asia/Tokyo")}, "Asia/Tokyo"),
+            ({"rule": "0 10 * * *", "timezone": None}, "UTC"),
+        ],
+    )
+    def test_a_new_rule_keeps_the_zone(self, app, berlin, changes, zone):
+        app.schedules.update("berlin", **changes)
+
+        first = app.schedules.preview("berlin", 1)[0]
+        assert (first.hour, str(first.tzinfo)) == (10, zone)
+
+
+@pytest.fixture
 def update(app, files):
     def change(**changes):
         return app.schedules.update("files", tenant="acme", **changes)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tickwork import RunContext, RunStatus, schedules
+from tickwork import RunContext, RunStatus, ScheduleDefinition, schedules
 from tickwork._domain.tick import MISSED, STILL_RUNNING, STILL_WAITING
 from tickwork._domain.transitions import EXPIRED
 
@@ -372,7 +372,7 @@ RULES = {
     "except": (lambda it: it.every_six_hours().except_on("2026-01-02"), [6, 12, 18, 48]),
     "until": (lambda it: it.twice_daily(1, 13).until(MIDNIGHT + 13 * HOUR), [1, 13]),
     "starting": (lambda it: it.every_six_hours().starting(MIDNIGHT + DAY), [24, 30, 36, 42, 48]),
-    "max": (lambda it: it.every_four_hours().max_firings(3), [4, 8]),  # and at midnight itself
+    "max": (lambda it: it.every_four_hours().max_firings(3), [4, 8, 12]),
     "refined": (lambda it: it.daily().hours([9, 12]), [9, 12, 33, 36]),
     "weekday": (lambda it: it.hours(9).fridays(), [33]),
     "pattern": (lambda it: it.pattern(minutes=0, hours="*/10", wday="4"), [10, 20]),
@@ -462,3 +462,35 @@ class TestExpiry:
 
         lengths = {run.schedule: run.expires_at - run.due_at for run in app.runs.recent()}
         assert lengths == {"own": HOUR, "same": 5 * MINUTE}
+
+
+class TestMaxFirings:
+    """``max_firings`` counts instants that can fire, also if the clock stands on one now."""
+
+    @pytest.mark.parametrize(
+        "late", [timedelta(0), timedelta(milliseconds=1), timedelta(minutes=1)]
+    )
+    def test_a_schedule_in_code_fires_that_often(self, app, clock, passes, late):
+        clock.advance(late)
+        made = []
+        app.schedule("hourly", lambda: made.append("hourly")).hourly().max_firings(3)
+        app.schedule("interval", lambda: made.append("interval")).every(hours=1).max_firings(3)
+        app.schedule("days", lambda: made.append("days")).daily(interval=1, max_firings=3)
+        passes(app)
+        for _ in range(24 * 5):
+            clock.advance(hours=1)
+            passes(app)
+
+        assert {name: made.count(name) for name in made} == {"hourly": 3, "interval": 3, "days": 3}
+
+    def test_a_schedule_created_or_changed_at_run_time_fires_that_often(self, app, clock, passes):
+        made = []
+        app.job(name="it")(lambda: made.append(clock.now()))
+        app.schedules.create(ScheduleDefinition(job="it", name="a", rule="@hourly", max_firings=2))
+        app.schedules.create(ScheduleDefinition(job="it", name="b", rule="@hourly"))
+        app.schedules.update("b", max_firings=3)
+        for _ in range(9):
+            clock.advance(hours=1)
+            passes(app)
+
+        assert len(made) == 5

@@ -112,6 +112,24 @@ class TestPreview:
         assert "It never fires." in invoke("preview", "0 0 30 2 *").stdout
 
 
+class TestNext:
+    """``next`` lists what will fire, and when."""
+
+    def test_an_overdue_schedule_is_one_line_that_tells_how_often_it_will_fire(
+        self, make_app, clock
+    ):
+        app = make_app()
+        app.schedule("often", lambda: None).every_second()
+        app.run()
+        clock.advance(minutes=15)
+
+        done = CliRunner().invoke(app.cli(), ["next", "-n", "3"], catch_exceptions=False)
+
+        assert done.output.count("overdue since") == 1
+        assert "will fire once" in done.output
+        assert done.output.count("every second") == 3
+
+
 class TestSimulate:
     """``simulate`` counts the firings of all schedules."""
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tickwork._client.schedule_definition import Rule
-from tickwork._domain.schedules.bounds import Bounded
+from tickwork._domain.schedules.bounds import Bounded, just_after
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.interval import whole_second
@@ -55,11 +55,11 @@ def check_storable(rule: Schedule) -> Schedule:
 def set_max_firings(rule: Schedule, max_firings: int | None, *, now: datetime) -> Schedule:
     """Change how often a stored rule fires: counted from its start, or from now on."""
     if isinstance(rule, Bounded):
-        starting = rule.starting or (None if max_firings is None else now)
+        starting = rule.starting or (None if max_firings is None else just_after(now))
         return replace(rule, max_firings=max_firings, starting=starting)
-    return (
-        rule if max_firings is None else Bounded(rule=rule, starting=now, max_firings=max_firings)
-    )
+    if max_firings is None:
+        return rule
+    return Bounded(rule=rule, starting=just_after(now), max_firings=max_firings)
 
 
 def _read_rule(rule: Any, symbols: Symbols) -> Timing:

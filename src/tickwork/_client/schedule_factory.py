@@ -117,7 +117,9 @@ class ScheduleFactory:
             )
             # A number of firings counts from now. An interval keeps counting from where it did.
             anchor = created_at if max_firings is None else now
-            return build_rule(timing, key=spec.name, tz=self._timezone, anchor=anchor)
+            # The new rule keeps the time zone of the schedule, unless it has one itself.
+            zone = self._timezone if "timezone" in given else spec.zone
+            return build_rule(timing, key=spec.name, tz=zone, anchor=anchor)
         stored = from_text(spec.rule)
         for name in ("at", "timezone"):
             if given.get(name) is not None and not (name == "at" and isinstance(stored, Once)):

@@ -1,15 +1,16 @@
 """Schedules that will fire, and when."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
-from itertools import count, islice
+from itertools import islice
 from typing import Final, NamedTuple
 
 from tickwork._client.catalog import Catalog
-from tickwork._domain.firings import first_due
-from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.firings import Firings, first_due, plan_firings
+from tickwork._domain.job import Overlap, ScheduleRow, ScheduleSpec
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.rules import from_text
 from tickwork.errors import InvalidSchedule
@@ -28,6 +29,7 @@ class ActiveSchedule(NamedTuple):
     rule: Schedule
     next_due_at: datetime | None
     is_written: bool
+    overdue: Firings | None = None  # what the next tick decides, if an instant has passed
 
     def instants(self) -> Iterator[datetime]:
         """The coming instants, in order; endless if the rule is."""
@@ -35,6 +37,13 @@ class ActiveSchedule(NamedTuple):
         while at is not None:
             yield at
             at = first_due(self.rule, after=at, until=self.spec.until)
+
+    def overdue_firings(self) -> int | None:
+        """How many runs the overdue instants create together; None if none is overdue."""
+        if self.overdue is None:
+            return None
+        is_single = self.spec.overlap in {Overlap.SKIP, Overlap.QUEUE_ONE}
+        return min(len(self.overdue.instants), 1 if is_single else sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +57,7 @@ class Firing:
     zone: str
     rule: str  # in plain English
     is_written: bool  # false: defined in code, not yet in the database
+    overdue_firings: int | None = None  # set if overdue since ``at``: how often it will fire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +98,8 @@ def active_schedules(
             continue
         rule = _read_rule(row)
         if rule is not None:
-            found.append(ActiveSchedule(row.spec, rule, row.next_due_at, is_written=True))
+            overdue = plan_firings(row, rule, now=now) if row.next_due_at <= now else None
+            found.append(ActiveSchedule(row.spec, rule, row.next_due_at, True, overdue))
     for spec in catalog.unwritten():
         rule = from_text(spec.rule)
         next_due_at = first_due(rule, after=now, until=spec.until)
@@ -107,7 +118,8 @@ def upcoming_firings(
 ) -> UpcomingFirings:
     """The next firings of ``active``, in order; ``rows`` tell how many others do not fire."""
     found: list[Firing] = []
-    for at, _, _, each in islice(merge(*map(_firings, count(), active)), limit):
+    coming = [_firings(number, each, now) for number, each in enumerate(active)]
+    for at, _, _, each in islice(merge(*coming), limit):
         if until is not None and at > until:
             break
         found.append(
@@ -119,6 +131,7 @@ def upcoming_firings(
                 zone=each.spec.zone,
                 rule=each.rule.describe(),
                 is_written=each.is_written,
+                overdue_firings=each.overdue_firings() if at <= now else None,
             )
         )
     return UpcomingFirings(
@@ -131,9 +144,16 @@ def upcoming_firings(
 
 
 def _firings(
-    number: int, schedule: ActiveSchedule
+    number: int, schedule: ActiveSchedule, now: datetime
 ) -> Iterator[tuple[datetime, str, int, ActiveSchedule]]:
-    """The instants of a schedule, ordered by time, name and number when they are merged."""
+    """The instants of a schedule, ordered by time, name and number when they are merged.
+
+    Of the overdue ones, only the first is listed.
+    """
+    if schedule.overdue is not None and schedule.next_due_at is not None:
+        yield schedule.next_due_at, schedule.spec.name, number, schedule
+        upcoming = first_due(schedule.rule, after=now, until=schedule.spec.until)
+        schedule = schedule._replace(next_due_at=upcoming)
     for at in schedule.instants():
         yield at, schedule.spec.name, number, schedule
 

@@ -1,6 +1,6 @@
 """``runs --follow``: polls for new runs and for runs whose status changed."""
 
-from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Final
 
 from tickwork._domain.identity import RunId
@@ -16,16 +16,27 @@ UNFINISHED_MAX: Final = 1_000
 SEEN_MAX: Final = 10 * UNFINISHED_MAX
 
 
-class RunFollower:
-    """Finds the runs that are new or changed since the last poll."""
+LATE_COMMIT: Final = timedelta(seconds=10)
+"""A run that was created this long before the first read may have been committed after it."""
 
-    def __init__(self, app: Tickwork, where: RunFilter, seen: Iterable[Run]) -> None:
+
+class RunFollower:
+    """Finds the runs that are new or changed since the last poll.
+
+    ``newest`` are the newest runs at the start, at most ``limit``, in the order of their last
+    change. Older ones are history, even if a later poll reads them for the first time.
+    """
+
+    def __init__(self, app: Tickwork, where: RunFilter, *, limit: int) -> None:
         self._app = app
         self._where = where
+        self._since = app.clock.now() - LATE_COMMIT
         self._seen: dict[str, tuple[RunStatus, int]] = {}
         self._unfinished: dict[RunId, Run] = {}
+        seen = app.runs.page(where, limit=max(limit, PAGE)).runs
         for run in seen:
             self._remember(run)
+        self.newest = sorted(seen[:limit], key=_changed_at)
 
     def poll(self) -> list[Run]:
         """The runs that changed, the oldest first."""
@@ -34,10 +45,15 @@ class RunFollower:
         # Unfinished runs that dropped out of the newest page are read by id.
         missing = [run_id for run_id in self._unfinished if run_id not in found]
         found |= {run.id: run for run in self._app.runs.get_many(missing)}
-        changed = [run for run in found.values() if self._seen.get(run.id) != _state(run)]
+        changed = [
+            run
+            for run in found.values()
+            if self._seen.get(run.id) != _state(run)
+            and (run.id in self._seen or _changed_at(run) >= self._since)
+        ]
         for run in found.values():
             self._remember(run)
-        return sorted(changed, key=lambda run: run.ended_at or run.started_at or run.created_at)
+        return sorted(changed, key=_changed_at)
 
     def _remember(self, run: Run) -> None:
         self._seen[run.id] = _state(run)
@@ -49,6 +65,10 @@ class RunFollower:
             del self._unfinished[old]
         for oldest in list(self._seen)[: max(len(self._seen) - SEEN_MAX, 0)]:
             del self._seen[oldest]
+
+
+def _changed_at(run: Run) -> datetime:
+    return run.ended_at or run.started_at or run.created_at
 
 
 def _state(run: Run) -> tuple[RunStatus, int]:

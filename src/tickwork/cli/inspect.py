@@ -38,7 +38,6 @@ from tickwork.cli.render import (
     TextTable,
     styled,
 )
-from tickwork.stores.contract import RunFilter
 
 OVERDUE: Final = timedelta(seconds=5)
 TRACEBACK_LINES: Final = 12
@@ -234,10 +233,12 @@ def runs_command(
             f"{cursor!r} is not a cursor. --json prints it as .cursor.", param_hint="--after"
         )
     app, where = ctx.app, run_filter(filters)
-    page = app.runs.page(where, cursor=cursor, limit=limit)
     if follow:
-        _follow(ctx, where, page.runs, every=every)
+        if cursor is not None:
+            raise click.UsageError("--follow starts with the newest runs: remove --after.")
+        _follow(ctx, RunFollower(app, where, limit=limit), every=every)
         return
+    page = app.runs.page(where, cursor=cursor, limit=limit)
     found = RunList(runs=[app.inspect.view(run) for run in page.runs], cursor=page.cursor)
     now = app.clock.now()
     ctx.out.show(found, lambda: run_parts(found, now))
@@ -299,10 +300,9 @@ def id_width(ids: Iterable[str], shortest: int = 13) -> int:
     return width + 1 if is_dash else width
 
 
-def _follow(ctx: CommandContext, where: RunFilter, seen: list[Run], *, every: timedelta) -> None:
-    follower = RunFollower(ctx.app, where, seen)
+def _follow(ctx: CommandContext, follower: RunFollower, *, every: timedelta) -> None:
     with suppress(KeyboardInterrupt):
-        for run in reversed(seen):
+        for run in follower.newest:
             _print_change(ctx, run)
         while True:  # until Ctrl-C
             for run in follower.poll():

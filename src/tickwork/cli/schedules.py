@@ -20,7 +20,7 @@ from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plurals import count_of
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
-from tickwork.cli.formats import local_zone, relative, weekday_time
+from tickwork.cli.formats import clock_time, local_zone, relative, weekday_time
 from tickwork.cli.parameters import FUTURE_TIME, LIMIT, complete_jobs, number_option
 from tickwork.cli.render import (
     BAD,
@@ -102,8 +102,9 @@ def _upcoming_parts(found: UpcomingFirings) -> Iterator[Part]:
 def _firing_row(firing: Firing, now: datetime) -> Sequence[Cell | str]:
     mark = "" if firing.is_written else " *"
     when = Cell(relative(firing.at, now).removeprefix("in "), BUSY)
-    if when.text.endswith(" ago"):
-        when = Cell(f"overdue {when.text.removesuffix(' ago')}", BAD)
+    if firing.overdue_firings is not None:
+        since = clock_time(firing.at, now)
+        when = Cell(f"overdue since {since}, will {_times(firing.overdue_firings)}", BAD)
     name = f"{firing.tenant}/{firing.schedule}" if firing.tenant else firing.schedule
     return (
         when,
@@ -113,6 +114,12 @@ def _firing_row(firing: Firing, now: datetime) -> Sequence[Cell | str]:
         firing.job,
         Cell(firing.rule, DIM),
     )
+
+
+def _times(firings: int) -> str:
+    if not firings:
+        return "not fire"
+    return "fire once" if firings == 1 else f"fire {firings:,} times"
 
 
 # ---------------------------------------------------------------- preview

@@ -1,7 +1,11 @@
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tickwork._define.rule_text import parse_rule_text
-from tickwork._domain.job import ScheduleSpec
+from tickwork._domain.firings import plan_firings
+from tickwork._domain.identity import ScheduleId
+from tickwork._domain.job import Misfire, Overlap, ScheduleRow, ScheduleSpec
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork._inspect.schedules import ActiveSchedule, upcoming_firings
 
@@ -22,6 +26,40 @@ def firings(*active: ActiveSchedule, limit: int = 10, until: datetime | None = N
 
 def minutes(count: int) -> timedelta:
     return timedelta(minutes=count)
+
+
+def an_overdue_schedule(since: datetime, **spec) -> ActiveSchedule:
+    found = an_active_schedule("often", "* * * * * *", **spec)
+    row = ScheduleRow(
+        id=ScheduleId("1"), spec=found.spec, next_due_at=since, created_at=since, seen_at=since
+    )
+    overdue = plan_firings(row, found.rule, now=NOON)
+    return found._replace(next_due_at=since, overdue=overdue)
+
+
+class TestOverdueSchedules:
+    """All overdue instants of a schedule are one line, then what comes follows."""
+
+    @pytest.mark.parametrize(
+        ("policies", "times"),
+        [
+            ({}, 1),
+            ({"misfire": Misfire.ALL}, 1),
+            ({"misfire": Misfire.SKIP, "grace": timedelta(0)}, 1),
+            ({"misfire": Misfire.ALL, "overlap": Overlap.QUEUE_ALL}, 901),
+            ({"misfire": Misfire.ONE, "overlap": Overlap.ALLOW, "grace": timedelta(0)}, 2),
+        ],
+    )
+    def test_next_shows_one_line_and_how_often_it_will_fire(self, policies, times):
+        schedule = an_overdue_schedule(NOON - minutes(15), **policies)
+
+        found = upcoming_firings([], [schedule], now=NOON, seen_after=NOON, limit=3, until=None)
+
+        assert [(each.at, each.overdue_firings) for each in found.firings] == [
+            (NOON - minutes(15), times),
+            (NOON + timedelta(seconds=1), None),
+            (NOON + timedelta(seconds=2), None),
+        ]
 
 
 class TestUpcomingFirings:

@@ -129,6 +129,15 @@ def _in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
+def just_after(moment: datetime) -> datetime:
+    """The first whole second after this time.
+
+    A schedule never fires at the instant at which it is created, so ``max_firings`` must not count
+    that instant.
+    """
+    return moment.replace(microsecond=0) + timedelta(seconds=1)
+
+
 def check_firings(count: int) -> None:
     if not (is_whole(count) and 1 <= count <= FIRINGS_MAX):
         raise InvalidSchedule(f"max_firings must be between 1 and {FIRINGS_MAX:,}, got {count!r}.")

@@ -15,6 +15,7 @@ from tickwork._domain.schedules.bounds import (
     Window,
     Windowed,
     check_firings,
+    just_after,
     set_anchor,
 )
 from tickwork._domain.schedules.contract import Schedule
@@ -199,7 +200,7 @@ class Timing:
         starting = self.starting
         rule = self._plain_rule(key, tz, starting or anchor)
         if self.max_firings is not None:
-            starting = starting or self._own_anchor or anchor
+            starting = starting or self._own_anchor or (anchor and just_after(anchor))
         if self.between or self.unless or self.dates:
             rule = Windowed(rule=rule, between=self.between, unless=self.unless, dates=self.dates)
         if starting is not None or self.until is not None or self.max_firings is not None:
