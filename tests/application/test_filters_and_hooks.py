@@ -3,7 +3,7 @@
 import pytest
 
 from tickwork import JobResult, RunStatus, Snooze
-from tickwork.errors import RunUnsuccessful
+from tickwork.errors import DefinitionError, RunUnsuccessful
 
 
 class Recorder:
@@ -41,6 +41,33 @@ class TestFilters:
         [run] = app.runs.recent()
         assert run.status is RunStatus.SKIPPED
         assert run.reason.startswith("when: ")
+
+    def test_a_filter_gets_the_defaults_of_the_handlers_parameters(self, app, passes):
+        seen: list[tuple[int, str]] = []
+
+        def note(size: int, kind: str) -> bool:
+            seen.append((size, kind))
+            return True
+
+        @app.job(when=note)
+        def report(size: int = 10, kind: str = "short") -> None: ...
+
+        report.dispatch()
+        report.dispatch(kind="long")
+        passes(app)
+
+        assert seen == [(10, "short"), (10, "long")]
+
+    def test_a_filter_with_an_unknown_parameter_is_refused_where_it_is_defined(self, app, passes):
+        with pytest.raises(DefinitionError, match="its parameter 'pages' is not an argument"):
+            app.schedule("report", lambda page: None).when(lambda pages: True)
+        with pytest.raises(DefinitionError, match="its parameter 'pages' is not an argument"):
+
+            @app.job(skip=lambda pages: True)
+            def other(page: int) -> None: ...
+
+        app.schedule("it", lambda: None).when(lambda ctx, limit=3: True).dispatch()
+        assert passes(app) == 1
 
     def test_equal_skips_in_a_row_are_one_row_with_count_first_and_last(self, app, clock, passes):
         app.schedule("report", lambda: None).hourly().skip(lambda: True)

@@ -399,3 +399,48 @@ def test_a_job_stays_a_plain_callable():
     assert double(21) == 42
     assert double.__name__ == "double"
     assert double.__doc__ == "Twice as much."
+
+
+def one_by_one(items=()):
+    yield from items
+
+
+async def from_a_stream():
+    yield 1
+
+
+def by_position(source, /):
+    pass
+
+
+def any_number(*sources):
+    pass
+
+
+class Import:
+    def handle(self):
+        yield 1
+
+
+class TestRefusedHandlers:
+    """A handler that could never run is refused where it is defined; other jobs go on."""
+
+    @pytest.mark.parametrize(
+        ("handler", "reason"),
+        [
+            (one_by_one, "it is a generator function"),
+            (partial(one_by_one, items=[1]), "it is a generator function"),
+            (from_a_stream, "it is a generator function"),
+            (Import, "it is a generator function"),
+            (Import(), "it is a generator function"),
+            (by_position, "'source' is positional-only"),
+            (any_number, "'sources' takes any number"),
+        ],
+    )
+    def test_decorator_and_builder_refuse_it(self, app, passes, handler, reason):
+        for define in (app.job(name="it"), partial(app.schedule, "it"), partial(app.adhoc, "it")):
+            with pytest.raises(DefinitionError, match=reason):
+                define(handler)
+
+        app.schedule("other", lambda: None).dispatch()
+        assert passes(app) == 1

@@ -207,6 +207,23 @@ class TestAnApplicationThatCannotBeLoaded:
 
         assert [job["name"] for job in json.loads(done.stdout)["jobs"]] == ["by file"]
 
+    def test_a_configuration_file_alone_finds_modules_of_the_current_folder(self, folder):
+        folder.write("def tick():\n    return 1\n", name="local_jobs.py")
+        folder.write(
+            '[tickwork]\nurl = "sqlite:///config_only.db"\nhandler_paths = ["local_jobs"]\n\n'
+            '[[jobs]]\nname = "by file"\nclass = "local_jobs:tick"\n',
+            name="tickwork.toml",
+        )
+
+        # As the installed command does, Python does not add the current folder here.
+        env = {"app": "", "PYTHONSAFEPATH": "1"}
+        dispatched = folder.run("dispatch", "by file", **env)
+        collected = folder.run("collect", **env)
+
+        assert (dispatched.returncode, collected.returncode) == (0, 0), dispatched.stderr
+        listed = json.loads(folder.run("runs", "--json", **env).stdout)["runs"]
+        assert [run["status"] for run in listed] == ["completed"]
+
 
 class TestADatabaseThatCannotBeReached:
     """The exit code is 4; ``doctor`` reports it as a failed check."""

@@ -11,9 +11,10 @@ from typing import Any, Generic, ParamSpec, Self
 from tickwork._client.dispatch import Dispatcher
 from tickwork._client.jobs import Calls, Dispatchable, Draft, Job
 from tickwork._client.runs import RunHandle
+from tickwork._define.arguments import check_filter
 from tickwork._define.definition import Declaration
 from tickwork._define.direct_call import direct_callable
-from tickwork._define.handlers import Construct
+from tickwork._define.handlers import Construct, handler_of
 from tickwork._define.options import JobOptionMethods, JobOptions, ScheduleOptionMethods
 from tickwork._define.registry import Registry, declare
 from tickwork._domain.schedules.contract import Schedule
@@ -81,6 +82,15 @@ class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
 class JobBuilder(JobOptionMethods, ScheduleBuilder[P], Dispatchable[P]):
     """A job and its schedule. Without a time rule, the job is only dispatched."""
 
+    def _with_options(self, options: JobOptions) -> Self:
+        target, before = self._declaration.target, self._declaration.options
+        filters = (*options.when, *options.skip)
+        # A handler that is named by path is imported, and checked, later.
+        if filters != (*before.when, *before.skip) and _is_here(target):
+            for check in filters:
+                check_filter(self.name, check, handler_of(target).parameters)
+        return super()._with_options(options)
+
     @property
     def draft(self) -> Draft[P]:
         """A dispatch to which options can be added."""
@@ -124,6 +134,8 @@ class JobFactory:
 
     def make_builder(self, name: str, handler: Any) -> JobBuilder[Any]:
         """Declare a job whose options follow."""
+        if _is_here(handler):
+            handler_of(handler)  # raises before anything is declared
         declaration = declare(name, handler)
         self.registry.add(declaration)
         return JobBuilder(self, declaration, self._job(name, handler))
@@ -136,6 +148,8 @@ class JobFactory:
 
     def make_adhoc(self, name: str, handler: Any) -> JobBuilder[Any]:
         """Declare a job that only this process has."""
+        if _is_here(handler):
+            handler_of(handler)
         declaration = declare(name, handler, is_adhoc=True)
         self.registry.replace(declaration)
         return JobBuilder(self, declaration, self._job(name, handler))
@@ -161,6 +175,11 @@ class JobFactory:
             return Job(self._dispatcher, name, _missing_handler(name))
         called = direct_callable(name, handler, self._construct)
         return Job(self._dispatcher, name, called, wrapped=handler)
+
+
+def _is_here(target: object) -> bool:
+    """Whether the target is code, and neither a path nor left to a registered handler."""
+    return target is not None and not isinstance(target, str)
 
 
 def _missing_handler(name: str) -> Callable[..., None]:

@@ -19,7 +19,7 @@ from typing import (
 )
 
 from tickwork._kernel.codec import encode
-from tickwork.errors import ArgumentError, DefinitionError
+from tickwork.errors import ArgumentError, DefinitionError, suggest
 
 T = TypeVar("T")
 
@@ -60,6 +60,7 @@ class Parameters:
     context: str | None = None
     secrets: frozenset[str] = frozenset()
     by_position: int = 0  # how many of the names can be passed by position
+    defaults: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     known: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,6 +116,7 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
     names: list[str] = []
     required: set[str] = set()
     secrets: set[str] = set()
+    defaults: dict[str, Any] = {}
     takes_any, context, by_position = False, None, 0
     for name, parameter in signature.parameters.items():
         hint = hints.get(name, parameter.annotation)
@@ -135,6 +137,8 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
         by_position += parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         if parameter.default is inspect.Parameter.empty:
             required.add(name)
+        else:
+            defaults[name] = parameter.default
         if _is_secret(hint):
             secrets.add(name)
     return Parameters(
@@ -145,6 +149,7 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
         context,
         frozenset(secrets),
         by_position,
+        defaults,
     )
 
 
@@ -156,6 +161,31 @@ def encode_args(given: Mapping[str, Any], *, size_max: int) -> str:
 
 def mask_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
     return {name: MASK if name in secrets else value for name, value in given.items()}
+
+
+_ANY_NUMBER: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
+CONTEXT_NAMES: Final = ("ctx", "context")
+"""Parameters of a filter that get the :class:`RunContext`, unless the handler has them."""
+
+
+def check_filter(job: str, function: Callable[..., Any], parameters: Parameters) -> None:
+    """Check that a filter requires only arguments that its job has."""
+    known = {*parameters.names, *CONTEXT_NAMES}
+    for parameter in _parameters(function):
+        if parameter.default is not parameter.empty or parameter.kind in _ANY_NUMBER:
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            reason, fix = "is positional-only", "Make it a keyword parameter."
+        elif not (parameters.takes_any or parameter.name in known):
+            reason, fix = "is not an argument of the job", suggest(parameter.name, known)
+        else:
+            continue
+        raise DefinitionError(
+            f"{_name_of(function)} cannot be a filter of the job {job!r}: "
+            f"its parameter {parameter.name!r} {reason}.",
+            why=f"The handler takes {parameters.text}. A filter can also take ctx.",
+            fix=fix,
+        )
 
 
 def parameter_names(function: Callable[..., Any]) -> frozenset[str] | None:

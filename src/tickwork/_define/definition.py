@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tickwork._define.arguments import Parameters, encode_args, mask_args
+from tickwork._define.arguments import Parameters, check_filter, encode_args, mask_args
 from tickwork._define.handlers import Handler
 from tickwork._define.options import NO_OPTIONS, JobOptions
 from tickwork._domain.job import JobSpec, ScheduleSpec
@@ -111,6 +111,8 @@ def define(
         named.update(spec.unique.by)
     _check_names(declaration.name, named, "uses the argument", handler.parameters)
     _check_names(declaration.name, set(options.args), "sets the argument", handler.parameters)
+    for check in (*options.when, *options.skip):
+        check_filter(declaration.name, check, handler.parameters)
     return Definition(
         spec=spec,
         handler=handler,

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeGuard, cast
 
 from tickwork._define.arguments import Parameters, parameters_of
 from tickwork._define.context import RunContext
-from tickwork.errors import HandlerNotAllowed, HandlerNotFound, suggest
+from tickwork.errors import DefinitionError, HandlerNotAllowed, HandlerNotFound, suggest
 
 Construct: TypeAlias = Callable[[type], Any]
 """Creates an instance of a handler class: ``app.construct = container.get``."""
@@ -280,6 +280,7 @@ def _of_class(kind: type) -> Handler:
         if isinstance(static, classmethod | staticmethod):
             return _handler(getattr(kind, method), path_of(kind), is_verdict=is_verdict)
         unbound = getattr(kind, method)
+        _check_not_generator(unbound, path_of(kind))
         parameters = parameters_of(_without_self(unbound), context_type=RunContext)
         return Handler(
             unbound,
@@ -297,12 +298,24 @@ def _handler(call: Callable[..., Any], path: str, *, is_verdict: bool = False) -
     inner = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
     while hasattr(inner, "func"):
         inner = inner.func  # a partial of a coroutine function
+    for function in (call, inner):
+        _check_not_generator(function, path)
     return Handler(
         call,
         parameters_of(call, context_type=RunContext),
         path,
         is_async=inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(inner),
         is_verdict=is_verdict,
+    )
+
+
+def _check_not_generator(function: Callable[..., Any], path: str) -> None:
+    if not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        return
+    raise DefinitionError(
+        f"{path} cannot be a handler: it is a generator function.",
+        why="A call of a generator function only creates a generator. Its body would never run.",
+        fix="Remove yield: return a list, or do the work in a loop.",
     )
 
 

@@ -49,6 +49,7 @@ def _load_config() -> Tickwork:
         document = read_document(CONFIG_FILE)
         path = app_in(document)
         if path is None:
+            _add_current_folder()
             app = Tickwork.from_config(CONFIG_FILE)
             app.path = ""
             return app
@@ -79,10 +80,15 @@ def _load_path(path: str) -> Tickwork:
     return found
 
 
-def _import(name: str, path: str) -> ModuleType:
+def _add_current_folder() -> None:
+    """Let Python find the user's modules, as ``python -m`` does."""
     folder = os.getcwd()  # noqa: PTH109  # as sys.path has it
     if "" not in sys.path and folder not in sys.path:
         sys.path.insert(0, folder)
+
+
+def _import(name: str, path: str) -> ModuleType:
+    _add_current_folder()
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:

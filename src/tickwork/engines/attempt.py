@@ -15,7 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tickwork._define.arguments import MASK, count_positional_parameters, parameter_names
+from tickwork._define.arguments import (
+    CONTEXT_NAMES,
+    MASK,
+    count_positional_parameters,
+    parameter_names,
+)
 from tickwork._define.context import CURRENT, RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.handlers import Construct, path_of
@@ -260,10 +265,14 @@ def _apply_filters(
 def _filter_call(check: Hook, definition: Definition, ctx: RunContext) -> PendingCall:
     """Pass to a filter those of the run's arguments that it accepts, by name."""
     names = parameter_names(check)
-    offered: dict[str, Any] = {**definition.defaults, **ctx.args}
+    offered: dict[str, Any] = {
+        **definition.parameters.defaults,
+        **definition.defaults,
+        **ctx.args,
+    }
     if names is not None:
         offered = {name: value for name, value in offered.items() if name in names}
-        offered.update({name: ctx for name in ("ctx", "context") if name in names - offered.keys()})
+        offered.update({name: ctx for name in CONTEXT_NAMES if name in names - offered.keys()})
     return PendingCall(check, (), offered)
 
 
