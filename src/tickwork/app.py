@@ -35,7 +35,7 @@ from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId
 from tickwork._domain.names import check_name
 from tickwork._domain.run import Run
-from tickwork._domain.schedules.pattern import SYMBOLS, Values
+from tickwork._domain.schedules.pattern import SYMBOLS, SymbolRule
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
@@ -118,7 +118,7 @@ class Tickwork:
             config=source,
         )
         self.construct: Construct = construct_plainly
-        self.symbols: dict[str, Mapping[str, Values]] = dict(SYMBOLS)
+        self.symbols: dict[str, SymbolRule] = dict(SYMBOLS)
         self.path: str = ""  # "module:attribute", if the command line loaded it from there
         self.events: EventBus = EventBus()
         self.registry: Registry = Registry(

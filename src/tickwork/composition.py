@@ -20,7 +20,7 @@ from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import Construct
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId
-from tickwork._domain.schedules.pattern import Values
+from tickwork._domain.schedules.pattern import SymbolRule
 from tickwork._kernel.clock import Clock, StoreClock, SystemClock, is_manual
 from tickwork._kernel.fork import reset_after_fork
 from tickwork._kernel.version import VERSION
@@ -62,7 +62,7 @@ class Application(Protocol):
     registry: Registry
     events: EventBus
     construct: Construct
-    symbols: dict[str, Mapping[str, Values]]
+    symbols: dict[str, SymbolRule]
     path: str
 
 

@@ -10,7 +10,7 @@ describes itself in English (``describe``) and can be stored as text (``to_text`
 """
 
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, Final, ParamSpec
 
 from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
 from tickwork._domain.schedules.contract import Schedule
@@ -20,15 +20,17 @@ from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.pattern import SYMBOLS, Pattern
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.rules import from_text
+from tickwork._kernel.clock import SystemClock as _SystemClock
 
 P = ParamSpec("P")
+_CLOCK: Final = _SystemClock()
 
 
 def _constructor(method: Callable[Concatenate[Timetable, P], Timetable]) -> Callable[P, Timetable]:
-    """A function that calls this method on an empty timetable."""
+    """A function that calls this method on an empty timetable, with the system's clock."""
 
     def construct(*args: P.args, **kwargs: P.kwargs) -> Timetable:
-        return method(Timetable(), *args, **kwargs)
+        return method(Timetable(now=_CLOCK.now), *args, **kwargs)
 
     construct.__name__ = construct.__qualname__ = method.__name__
     construct.__doc__ = method.__doc__

@@ -133,6 +133,14 @@ class TestDeclaring:
 
         assert calls == [("digest", "short")]
 
+    def test_a_symbol_can_be_cron_text(self, app, write):
+        app.load_config(write('[symbols]\nNIGHTLY = "30 3 * * *"\n'))
+
+        [first] = app.schedule("report", lambda: None).symbol("NIGHTLY").preview(1)
+        assert (first.hour, first.minute) == (3, 30)
+        with pytest.raises(ConfigError, match="line 2: Invalid cron expression"):
+            app.load_config(write('[symbols]\nNIGHT = "30 3 * *"\n'))
+
     def test_symbols_are_added_to_the_application(self, app, write):
         app.load_config(write("[symbols]\nNIGHTLY = { minutes = 30, hours = 3 }\n"))
 

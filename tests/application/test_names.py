@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tickwork import RunStatus, Tickwork
+from tickwork import RunStatus, Tickwork, schedules
 from tickwork.errors import (
     ArgumentError,
     DefinitionError,
@@ -183,6 +183,33 @@ class TestRefining:
     def test_two_frequency_helpers_in_one_chain_are_an_error(self):
         with pytest.raises(InvalidSchedule, match=r"hourly\(\) and daily\(\) both set"):
             Tickwork("memory://").schedule("it", nothing).hourly().daily()
+
+    @pytest.mark.parametrize(
+        "meaning",
+        [
+            "0 4 * * *",
+            {"hours": 4, "minutes": 0},
+            schedules.daily_at("04:00"),
+            schedules.Cron.parse("0 4 * * *"),
+        ],
+    )
+    def test_a_symbol_can_be_cron_text_a_pattern_or_a_rule(self, meaning):
+        app = Tickwork("memory://")
+        app.symbols["EARLY"] = meaning
+
+        [first] = app.schedule("report", lambda: None).symbol("EARLY").preview(1)
+
+        assert (first.hour, first.minute) == (4, 0)
+
+    def test_a_symbol_that_is_no_rule_is_refused_by_its_name(self):
+        app = Tickwork("memory://")
+        app.symbols["ODD"] = 4  # type: ignore[assignment]
+        app.symbols["TYPO"] = "0 4 * *"
+
+        with pytest.raises(InvalidSchedule, match="The symbol 'ODD' stands for 4"):
+            app.schedule("report", lambda: None).symbol("ODD")
+        with pytest.raises(InvalidSchedule, match="The symbol 'TYPO' is invalid"):
+            app.schedule("other", lambda: None).symbol("TYPO")
 
     def test_symbols_of_the_application_are_added_to_the_built_in_ones(self):
         app = Tickwork("memory://")

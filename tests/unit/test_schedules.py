@@ -7,6 +7,7 @@ import pytest
 
 from tickwork import schedules
 from tickwork._domain.schedules.frequencies import Frequencies
+from tickwork.errors import InvalidOption
 from tickwork.schedules import Timetable
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -113,3 +114,19 @@ class TestConstructors:
 
         assert function.__name__ == function.__qualname__ == word
         assert function.__doc__ == getattr(Timetable, word).__doc__
+
+
+class TestPreview:
+    """``preview`` starts now, unless a time is given."""
+
+    def test_a_preview_starts_now(self):
+        now = datetime.now(UTC)  # noqa: TID251
+
+        found = schedules.hourly().weekdays().preview(3)
+
+        assert len(found) == 3
+        assert found[0] > now
+
+    def test_a_timetable_without_a_clock_needs_a_time(self):
+        with pytest.raises(InvalidOption, match="after must be a datetime"):
+            schedules.Timetable().hourly().preview(3)

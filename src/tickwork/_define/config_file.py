@@ -25,7 +25,8 @@ from tickwork._define.registry import Registry, declare
 from tickwork._define.toml_document import Document, shown
 from tickwork._define.toml_lines import Path
 from tickwork._domain.names import check_name
-from tickwork._domain.schedules.pattern import SYMBOLS, Symbols
+from tickwork._domain.schedules.cron import Cron
+from tickwork._domain.schedules.pattern import SYMBOLS, SymbolRule, Symbols
 from tickwork._domain.schedules.timing import Timing
 from tickwork.errors import ArgumentError, InvalidOption, TickworkError, suggest
 
@@ -52,7 +53,7 @@ class _DeclarationReader:
     def __init__(
         self, document: Document, registry: Registry, symbols: Symbols, timezone: str
     ) -> None:
-        self.symbols: dict[str, Mapping[str, Any]] = {}
+        self.symbols: dict[str, SymbolRule] = {}
         self._document = document
         self._registry = registry
         self._known_symbols = symbols
@@ -107,7 +108,11 @@ class _DeclarationReader:
         for name, fields in tables.items():
             here = (*path, name)
             count = self._document.problem_count
-            check_pattern(self._document, here, self._document.table(here, fields))
+            if isinstance(fields, str):
+                with self._document.reporting(here):
+                    Cron.parse(fields, key="")
+            else:
+                check_pattern(self._document, here, self._document.table(here, fields))
             before = self._known_symbols.get(name)
             if before is not None and before != fields and before is not SYMBOLS.get(name):
                 self._document.report(

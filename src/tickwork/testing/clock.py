@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
-from tickwork.errors import NaiveDatetime
+from tickwork._kernel.durations import as_duration
+from tickwork._kernel.instants import When, as_instant
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -23,9 +24,9 @@ class ManualClock:
 
     is_manual = True
 
-    def __init__(self, start: datetime = _START) -> None:
+    def __init__(self, start: When = _START) -> None:
         self._lock = Lock()
-        self._now = _in_utc(start)
+        self._now = as_instant(start, option="start")
         self._elapsed = timedelta(0)
 
     def __repr__(self) -> str:
@@ -39,15 +40,15 @@ class ManualClock:
         """The seconds by which this clock has moved forward."""
         return self._elapsed.total_seconds()
 
-    def set(self, moment: datetime) -> datetime:
-        """Set the time; return it in UTC.
+    def set(self, moment: When) -> datetime:
+        """Set the time, an aware datetime or ISO text with an offset; return it in UTC.
 
         It may be earlier than before: the clocks of machines do jump back.
 
         Raises:
             NaiveDatetime: ``moment`` has no time zone.
         """
-        target = _in_utc(moment)
+        target = as_instant(moment, option="moment")
         with self._lock:
             self._elapsed += max(target - self._now, timedelta(0))
             self._now = target
@@ -55,7 +56,7 @@ class ManualClock:
 
     def advance(
         self,
-        length: timedelta = timedelta(0),
+        length: timedelta | float | str = timedelta(0),
         *,
         days: float = 0,
         hours: float = 0,
@@ -65,10 +66,13 @@ class ManualClock:
     ) -> datetime:
         """Move the time forward; return the new time. No run is executed.
 
+        ``length`` is a timedelta, a number of seconds, or text such as ``"1h30m"``.
+
         Raises:
             ValueError: The length is negative. Use :meth:`set` to go back.
+            InvalidDuration: The length is not a duration.
         """
-        step = length + timedelta(
+        step = as_duration(length) + timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
         if step < timedelta(0):
@@ -77,11 +81,3 @@ class ManualClock:
             self._elapsed += step
             self._now += step
             return self._now
-
-
-def _in_utc(moment: datetime) -> datetime:
-    if moment.tzinfo is UTC:
-        return moment
-    if moment.utcoffset() is None:
-        raise NaiveDatetime(moment)
-    return moment.astimezone(UTC)

@@ -388,7 +388,8 @@ class TestSymbols:
         [
             ("A = { hour = 3 }", "line 2: Unknown key 'hour'. Did you mean 'hours'?"),
             ("A = { hours = 99 }", "line 2: hour '99' is not in 0-23."),
-            ('A = "0 9 * * *"', "line 2: A must be a table, got '0 9 * * *'."),
+            ('A = "0 9 * *"', "line 2: Invalid cron expression '0 9 * *': it has 4 fields, not 5"),
+            ("A = 4", "line 2: A must be a table, got 4."),
             ("A = {}", "line 2: A pattern needs at least one field."),
         ],
     )

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tickwork._kernel.clock import Clock
-from tickwork.errors import NaiveDatetime
+from tickwork.errors import InvalidDuration, InvalidOption, NaiveDatetime
 from tickwork.testing import ManualClock
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -47,6 +47,26 @@ class TestManualClock:
 
         assert clock.now() == NOON - timedelta(hours=1)
         assert clock.monotonic() == 10.0
+
+    def test_a_time_can_be_iso_text(self):
+        clock = ManualClock("2026-07-01T12:00:00Z")
+
+        assert clock.now().isoformat() == "2026-07-01T12:00:00+00:00"
+        assert clock.set("2026-07-02T12:00:00+02:00").isoformat() == "2026-07-02T10:00:00+00:00"
+
+    @pytest.mark.parametrize("length", ["1h", 3600, 3600.0, timedelta(hours=1)])
+    def test_a_length_can_be_text_or_seconds(self, length):
+        assert ManualClock(NOON).advance(length) == NOON + timedelta(hours=1)
+
+    @pytest.mark.parametrize("wrong", ["noon", 5, None])
+    def test_what_is_not_a_time_is_refused(self, wrong):
+        with pytest.raises(InvalidOption, match="must be a"):
+            ManualClock(wrong)
+
+    @pytest.mark.parametrize("wrong", ["soon", None, True])
+    def test_what_is_not_a_length_is_refused(self, wrong):
+        with pytest.raises(InvalidDuration):
+            ManualClock().advance(wrong)
 
     def test_advance_cannot_go_back(self):
         with pytest.raises(ValueError, match="cannot go back"):

@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any, Final, Self, TypeVar
@@ -22,9 +22,9 @@ from tickwork._domain.schedules.pattern import (
     parse_dict_pattern,
 )
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
-from tickwork._domain.schedules.timing import ChainBase, CronBase, FieldBase, RuleBase, Timing
+from tickwork._domain.schedules.timing import Base, ChainBase, CronBase, FieldBase, RuleBase, Timing
 from tickwork._domain.schedules.zones import EPOCH
-from tickwork.errors import InvalidSchedule, suggest
+from tickwork.errors import InvalidOption, InvalidSchedule, suggest
 
 F = TypeVar("F", bound="Frequencies")
 
@@ -82,17 +82,15 @@ class Frequencies(ABC):
         )
 
     def symbol(self, name: str) -> Self:
-        """Run by a named pattern, such as ``EVERY_DAY``."""
-        fields = self._symbols.get(str(name))
-        if fields is None:
+        """Run by a named pattern, cron expression or rule, such as ``EVERY_DAY``."""
+        meaning = self._symbols.get(str(name))
+        if meaning is None:
             raise InvalidSchedule(
                 f"There is no symbol {name!r}.",
                 why=f"The symbols are: {', '.join(sorted(self._symbols))}.",
                 fix=suggest(name, self._symbols) or "Add it: app.symbols[...] = {...}",
             )
-        return self._with_timing(
-            self._timing.with_base("symbol", FieldBase(fields=parse_dict_pattern(fields)))
-        )
+        return self._with_timing(self._timing.with_base("symbol", _base_of_symbol(name, meaning)))
 
     def every(
         self,
@@ -480,13 +478,15 @@ class Timetable(Frequencies):
     timing: Timing = _EMPTY
     # Named patterns for symbol(). They are not part of the rule, so equality ignores them.
     symbols: Symbols | None = field(default=None, repr=False, compare=False)
+    # The clock for preview(). The domain does not read the time itself.
+    now: Callable[[], datetime] | None = field(default=None, repr=False, compare=False)
 
     @property
     def _timing(self) -> Timing:
         return self.timing
 
     def _with_timing(self, timing: Timing) -> Self:
-        return type(self)(timing, self.symbols)
+        return type(self)(timing, self.symbols, self.now)
 
     @property
     def _symbols(self) -> Symbols:
@@ -514,8 +514,12 @@ class Timetable(Frequencies):
         """The number of firings from ``first`` to ``last``, both included."""
         return self.rule().count_between(first, last)
 
-    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        """The next ``count`` firings after this time; fewer if the rule ends."""
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        """The next ``count`` firings after this time, or from now; fewer if the rule ends."""
+        if after is None:
+            if self.now is None:
+                raise InvalidOption("after", None, "must be a datetime with a time zone")
+            after = self.now()
         return self.rule().preview(count, after=after)
 
     def describe(self) -> str:
@@ -525,6 +529,29 @@ class Timetable(Frequencies):
     def to_text(self) -> str:
         """The rule as text, for storage."""
         return self.rule().to_text()
+
+
+def _base_of_symbol(name: str, meaning: object) -> Base:
+    match meaning:
+        case Timetable():
+            return ChainBase(timing=meaning.timing)
+        case str():
+            try:
+                Cron.parse(meaning, key="")  # as cron() does
+            except InvalidSchedule as error:
+                raise InvalidSchedule(
+                    f"The symbol {name!r} is invalid: {error.what}", why=error.why, fix=error.fix
+                ) from error
+            return CronBase(expr=meaning)
+        case Mapping():
+            return FieldBase(fields=parse_dict_pattern(meaning))
+        case Schedule():
+            return RuleBase(rule=meaning, is_zoned=True)
+        case _:
+            raise InvalidSchedule(
+                f"The symbol {name!r} stands for {meaning!r}, which is not a rule.",
+                fix="Use a cron expression, a pattern such as {'hours': 4}, or a rule.",
+            )
 
 
 def _add_end(chain: F, until: Instant | None, max_firings: int | None) -> F:

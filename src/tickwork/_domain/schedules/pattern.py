@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from tickwork._domain.schedules.calendar import CalendarRule
+from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.fields import EVERY_YEAR, NO_MARKS, FieldValues, bits, step_mask
 from tickwork._domain.schedules.grammar import parse_cron, split_cron
 from tickwork._domain.schedules.text import encode_rule
@@ -14,7 +15,10 @@ from tickwork._domain.schedules.zones import Zone
 from tickwork.errors import InvalidSchedule
 
 Values: TypeAlias = int | str | Iterable[int]
-Symbols: TypeAlias = Mapping[str, Mapping[str, Values]]
+SymbolRule: TypeAlias = Mapping[str, Values] | str | Schedule
+"""What a symbol stands for: a pattern, a cron expression, or a rule."""
+
+Symbols: TypeAlias = Mapping[str, SymbolRule]
 """Named patterns: ``{"EVERY_DAY": {"hours": 2, "minutes": 10}}``."""
 
 FIELD_NAMES: Final = ("second", "minute", "hour", "day", "month", "weekday", "year")
