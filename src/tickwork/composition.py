@@ -182,7 +182,7 @@ class Services:
             SchemaMissing: It would.
         """
         if "store" not in self.__dict__ and would_install_block(connection, self.opened_store):
-            raise SchemaMissing(self._app.settings.url, is_within=True)
+            raise SchemaMissing(self._app.settings.url, is_in_transaction=True)
 
     # ------------------------------------------------------------ the client half
 

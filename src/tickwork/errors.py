@@ -137,7 +137,7 @@ class CronError(InvalidSchedule):
 class InvalidOption(DefinitionError, ValueError):
     """An option of a job, a schedule or a worker with an invalid value.
 
-    ``rule`` is what the value must be. It reads on from the name of the option.
+    ``rule`` says what the value must be, as the end of a sentence that begins with the option.
     """
 
     code = "invalid-option"
@@ -248,8 +248,8 @@ class HandlerNotAllowed(DefinitionError):
     """A path that a stored run must not name.
 
     A run may name a job of the application, or by its path a class with ``handle`` or
-    ``execute`` that a module below ``handler_paths`` defines. Otherwise anyone who can write
-    to the database could call any function.
+    ``execute`` that a module below ``handler_paths`` defines. Without this check, a program
+    that writes to the database could make a worker call any function.
     """
 
     code = "handler-not-allowed"
@@ -416,10 +416,13 @@ class StoreBusy(StoreError, TimeoutError):
     code = "store-busy"
 
     def __init__(self, url: str, *, waited: timedelta) -> None:
+        what = f"Another connection locked the store at {mask_url(url)} for {_seconds(waited)}."
+        why = "Only one connection at a time can write." if url.startswith("sqlite") else ""
+        if not waited:
+            what = f"The store at {mask_url(url)} is busy."
+            why = "In every try, other connections took the same keys or locks."
         super().__init__(
-            f"Another connection locked the store at {mask_url(url)} for {_seconds(waited)}.",
-            why="Only one connection at a time can write.",
-            fix="Look for a transaction that stays open: `tickwork doctor`.",
+            what, why=why, fix="Look for a transaction that stays open: `tickwork doctor`."
         )
         self.url: str = mask_url(url)
         self.waited = waited
@@ -500,15 +503,15 @@ class SchemaMissing(StoreError):
 
     code = "schema-missing"
 
-    def __init__(self, url: str, *, is_within: bool = False) -> None:
+    def __init__(self, url: str, *, is_in_transaction: bool = False) -> None:
         what, why = f"The store at {mask_url(url)} has no tickwork tables.", ""
         fix = "Run `tickwork install`, or pass install=True to Tickwork()."
-        if is_within:
+        if is_in_transaction:
             what = f"The store at {mask_url(url)} has no tickwork tables, or outdated ones."
             why = "They cannot be created while your transaction is open: it may hold the lock."
             fix = "Call app.install() before the transaction, or run `tickwork install`."
         super().__init__(what, why=why, fix=fix)
-        self.is_within = is_within
+        self.is_in_transaction = is_in_transaction
         self.url: str = mask_url(url)
 
 
@@ -579,7 +582,7 @@ class AmbiguousRun(RunError, LookupError):
         super().__init__(
             prefix,
             f"The id {prefix!r} is ambiguous.",
-            why=f"These runs start with it: {', '.join(ids)}.",
+            why=f"These ids start with it: {', '.join(ids)}.",
             fix="Write more characters of the id.",
         )
         self.prefix = prefix
@@ -657,7 +660,7 @@ class AttemptTimeout(RunError, TimeoutError):
     def __init__(self, run_id: str, *, timeout: timedelta) -> None:
         super().__init__(
             run_id,
-            f"The attempt took longer than {_seconds(timeout)} and was stopped.",
+            f"The attempt exceeded its timeout of {_seconds(timeout)}.",
             fix="Give the job a longer timeout, or split the work into several runs.",
         )
         self.timeout = timeout
@@ -779,7 +782,7 @@ class Signal(Exception):
 
 
 class RetryLater(Signal):
-    """This attempt failed, and the run shall be tried again.
+    """This attempt failed. The run is retried.
 
     ``delay`` is a timedelta, a number of seconds or a text such as ``"5m"``. Without it, the
     job's retry policy sets the delay. A job without a policy waits 60 s, 120 s, 240 s and so on.

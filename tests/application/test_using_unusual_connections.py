@@ -457,7 +457,7 @@ class TestWrongConnections:
         async def main() -> None:
             driver = "aiosqlite" if database == "sqlite" else "asyncpg"
             async with async_engine_of(url, driver) as engine, AsyncSession(engine) as session:
-                with pytest.raises(WrongConnection, match=r"using_async\(\) is for those"):
+                with pytest.raises(WrongConnection, match=r"pass it to using_async\(\)"):
                     await session.run_sync(lambda plain: ship.using(plain).dispatch(order=1))
 
         asyncio.run(main())

@@ -34,14 +34,14 @@ app.schedule("tick", tick).every_five_seconds()
 
 
 # A job runs when it is dispatched: greet.dispatch(name="Ann") in a program, or
-# `tickwork dispatch greet name=Ann` in a terminal. If it fails, it is retried.
+# `tickwork dispatch greet name=Ann` in a terminal. It has up to three attempts.
 @app.job(retries=3)
 def greet(name: str) -> str:
     print(f"Hello {name}", flush=True)
     return f"Hello {name}"
 '''
 
-CONFIG: Final = """# The application of `tickwork`, unless -a or TICKWORK_APP names another.
+CONFIG: Final = """# The application that `tickwork` loads, unless -a or TICKWORK_APP names another.
 [tickwork]
 app = "jobs:app"
 """
@@ -136,8 +136,8 @@ tickwork -a shop.jobs:app install --json
 def install_command(ctx: CommandContext) -> None:
     """Create or upgrade the tables.
 
-    It is safe to run again, and from several processes at once. SQLite files are installed
-    automatically on first use; on a server, run this command.
+    It is safe to run again, and from several processes at once. In an SQLite file,
+    the tables are created on first use; for a server, run this command.
     """
     _install(ctx)
 

@@ -1,4 +1,4 @@
-"""The engine seam: what a worker needs of an engine, and what an engine gets from its worker.
+"""The interface of engines: what a worker needs of an engine, and what it offers to one.
 
 An engine is a place where handlers are called: a thread, an event loop, a child process, a broker.
 To add one, write a module with a class that has the methods of :class:`Engine`, and register it
@@ -58,9 +58,9 @@ class EngineHost(Protocol):
         ...
 
     def outcome_of_stop(self, attempt: RunningAttempt, error: BaseException) -> Outcome:
-        """Tell why an attempt was ended from outside: canceled, or the worker stops.
+        """Return the outcome of an attempt that was ended from outside: canceled, or interrupted.
 
-        When neither is the case, the handler itself raised ``error``, and has failed.
+        If the worker did neither, the handler itself raised ``error``, and the attempt has failed.
         """
         ...
 
@@ -82,7 +82,7 @@ class EngineSetup(NamedTuple):
     host: EngineHost
     clock: Clock
     slots: int
-    construct: Callable[[], Construct]  # makes handlers that are classes
+    construct: Callable[[], Construct]  # creates instances of handler classes
     app_location: Callable[[], AppLocation]  # where other processes find the application
     add_log_line: Callable[[RunId, LogMessage], None]
 

@@ -1,4 +1,4 @@
-"""How long attempts took lately: decides how many runs a worker claims in advance."""
+"""Recent durations of attempts, which decide how many runs a worker claims in advance."""
 
 from typing import Final
 
@@ -37,11 +37,11 @@ class DurationEstimate:
 
     @property
     def is_quick(self) -> bool:
-        """Whether attempts are so short, all of them, that a second thread gains nothing."""
+        """Whether all recent attempts were so short that a second thread gains nothing."""
         return 0 < self.seconds < QUICK_MEAN and self.longest < QUICK_LONGEST
 
     def similar_jobs(self, now: float) -> frozenset[str]:
-        """Return the jobs whose attempts take no longer than most attempts do.
+        """Return the jobs whose attempts are not much longer than the average attempt.
 
         The number of runs to claim in advance is computed from the overall average. A slow or
         unknown job would make that number wrong, so its runs are not claimed in advance.

@@ -57,7 +57,7 @@ class InlineEngine:
         """Make the next attempt, in this thread; False when there is none to make.
 
         Raises:
-            KeyboardInterrupt: It was pressed during the attempt. :meth:`take_back` returns the
+            KeyboardInterrupt: Ctrl-C was pressed during the attempt. :meth:`take_back` returns the
                 claim, because there is no outcome.
         """
         if self._is_interrupted or not self._ready:

@@ -2,7 +2,7 @@
 
 Children are spawned, never forked: a fork of a process with threads may find locks held that no
 thread of the child will ever release. Each thread of the engine has one child and gives it one
-claim at a time. A child that dies is a crash of that run, and leaves the worker alone.
+claim at a time. If a child dies, its run has crashed, and the worker continues.
 """
 
 import logging
@@ -86,7 +86,7 @@ class ChildProcess:
         """Have the child make one attempt. Nothing that it does raises an exception here."""
         failed = self._ensure_started()
         if failed is not None:
-            # A child that was stopped while it loaded could not load.
+            # It may have failed to load because stop() ended it.
             if self._is_canceled:
                 return ChildEnded(is_late=False, is_canceled=True, reason="")
             return failed
@@ -199,7 +199,7 @@ class ChildProcess:
 
     def _reap(self) -> int:
         """Wait for the process to end, kill it if it does not, and return its exit code."""
-        with self._reap_lock:  # close() returns when the process has ended
+        with self._reap_lock:  # close() waits for a reap by another thread
             process, self._process = self._process, None
             self._close_pipe()
             if process is None:
@@ -250,7 +250,7 @@ class ProcessEngine(ThreadPoolEngine):
 
     def _attempt(self, claim: Claim) -> None:
         host, child = self._host, self._own_child()
-        # Before the checks: a cancel() after them finds the child.
+        # Registered before the checks, so that a cancel() after them finds the child.
         self._attempt_by_run[claim.run_id] = claim, child, child.begin()
         try:
             attempt = host.begin(claim, is_timed=False)

@@ -51,7 +51,9 @@ class ThreadCaller:
             definition, ctx, construct=self._construct(), is_late=lambda: seconds_left() <= 0
         )
         try:
-            return drive_attempt(steps, ctx, wait=lambda what: self._wait(what, seconds_left()))
+            return drive_attempt(
+                steps, ctx, wait=lambda awaitable: self._wait(awaitable, seconds_left())
+            )
         except Stopped:
             hooks = after_hooks(definition, ctx, timeout_failure(definition, ctx))
             return drive_attempt(hooks, ctx, wait=self._wait)
@@ -66,11 +68,11 @@ class ThreadCaller:
         if loop is not None:
             loop.close()
 
-    def _wait(self, what: Awaitable[Any], seconds: float | None = None) -> Any:
+    def _wait(self, awaitable: Awaitable[Any], seconds: float | None = None) -> Any:
         loop = getattr(self._local, "loop", None)
         if loop is None:
             # A process without coroutines does not load asyncio.
             from tickwork.engines.event_loop import PrivateLoop  # noqa: PLC0415
 
             loop = self._local.loop = PrivateLoop()
-        return loop.wait(what, seconds)
+        return loop.wait(awaitable, seconds)

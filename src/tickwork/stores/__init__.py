@@ -65,4 +65,4 @@ def would_install_block(connection: object, store: Store) -> bool:
         return False
     from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415  # loaded on demand
 
-    return isinstance(store, SqliteStore) and not store.has_tables()
+    return isinstance(store, SqliteStore) and not store.is_installed()

@@ -307,7 +307,7 @@ class TestWrongConnections:
     def test_it_leads_to_another_database(self, store, connection):
         connection.select_db("mysql")
 
-        with pytest.raises(WrongConnection, match="in the database 'mysql'"):
+        with pytest.raises(WrongConnection, match="to the database 'mysql'"):
             store.using(connection).enqueue([a_run()])
 
     def test_it_is_closed(self, store):

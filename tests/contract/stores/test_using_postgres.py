@@ -386,7 +386,9 @@ class TestWrongConnections:
             store.using(connection.cursor())
 
     def test_a_plain_one_where_an_async_one_is_meant(self, store, connection):
-        with pytest.raises(WrongConnection, match=r"It is a psycopg\.Connection, and using\(\)"):
+        with pytest.raises(
+            WrongConnection, match=r"It is a psycopg\.Connection; pass it to using\(\)"
+        ):
             store.using_async(connection)
 
     def test_tables_that_it_does_not_find(self, store, connection):

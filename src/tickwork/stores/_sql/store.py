@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class SqlStore(ABC):
-    """Every verb of the contract is one operation, run by :meth:`_write` or :meth:`_read`."""
+    """Every method of the contract is one operation, run by :meth:`_write` or :meth:`_read`."""
 
     query: Queries
     _swept_up_to: str = ""

@@ -1,8 +1,8 @@
 """What a store does. Every store passes the same suite of tests.
 
 Stores carry out what was decided elsewhere: they hold no rules, read no clock (``now`` is an
-argument, in the database's time) and create no ids. Each verb is one transaction: it happens as a
-whole, or not at all.
+argument, in the database's time) and create no ids. Each method call is one transaction: it happens
+as a whole, or not at all.
 """
 
 from tickwork.stores.contract.protocols import (

@@ -385,12 +385,12 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
         """
 
     def using(self, connection: object) -> "Store":
-        """This store, with every verb in the transaction of the caller's connection.
+        """This store, with every call in the transaction of the caller's connection.
 
-        The caller's open transaction is neither committed nor rolled back: the verb becomes
-        visible to others when the caller commits. A verb that fails is undone as a whole, and the
+        The caller's open transaction is neither committed nor rolled back: the change becomes
+        visible to others when the caller commits. A call that fails is undone as a whole, and the
         transaction can go on. If no transaction is open and the connection is in autocommit mode,
-        the verb runs in a transaction of its own.
+        the call has a transaction of its own.
 
         Raises:
             WrongConnection: The connection is of an unknown type, or of another database.

@@ -2,8 +2,8 @@
 
 Rows come from a cursor of our own, so that the caller's cursor class is not used. The converters
 and the encoding of the connection are replaced while a statement runs; the character set and the
-SQL mode of the session while a verb runs. The isolation level stays the caller's. A deadlock rolls
-back the caller's whole transaction, and the caller must handle that.
+SQL mode of the session while an operation runs. The isolation level stays the caller's. A deadlock
+rolls back the caller's whole transaction, and the caller must handle that.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,9 +70,9 @@ class _Frame(NamedTuple):
 
 # The name is our own: a savepoint of the caller with the same name would be lost.
 _SAVEPOINT: Final = _Frame(
-    ("SAVEPOINT tickwork_verb",),
-    ("RELEASE SAVEPOINT tickwork_verb",),
-    ("ROLLBACK TO SAVEPOINT tickwork_verb", "RELEASE SAVEPOINT tickwork_verb"),
+    ("SAVEPOINT tickwork_operation",),
+    ("RELEASE SAVEPOINT tickwork_operation",),
+    ("ROLLBACK TO SAVEPOINT tickwork_operation", "RELEASE SAVEPOINT tickwork_operation"),
 )
 _OWN_TRANSACTION: Final = _Frame(
     ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"),
@@ -101,7 +101,7 @@ class MysqlCallerConnection:
             # Without an open transaction a failed operation left nothing, and can be retried.
             repeatable = _CONFLICTS if self._commits_at_once() else _KEY_TAKEN
             tries = 0
-            # Ends: the tries are counted.
+            # Ends after TRIES_MAX tries.
             while True:
                 tries += 1
                 try:
@@ -133,7 +133,7 @@ class MysqlCallerConnection:
         return self._packet_max
 
     def send(self, text: str) -> None:
-        """Send one text: not every connection accepts several at once."""
+        """Send one statement: not every connection accepts several at once."""
         connection = self._connection
         kept = connection.decoders, connection.encoding, connection.use_unicode
         connection.decoders, connection.encoding, connection.use_unicode = _DECODERS, "utf8", True
@@ -155,7 +155,7 @@ class MysqlCallerConnection:
         for text in frame.opening:
             self.send(text)
         if frame is _SAVEPOINT and self._commits_at_once():
-            # A deadlock had rolled back the caller's transaction; PyMySQL knows only now.
+            # A deadlock had rolled back the caller's transaction; PyMySQL notices it only now.
             frame = _OWN_TRANSACTION
             for text in frame.opening:
                 self.send(text)
@@ -213,7 +213,7 @@ class MysqlCallerConnection:
         if code_of(error) == ER.NO_SUCH_TABLE:
             self.send("SELECT database()")
             [(database,)] = self._answer.rows or ()
-            reason = f"It finds no such tables in the database {database!r}."
+            reason = f"It is connected to the database {database!r}, which has no tickwork tables."
             return WrongConnection(self._url, reason, takes=TAKES)
         if code_of(error) == ER.LOCK_WAIT_TIMEOUT:
             self.send("SELECT @@innodb_lock_wait_timeout")

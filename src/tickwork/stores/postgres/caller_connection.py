@@ -1,9 +1,9 @@
 """Runs operations on a caller's own connection to PostgreSQL, plain or async.
 
-With psycopg, statements are sent in a pipeline: a verb takes few round trips, and the caller may
-be in a pipeline already. Values are sent as text and results are read as received, so that the
+With psycopg, statements are sent in a pipeline: an operation takes few round trips, and the caller
+may be in a pipeline already. Values are sent as text and results are read as received, so that the
 caller's row factories, loaders and dumpers are not used. Nothing is prepared, and settings are
-restored after the verb.
+restored after the operation.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Runs an operation in a caller's transaction, for sync and async drivers alike.
 
 The generators here yield batches of messages; the driver's adapter sends them and returns the
-results. A verb is a savepoint in the open transaction, or a transaction of its own.
+results. An operation is a savepoint in the open transaction, or a transaction of its own.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -120,7 +120,7 @@ def require_read_committed(operation: Operation[T], *, url: str) -> Operation[T]
 
 
 def wrong_connection(kind: str, url: str, *, method: str = "") -> WrongConnection:
-    reason = f"It is a {kind}" + (f", and {method} is for those." if method else ".")
+    reason = f"It is a {kind}" + (f"; pass it to {method}." if method else ".")
     return WrongConnection(url, reason, takes=TAKES)
 
 
@@ -179,7 +179,7 @@ def _missing_tables(url: str) -> BatchExchange[WrongConnection]:
     [[database, search_path]] = answer.rows
     return WrongConnection(
         url,
-        f"It finds no such tables in the database {database!r} by its search_path: {search_path}.",
+        f"It finds no tickwork tables in the database {database!r}, search_path: {search_path}.",
         takes=f"{TAKES}, with the schema of its tables on the search_path",
     )
 

@@ -48,7 +48,7 @@ _BY_INDEX: Final = (
     _TIMEOUTS + b", set_config('random_page_cost', '0.1', true), set_config('jit', 'off', true)"
     b", set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 )
-_READ, _WRITE = 1, 4  # the values of poll; select has none
+_READ, _WRITE = 1, 4  # POLLIN and POLLOUT, which Windows does not have
 
 _COMMIT: Final = Message(b"COMMIT")
 _ROLLBACK: Final = Message(b"ROLLBACK")
@@ -77,15 +77,15 @@ COLUMN_CHANGED: Final = "0A000"
 UNPREPARABLE: Final = frozenset(
     {
         "26000",  # no such statement: it was prepared on another server connection
-        "42P05",  # there is one already: another client's, on a server connection that we share
-        COLUMN_CHANGED,  # since it was prepared
+        "42P05",  # another client prepared it, on a server connection that a pooler shares
+        COLUMN_CHANGED,  # a column has changed since the statement was prepared
     }
 )
 """Errors of a prepared statement that is missing or differs on the server."""
 
 
-class _Limits(NamedTuple):
-    """The first messages of transactions, with their timeouts, and the timeout of an answer."""
+class _TransactionSetup(NamedTuple):
+    """The first messages of each kind of transaction, and how long to wait for an answer."""
 
     reading: tuple[Message, Message]
     writing: tuple[Message, Message]
@@ -93,10 +93,10 @@ class _Limits(NamedTuple):
     timeout: int  # milliseconds
 
 
-def _limits(statement_timeout: timedelta, lock_timeout: timedelta) -> _Limits:
+def _transaction_setup(statement_timeout: timedelta, lock_timeout: timedelta) -> _TransactionSetup:
     values = [b"%d" % _milliseconds(limit) for limit in (statement_timeout, lock_timeout)]
     by_index = Message(_BY_INDEX, values)
-    return _Limits(
+    return _TransactionSetup(
         (_READING, by_index),
         (_WRITING, by_index),
         (_WRITING, Message(_TIMEOUTS, values)),
@@ -131,7 +131,7 @@ class PostgresConnection:
         self._pgconn.enter_pipeline_mode()
         self._loader = Transformer(self._connection)
         self._lock_timeout = lock_timeout
-        self._limits = self._usual = _limits(statement_timeout, lock_timeout)
+        self._setup = self._default_setup = _transaction_setup(statement_timeout, lock_timeout)
         self._name_by_text: dict[bytes, bytes] = {}
         self._to_prepare = {_BY_INDEX, _TIMEOUTS} if may_prepare else set()
         self._may_prepare = may_prepare
@@ -151,9 +151,9 @@ class PostgresConnection:
     def transaction(
         self, *, is_reading: bool = False, statement_timeout: timedelta | None = None
     ) -> Iterator[None]:
-        self._limits = self._usual
+        self._setup = self._default_setup
         if statement_timeout is not None:
-            self._limits = _limits(statement_timeout, self._lock_timeout)
+            self._setup = _transaction_setup(statement_timeout, self._lock_timeout)
         self._is_reading = is_reading
         self._is_begun = self._is_commit_sent = False
         self._unsent = []
@@ -202,12 +202,12 @@ class PostgresConnection:
         if self._is_begun:
             return
         self._is_begun = True
-        limits = self._limits
+        setup = self._setup
         if self._is_reading:
-            self._unsent.extend(limits.reading)
+            self._unsent.extend(setup.reading)
         else:
             # A transaction that starts by adding runs needs no settings for the planner.
-            self._unsent.extend(limits.adding if first == "insert_runs" else limits.writing)
+            self._unsent.extend(setup.adding if first == "insert_runs" else setup.writing)
 
     def _commit(self) -> None:
         if self._is_begun:
@@ -216,8 +216,8 @@ class PostgresConnection:
             self._send()
 
     def _roll_back(self) -> None:
-        is_begun_there = self._pgconn.transaction_status != pq.TransactionStatus.IDLE
-        if is_begun_there and not self._is_broken:
+        is_begun_on_server = self._pgconn.transaction_status != pq.TransactionStatus.IDLE
+        if is_begun_on_server and not self._is_broken:
             self._unsent = [_ROLLBACK]
             with suppress(ConnectionLost, StatementRejected):
                 self._send()
@@ -228,7 +228,7 @@ class PostgresConnection:
         # Until every answer is read, the connection cannot be used for anything else.
         self._is_broken = True
         pgconn = self._pgconn
-        prepared: list[bytes | None] = []  # for each answer that will come: what it prepares
+        prepared: list[bytes | None] = []  # for each expected answer: the text that it prepares
         try:
             for text, values in sent:
                 name = self._name_by_text.get(text)
@@ -249,14 +249,14 @@ class PostgresConnection:
             raise self._lost(str(lost)) from lost
         self._is_broken = pgconn.status != pq.ConnStatus.OK
         # Statements before an error were prepared all the same.
-        for known, _ in zip(prepared, results, strict=False):
-            if known is not None:
-                self._name_by_text[known] = _name_of(known)
-                self._to_prepare.discard(known)
+        for prepares, _ in zip(prepared, results, strict=False):
+            if prepares is not None:
+                self._name_by_text[prepares] = _name_of(prepares)
+                self._to_prepare.discard(prepares)
         if error is not None:
             raise _rejection(error)
         assert len(results) == len(prepared), results
-        return [result for known, result in zip(prepared, results, strict=True) if known is None]
+        return [result for prepares, result in zip(prepared, results, strict=True) if not prepares]
 
     def _flush(self) -> None:
         pgconn = self._pgconn
@@ -293,7 +293,7 @@ class PostgresConnection:
 
     def _await(self, events: int) -> int:
         """Wait for the socket until the timeout: a frozen server never answers."""
-        timeout = self._limits.timeout
+        timeout = self._setup.timeout
         ready = _ready(self._pgconn.socket, events, milliseconds=timeout)
         if not ready:
             seconds = timeout / 1000

@@ -1,8 +1,8 @@
-"""Runs verbs on a caller's aiosqlite connection, which is a plain one in a thread of its own.
+"""Runs operations on a caller's aiosqlite connection, which is a plain one in a thread of its own.
 
-A verb is one call to that thread, not one for each statement. So no other statement of the caller
-runs in between, and a canceled verb is rolled back in the thread, whatever happens to the task
-that awaits it.
+An operation is one call to that thread, not one for each statement. So no other statement of the
+caller runs in between, and a canceled operation is rolled back in the thread, whatever happens to
+the task that awaits it.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class AiosqliteRuns(SqlAsyncRuns):
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             is_canceled.set()
-            await asyncio.wait([running])  # until the verb is rolled back
+            await asyncio.wait([running])  # until the operation is rolled back
             raise
 
     def _check(self, found: object) -> Any:

@@ -159,8 +159,8 @@ class SqliteCallerConnection:
         for name, attached in path_by_name.items():
             if _is_same(attached, path):
                 found += (
-                    f" The store's file is attached to it as {name!r}, which is not safe: what is"
-                    " committed in two files may survive a crash in one of them."
+                    f" The store's file is attached to it as {name!r}, which is not safe:"
+                    " after a crash, a transaction may be committed in only one of the two files."
                 )
         raise WrongConnection(self._url, found, takes=TAKES)
 
@@ -179,9 +179,9 @@ def _execute(statement: Statement, connection: sqlite3.Connection) -> Rows:
 def wrong_connection_error(connection: object, found: object, url: str) -> WrongConnection:
     cure = ""
     if is_aiosqlite(found) or is_async_session(found):
-        cure = ", and using_async() is for those"
+        cure = "; pass it to using_async()"
     elif isinstance(found, sqlite3.Connection) or is_session(found):
-        cure = ", and using() is for those"
+        cure = "; pass it to using()"
     return WrongConnection(url, f"It is a {type_name(connection, found)}{cure}.", takes=TAKES)
 
 

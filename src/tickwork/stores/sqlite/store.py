@@ -1,4 +1,4 @@
-"""The store in one SQLite file, for any number of processes of one machine."""
+"""The store in one SQLite file, for any number of processes on one machine."""
 
 import os
 import sqlite3
@@ -41,7 +41,7 @@ class SqliteStore(SqlStore):
     """A store in one SQLite file, or in memory for one process.
 
     ``synchronous="FULL"`` is the default: a committed run survives a power failure. NORMAL is
-    faster and may lose the last transactions before one, but does not damage the file.
+    faster; a power failure may undo the last transactions, but does not damage the file.
     """
 
     def __init__(
@@ -97,21 +97,21 @@ class SqliteStore(SqlStore):
 
     def using(self, connection: object) -> Self:
         store = copy(self)
-        store._writer = store._reader = SqliteCallerConnection(  # noqa: SLF001  # of this very class
+        store._writer = store._reader = SqliteCallerConnection(  # noqa: SLF001  # its own class
             connection, path=self.path, url=self.url, write_lock=self.query("lock_meta")
         )
         return store
 
     def using_async(self, connection: object) -> AsyncRuns:
-        from tickwork.stores.sqlite.aiosqlite_runs import AiosqliteRuns  # noqa: PLC0415  # for loops
+        from tickwork.stores.sqlite.aiosqlite_runs import AiosqliteRuns  # noqa: PLC0415  # for asyncio
 
         return AiosqliteRuns(connection, query=self.query, url=self.url, using=self.using)
 
     # ------------------------------------------------------------ schema
 
     def install(self) -> int:
-        # Take no lock when the schema is current: the first dispatch of a program may be in a
-        # transaction of its own that has the write lock, and would wait for itself.
+        # Take no lock when the schema is current: the first dispatch of a program may be inside
+        # the caller's transaction, which may hold the write lock until this call returns.
         found = self.schema_version()
         if found >= SCHEMA_VERSION:
             return found
@@ -129,9 +129,9 @@ class SqliteStore(SqlStore):
     def schema_version(self) -> int:
         return self._versions()[0]
 
-    def has_tables(self) -> bool:
-        """Whether the schema is current. It does not wait for locks."""
-        file = f"{Path(self.path).as_uri()}?mode=rw"  # it may not exist yet
+    def is_installed(self) -> bool:
+        """Whether the tables are installed and current. Does not wait for locks."""
+        file = f"{Path(self.path).as_uri()}?mode=rw"  # does not create the file
         try:
             with closing(sqlite3.connect(file, uri=True, timeout=0)) as connection:
                 [[has_meta]] = run_statement(self.query("has_meta"), connection)
@@ -139,7 +139,7 @@ class SqliteStore(SqlStore):
                     return False
                 [[version, _]] = run_statement(self.query("get_version"), connection)
         except sqlite3.OperationalError:
-            return False  # another process has locked the file to create the tables
+            return False  # there is no file, or another process has locked it to create the tables
         return bool(version >= SCHEMA_VERSION)
 
     def check_schema(self) -> None:
