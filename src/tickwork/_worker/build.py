@@ -114,7 +114,9 @@ class WorkerContext(NamedTuple):
         )
 
     def _add_log_line(self, run_id: RunId, message: LogMessage) -> None:
-        self.log_capture.add(run_id, LogLine(*message))
+        self.log_capture.add(
+            run_id, LogLine(message.at, message.level, message.logger, message.message)
+        )
 
 
 def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:

@@ -58,6 +58,9 @@ class Stopped(BaseException):
 
 AttemptSteps: TypeAlias = Generator[PendingCall, Any, Outcome]
 
+AfterCall: TypeAlias = Callable[[BaseException | None], None]
+"""Called with what a handler, a filter or a hook raised, or None."""
+
 
 def attempt_steps(
     definition: Definition,
@@ -185,7 +188,11 @@ def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> At
 
 
 def drive_attempt(
-    steps: AttemptSteps, ctx: RunContext, *, wait: Callable[[Awaitable[Any]], Any]
+    steps: AttemptSteps,
+    ctx: RunContext,
+    *,
+    wait: Callable[[Awaitable[Any]], Any],
+    after_call: AfterCall | None = None,
 ) -> Outcome:
     """Make the calls of an attempt in this thread; ``wait`` runs awaitables to their end."""
     token = CURRENT.set(ctx)
@@ -200,8 +207,12 @@ def drive_attempt(
             except GeneratorExit:
                 call = steps.throw(RuntimeError("The handler raised GeneratorExit."))
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
+                if after_call is not None:
+                    after_call(raised)
                 call = steps.throw(raised)
             else:
+                if after_call is not None:
+                    after_call(None)
                 call = steps.send(value)
     except StopIteration as end:
         outcome: Outcome = end.value

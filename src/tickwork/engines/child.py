@@ -24,6 +24,7 @@ from tickwork._domain.outcome import Failed, Interrupted, Outcome, shorten
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.codec import decode
+from tickwork._kernel.fork import reset_after_fork
 from tickwork.engines.attempt import Stopped
 from tickwork.engines.thread_caller import ThreadCaller
 from tickwork.engines.wire import (
@@ -89,7 +90,8 @@ class LogSender(logging.Handler):
         self._clock = clock
 
     def emit(self, record: logging.LogRecord) -> None:
-        if CURRENT.get() is None:
+        ctx = CURRENT.get()
+        if ctx is None:
             return
         try:
             message = self.format(record)
@@ -97,7 +99,16 @@ class LogSender(logging.Handler):
             message = str(record.msg)
         message = shorten(message, _MESSAGE_MAX)
         with suppress(OSError):
-            self._send(LogMessage(self._clock.now(), record.levelname, record.name, message))
+            self._send(
+                LogMessage(
+                    ctx.run_id,
+                    ctx.token,
+                    self._clock.now(),
+                    record.levelname,
+                    record.name,
+                    message,
+                )
+            )
 
 
 class ChildMain:
@@ -105,6 +116,7 @@ class ChildMain:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._pid = os.getpid()
         self._send_lock = threading.Lock()
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._clock = ChildClock()
@@ -115,16 +127,44 @@ class ChildMain:
         """Work until the parent closes the pipe or sends SIGTERM."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the parent
         signal.signal(signal.SIGTERM, self._on_sigterm)
+        reset_after_fork(self)
         threading.Thread(target=self._receive, name="tickwork-parent", daemon=True).start()
         logging.getLogger().addHandler(LogSender(self._send, self._clock))
         with suppress(Stopped):
             # It ends as the docstring says.
             while not self._is_ending:
-                message = self._requests.get()
-                if isinstance(message, LoadRequest):
-                    self._send(self._load(message.location))
-                elif isinstance(message, AttemptRequest):
-                    self._send(self._make_attempt(message))
+                self._send(self._reply_to(self._requests.get()))
+
+    def after_fork(self) -> None:
+        """Close the pipe in a process that a handler forked: only its parent may reply."""
+        self._send_lock = threading.Lock()
+        self._pipe.close()
+
+    def _reply_to(self, message: LoadRequest | AttemptRequest) -> LoadReply | AttemptReply:
+        error: object = "It was stopped."
+        try:
+            if isinstance(message, LoadRequest):
+                loaded = self._load(message.location)
+                error = loaded.error
+                return loaded
+            reply = self._make_attempt(message)
+            error = isinstance(reply.outcome, Failed)
+            return reply
+        finally:
+            self._exit_if_forked(error)
+
+    def _exit_if_forked(self, error: object) -> None:
+        """End a process that a handler forked when its code returns.
+
+        Otherwise it would go on as a second child: it would call hooks, and reply for a run
+        that it does not have.
+        """
+        if os.getpid() == self._pid:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(1 if error else 0)
 
     def _on_sigterm(self, _number: int, _frame: object) -> None:
         # Raised in the code that runs now, so that a handler has a moment to clean up.
@@ -164,7 +204,9 @@ class ChildMain:
         claim = request.claim
         ctx = RunContext(claim, store=store, args=decode(claim.args), deadline=request.deadline)
         outcome = self._call(claim, ctx)
-        return AttemptReply(outcome, ctx.has_seen_cancel, ctx.is_completed)
+        return AttemptReply(
+            claim.run_id, claim.token, outcome, ctx.has_seen_cancel, ctx.is_completed
+        )
 
     def _call(self, claim: Claim, ctx: RunContext) -> Outcome:
         definition = self._app.registry.find(claim.job)
@@ -174,7 +216,11 @@ class ChildMain:
                 "application is imported.",
                 retry=False,
             )
-        call = ThreadCaller(clock=self._clock, construct=lambda: self._app.construct)
+        call = ThreadCaller(
+            clock=self._clock,
+            construct=lambda: self._app.construct,
+            after_call=self._exit_if_forked,
+        )
         try:
             return call(definition, ctx)  # the parent ends attempts that take too long
         except KeyboardInterrupt:

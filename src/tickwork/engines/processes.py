@@ -94,7 +94,7 @@ class ChildProcess:
         reply: AttemptReply | None = None
         with suppress(EOFError, OSError):
             self._send(request)
-            reply = self._receive(late_at, on_log)
+            reply = self._receive(request.claim, late_at, on_log)
         with self._lock:
             self._attempt_number += 1  # from here on stop() comes too late
             is_canceled, is_ending = self._is_canceled, self._kill_at is not None
@@ -115,9 +115,13 @@ class ChildProcess:
             self._pipe.send(request)
 
     def _receive(
-        self, late_at: float | None, on_log: Callable[[LogMessage], None]
+        self, claim: Claim, late_at: float | None, on_log: Callable[[LogMessage], None]
     ) -> AttemptReply | None:
-        """Return the reply; None when the process ended without one."""
+        """Return the reply; None when the process ended without one.
+
+        Messages for another run or token are rejected: code that an earlier handler left
+        behind may have sent them.
+        """
         pipe, process = self._pipe, self._process
         assert pipe is not None, self
         assert process is not None, self
@@ -125,10 +129,20 @@ class ChildProcess:
         while True:
             if pipe.poll(self._poll_seconds(late_at)):
                 message = pipe.recv()
-                if isinstance(message, AttemptReply):
-                    return message
+                if not isinstance(message, AttemptReply | LogMessage):
+                    continue
+                is_ours = message.run_id == claim.run_id and message.token == claim.token
                 if isinstance(message, LogMessage):
-                    on_log(message)
+                    if is_ours:
+                        on_log(message)
+                elif is_ours:
+                    return message
+                else:
+                    _log.warning(
+                        "The process of run %s replied for run %s; the reply is ignored.",
+                        claim.run_id,
+                        message.run_id,
+                    )
                 continue
             now = time.monotonic()
             with self._lock:

@@ -10,6 +10,7 @@ from tickwork._define.handlers import Construct
 from tickwork._domain.outcome import Outcome
 from tickwork._kernel.clock import Clock
 from tickwork.engines.attempt import (
+    AfterCall,
     Stopped,
     after_hooks,
     attempt_steps,
@@ -29,9 +30,16 @@ class ThreadCaller:
     the attempt is recorded as failed when the function returns.
     """
 
-    def __init__(self, *, clock: Clock, construct: Callable[[], Construct]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        construct: Callable[[], Construct],
+        after_call: AfterCall | None = None,
+    ) -> None:
         self._clock = clock
         self._construct = construct
+        self._after_call = after_call
         self._local = threading.local()
 
     def __call__(
@@ -42,7 +50,7 @@ class ThreadCaller:
             return simple_attempt(definition, ctx, wait=self._wait)
         if ends_at is None:
             steps = attempt_steps(definition, ctx, construct=self._construct())
-            return drive_attempt(steps, ctx, wait=self._wait)
+            return drive_attempt(steps, ctx, wait=self._wait, after_call=self._after_call)
 
         def seconds_left() -> float:
             return ends_at - self._clock.monotonic()

@@ -6,6 +6,7 @@ Both ends are the same program on the same machine, so values are pickled.
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import Claim
 
@@ -50,6 +51,8 @@ class AttemptRequest(NamedTuple):
 class LogMessage(NamedTuple):
     """From the child: the handler logged something."""
 
+    run_id: RunId
+    token: int
     at: datetime
     level: str
     logger: str
@@ -57,8 +60,13 @@ class LogMessage(NamedTuple):
 
 
 class AttemptReply(NamedTuple):
-    """From the child: the outcome of the attempt."""
+    """From the child: the outcome of the attempt.
 
+    ``run_id`` and ``token`` are those of the request: the parent rejects any other reply.
+    """
+
+    run_id: RunId
+    token: int
     outcome: Outcome
     has_seen_cancel: bool
     is_completed: bool = False  # the handler completed the run in its own transaction

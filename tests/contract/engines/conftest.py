@@ -67,6 +67,7 @@ class EngineBench:
         self.held = HeldRuns()
         self.clock = SystemClock()
         self.notifications = 0
+        self.log: list[tuple[RunId, str]] = []
         self.writer = Writer(
             store=UNUSED,
             clock=self.clock,
@@ -93,7 +94,7 @@ class EngineBench:
                 slots=slots,
                 construct=lambda: app.construct,
                 app_location=lambda: location,
-                add_log_line=lambda _run_id, _line: None,
+                add_log_line=lambda run_id, line: self.log.append((run_id, line.message)),
             )
         )
         self.engine.start()

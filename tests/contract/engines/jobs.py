@@ -4,10 +4,13 @@ Some sleep, because a child process has no clock that a test could move.
 """
 
 import asyncio
+import logging
 import os
+import sys
 import time
+from pathlib import Path
 
-from tickwork import Tickwork
+from tickwork import RunContext, Tickwork
 
 app = Tickwork("memory://")
 
@@ -44,6 +47,56 @@ def ignores_its_timeout() -> None:
 @app.job
 def dies() -> None:
     os._exit(7)
+
+
+def forked_part(how: str, seconds: float) -> str:
+    """What a forked process does: it leaves the handler as the name says."""
+    time.sleep(seconds)
+    if how == "raises":
+        raise ValueError("in the forked process")
+    if how == "exits":
+        sys.exit("in the forked process")
+    return "the forked process"
+
+
+@app.job
+def forks(how: str, seconds: float) -> str:
+    return forked_part(how, seconds) if os.fork() == 0 else "the handler"
+
+
+@app.job
+async def forks_as_a_coroutine(how: str, seconds: float) -> str:
+    return forked_part(how, seconds) if os.fork() == 0 else "the handler"
+
+
+@app.job
+def forks_and_waits(how: str) -> int:
+    pid = os.fork()
+    if pid == 0:
+        forked_part(how, 0)
+        return 77
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def note_process(ctx: RunContext) -> None:
+    with Path(str(ctx.args["file"])).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+@app.job(on_after=note_process)
+def forks_with_a_hook(file: str, how: str) -> int:
+    pid = os.fork()
+    if pid == 0:
+        forked_part(how, 0)
+        return 77
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@app.job
+def logs_in_a_fork() -> int:
+    pid = os.fork()
+    logging.getLogger("shop").warning("forked" if pid == 0 else "ours")
+    return 77 if pid == 0 else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @app.job

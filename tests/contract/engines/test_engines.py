@@ -1,12 +1,19 @@
 """The contract of every engine: claims start in order, and each gets exactly one outcome."""
 
 from datetime import timedelta
+from multiprocessing.connection import Pipe
+from typing import Any
 
 import pytest
 
+from contract.engines.conftest import UNUSED
 from contract.engines.jobs import app
-from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.identity import RunId
+from tickwork._domain.outcome import OutcomeKind, Succeeded
 from tickwork._domain.status import RunStatus
+from tickwork.engines.processes import ChildProcess
+from tickwork.engines.wire import AttemptReply, LogMessage
+from unit.builders import NOON, a_claim
 
 ASYNC_JOBS: tuple[tuple[str, dict[str, int]], ...] = (
     ("note", {"n": 3}),
@@ -196,6 +203,71 @@ class TestProcesses:
         [step] = bench.steps(1)
         assert step.to_status is RunStatus.FAILED_PERMANENT
         assert "does not know the job" in step.reason
+
+
+class TestForks:
+    """A process that a handler forks ends when its code leaves the handler."""
+
+    @pytest.fixture
+    def kind(self):
+        return "processes"
+
+    @pytest.mark.parametrize("job", ["forks", "forks_as_a_coroutine"])
+    @pytest.mark.parametrize("how", ["returns", "raises", "exits"])
+    def test_it_does_not_reply_for_a_later_run(self, make_bench, job, how):
+        bench = make_bench(1)
+
+        bench.submit(bench.claim(job, how=how, seconds=0.3), bench.claim("long", seconds=0.8))
+
+        steps = bench.steps(2)
+        assert [step.result for step in steps] == ['"the handler"', '"done"']
+
+    @pytest.mark.parametrize(("how", "code"), [("returns", "0"), ("raises", "1"), ("exits", "1")])
+    def test_its_exit_code_says_whether_it_failed(self, make_bench, how, code):
+        bench = make_bench(1)
+
+        bench.submit(bench.claim("forks_and_waits", how=how), bench.claim("note", n=1))
+
+        assert [step.result for step in bench.steps(2)] == [code, "2"]
+
+    @pytest.mark.parametrize(("how", "code"), [("returns", "0"), ("raises", "1"), ("exits", "1")])
+    def test_it_calls_no_hooks(self, make_bench, tmp_path, how, code):
+        bench, file = make_bench(1), tmp_path / "hooks"
+
+        bench.submit(bench.claim("forks_with_a_hook", file=str(file), how=how))
+
+        assert [step.result for step in bench.steps(1)] == [code]
+        assert len(file.read_text().splitlines()) == 1
+
+    def test_it_sends_no_log_lines(self, make_bench):
+        bench = make_bench(1)
+
+        bench.submit(bench.claim("logs_in_a_fork"))
+
+        assert [step.result for step in bench.steps(1)] == ["0"]
+        assert bench.log == [("run-1", "ours")]
+
+
+class TestReplies:
+    """The parent takes only messages with the run and the token of its request."""
+
+    @pytest.mark.parametrize(("run_id", "token"), [("run-2", 1), ("run-1", 2)])
+    def test_others_are_rejected(self, caplog, run_id, token):
+        ours, theirs = Pipe()
+        child, claim = ChildProcess(lambda: UNUSED), a_claim(run_id=RunId("run-1"), token=1)
+        process: Any = object()
+        child._pipe, child._process = ours, process
+        now, lines = NOON, list[LogMessage]()
+        theirs.send(LogMessage(RunId(run_id), token, now, "INFO", "shop", "another"))
+        theirs.send(AttemptReply(RunId(run_id), token, Succeeded("another"), False))
+        theirs.send(LogMessage(claim.run_id, claim.token, now, "INFO", "shop", "own"))
+        theirs.send(AttemptReply(claim.run_id, claim.token, Succeeded("own"), False))
+
+        reply = child._receive(claim, None, lines.append)
+
+        assert reply == AttemptReply(claim.run_id, claim.token, Succeeded("own"), False)
+        assert [line.message for line in lines] == ["own"]
+        assert f"replied for run {run_id}; the reply is ignored" in caplog.text
 
 
 class TestTimeoutsInline:
