@@ -61,7 +61,7 @@ def build(target: Path) -> int:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    # Zensical colours single letters, which makes its messages unreadable in logs.
+    # Zensical colors single letters, which makes its messages unreadable in logs.
     output, _, _ = COLOUR.sub("", done.stdout).partition("Traceback")
     sys.stdout.write(output)
     if done.returncode == 0:

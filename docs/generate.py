@@ -46,7 +46,7 @@ COMMANDS_INTRO: Final = """
 variable `TICKWORK_APP`, or by the key `app` of a `tickwork.toml` in the current folder. A
 `tickwork.toml` that defines jobs and has no key `app` is an application itself.
 
-A terminal shows tables and colours; a pipe receives plain lines. `NO_COLOR=1` turns colours off.
+A terminal shows tables and colors; a pipe receives plain lines. `NO_COLOR=1` turns colours off.
 
 `--json` prints one JSON object to standard output. Times are ISO 8601 with an offset (UTC, or the
 time zone of a rule), durations are seconds. A later version may add keys; it does not rename or

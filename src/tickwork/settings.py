@@ -60,7 +60,7 @@ def read_settings(
 ) -> Settings:
     """Read settings from arguments, then the environment, then the file, then defaults.
 
-    ``install`` is the default for SQLite and memory, which no other program owns, and not for
+    ``install`` is on by default for SQLite and memory, which no other program owns, and off for
     servers. ``package`` is the default of ``handler_paths``.
     """
     # An empty URL counts as none.
@@ -119,7 +119,7 @@ def app_in(document: "Document") -> str | None:
 
 
 def note_late_settings(document: "Document", settings: Settings) -> None:
-    """Report settings of a file that differ from those of an application created before.
+    """Report settings of a file that was read too late: the application has other values.
 
     If they were ignored silently, a time zone would move every schedule.
     """
@@ -138,7 +138,7 @@ def note_late_settings(document: "Document", settings: Settings) -> None:
 
 def _string(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidOption(name, value, "must be a string")
+        raise InvalidOption(name, value, "must be a string that is not empty")
     return value
 
 
@@ -152,7 +152,7 @@ def _strings(name: str, value: Any) -> tuple[str, ...]:
     is_list = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
     given = tuple(value) if is_list else (None,)
     if not all(isinstance(each, str) and each for each in given):
-        raise InvalidOption(name, value, "must be a list of strings")
+        raise InvalidOption(name, value, "must be a list of strings that are not empty")
     return given
 
 
@@ -189,7 +189,7 @@ _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 VARIABLES: Final = {name: f"TICKWORK_{name.upper()}" for name in _CONVERTERS}
 """The environment variable of each setting: ``TICKWORK_URL`` and so on."""
 
-_YES: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_BOOLEANS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 def _read_variable(name: str, variable: str, text: str) -> Any:
@@ -198,7 +198,7 @@ def _read_variable(name: str, variable: str, text: str) -> Any:
         case convert if convert is _strings:
             value = [part.strip() for part in text.split(",") if part.strip()]
         case convert if convert is _boolean:
-            value = _YES.get(text.strip().lower(), text)
+            value = _BOOLEANS.get(text.strip().lower(), text)
         case convert if convert is _size:
             value = int(text) if text.strip().isdecimal() else text
     try:

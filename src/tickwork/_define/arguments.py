@@ -245,7 +245,7 @@ def _hint(function: Any, name: str) -> object:
 
 def _is_of(hint: object, wanted: type) -> bool:
     if isinstance(hint, str):
-        # It could not be evaluated, but may still be recognised: ``"RunContext | None"``.
+        # It could not be evaluated, but may still be recognized: ``"RunContext | None"``.
         return wanted.__name__ in _NAMES.findall(hint)
     return hint is wanted or (get_origin(hint) in _OUTER and wanted in get_args(hint))
 

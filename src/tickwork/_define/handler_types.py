@@ -1,7 +1,7 @@
 """The kinds of handlers, for type checkers: which arguments a dispatch of each of them takes.
 
 The order of a function's overloads matters. A handler whose first argument has no type would
-match one that takes the context, and lose that argument. It is recognised first, because it
+match one that takes the context, and lose that argument. It is recognized first, because it
 accepts :class:`Unnamed`, which no handler mentions, and its dispatch is not checked.
 """
 

@@ -33,14 +33,14 @@ class Handler:
     """What an attempt calls.
 
     ``call`` takes the arguments by name. A class gets a new instance for each attempt. With
-    ``is_verdict``, an attempt that returns False has failed.
+    ``returns_success``, an attempt that returns False has failed.
     """
 
     call: Callable[..., Any]
     parameters: Parameters
     path: str
     is_async: bool = False
-    is_verdict: bool = False
+    returns_success: bool = False
     takes_run: bool = False  # the context is its only argument
     kind: type | None = None  # the class to instantiate
     method: str = ""
@@ -48,7 +48,7 @@ class Handler:
     @property
     def is_simple(self) -> bool:
         """Whether ``call`` can be called with the arguments alone."""
-        return self.kind is None and not (self.takes_run or self.is_verdict)
+        return self.kind is None and not (self.takes_run or self.returns_success)
 
     def callable_for(self, construct: Construct) -> Callable[..., Any]:
         if self.kind is None:
@@ -78,7 +78,7 @@ def handler_of(target: object) -> Handler:
     for method in METHODS:
         found = getattr(target, method, None)
         if callable(found):
-            return _handler(found, path_of(type(target)), is_verdict=method == "execute")
+            return _handler(found, path_of(type(target)), returns_success=method == "execute")
     raise HandlerNotFound(
         repr(target), f"Objects of type {type(target).__name__} are not callable."
     )
@@ -276,9 +276,9 @@ def _of_class(kind: type) -> Handler:
         static = inspect.getattr_static(kind, method, None)
         if not callable(getattr(kind, method, None)):
             continue
-        is_verdict = method == "execute"
+        returns_success = method == "execute"
         if isinstance(static, classmethod | staticmethod):
-            return _handler(getattr(kind, method), path_of(kind), is_verdict=is_verdict)
+            return _handler(getattr(kind, method), path_of(kind), returns_success=returns_success)
         unbound = getattr(kind, method)
         _check_not_generator(unbound, path_of(kind))
         parameters = parameters_of(_without_self(unbound), context_type=RunContext)
@@ -287,14 +287,14 @@ def _of_class(kind: type) -> Handler:
             parameters,
             path_of(kind),
             is_async=inspect.iscoroutinefunction(unbound),
-            is_verdict=is_verdict,
+            returns_success=returns_success,
             kind=kind,
             method=method,
         )
     raise HandlerNotFound(path_of(kind), "The class has neither handle() nor execute().")
 
 
-def _handler(call: Callable[..., Any], path: str, *, is_verdict: bool = False) -> Handler:
+def _handler(call: Callable[..., Any], path: str, *, returns_success: bool = False) -> Handler:
     inner = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
     while hasattr(inner, "func"):
         inner = inner.func  # a partial of a coroutine function
@@ -305,7 +305,7 @@ def _handler(call: Callable[..., Any], path: str, *, is_verdict: bool = False) -
         parameters_of(call, context_type=RunContext),
         path,
         is_async=inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(inner),
-        is_verdict=is_verdict,
+        returns_success=returns_success,
     )
 
 

@@ -93,7 +93,7 @@ class _Scanner:
     def _key(self) -> list[str]:
         """Read a key, possibly dotted, and the spaces around it."""
         parts = []
-        while True:  # ends after the last dot of the key
+        while True:  # ends after the last part of the key
             self._skip(_SPACE)
             bare = _BARE_KEY.match(self._text, self._at)
             if bare is not None:

@@ -177,5 +177,5 @@ def terminal_width() -> int:
 
 
 def styled(text: str) -> Cell:
-    """A status or an outcome in its colour."""
+    """A status or an outcome in its color."""
     return Cell(str(text), STYLES.get(str(text), ""))

@@ -287,21 +287,21 @@ def _filter_call(check: Hook, definition: Definition, ctx: RunContext) -> Pendin
     return PendingCall(check, (), offered)
 
 
-def _hook_call(hook: Hook, *facts: Any) -> PendingCall:
-    return PendingCall(hook, facts[: count_positional_parameters(hook)])
+def _hook_call(hook: Hook, *values: Any) -> PendingCall:
+    return PendingCall(hook, values[: count_positional_parameters(hook)])
 
 
-def _call_hooks(hooks: tuple[Hook, ...], *facts: Any) -> Generator[PendingCall, Any, None]:
+def _call_hooks(hooks: tuple[Hook, ...], *values: Any) -> Generator[PendingCall, Any, None]:
     """Call hooks that can no longer change the outcome. Their exceptions are logged."""
     for hook in hooks:
         try:
-            yield _hook_call(hook, *facts)
+            yield _hook_call(hook, *values)
         except GeneratorExit:
             raise
         except BaseException as raised:
             if _is_ending(raised):
                 raise
-            _log.exception("The hook %s failed; the outcome stands.", path_of(hook))
+            _log.exception("The hook %s failed; the outcome does not change.", path_of(hook))
 
 
 def _check_completion(
@@ -309,7 +309,8 @@ def _check_completion(
 ) -> Generator[PendingCall, Any, tuple[Outcome, BaseException | None]]:
     """Decide the outcome when the handler completed the run in its own transaction.
 
-    Whether that transaction was committed decides. Hooks get the decision, so it comes first.
+    The outcome depends on whether that transaction was committed. It is decided before the hooks
+    are called, because they get it.
     """
     try:
         has_landed = yield PendingCall(ctx.is_committed)
@@ -329,7 +330,7 @@ def _check_completion(
 def _outcome_of(result: object, definition: Definition) -> Succeeded | Failed:
     if result is None:
         return SUCCEEDED
-    if definition.handler.is_verdict:
+    if definition.handler.returns_success:
         if result is False:
             return Failed("execute() returned False.")
         if result is True:
@@ -367,7 +368,7 @@ def _mask(outcome: Outcome, definition: Definition, ctx: RunContext) -> Outcome:
 
 
 def _is_ending(raised: BaseException) -> bool:
-    """Whether the process, the task or the engine ends, rather than this attempt fails."""
+    """Whether an exception ends the process, the task or the engine, not only this attempt."""
     if isinstance(raised, Stopped):
         return True
     if isinstance(raised, KeyboardInterrupt):

@@ -12,7 +12,7 @@ from tickwork.engines.contract import EngineSetup
 from tickwork.engines.durations import DurationEstimate
 
 WRITE_AT: Final = 250
-"""Outcomes that are enough for a write though claims are still waiting."""
+"""With this many outcomes, the worker is notified even if claims are waiting."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 
@@ -112,7 +112,7 @@ class ThreadPoolEngine(ABC):
         thread = threading.Thread(
             target=self._work, args=(number,), name=f"tickwork-attempts-{number}", daemon=True
         )
-        self._alive += 1  # first: a claim that the thread takes at once counts as running
+        self._alive += 1  # before the start: a claim that it takes at once counts as running
         try:
             thread.start()
         except RuntimeError:

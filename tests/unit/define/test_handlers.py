@@ -85,16 +85,16 @@ class TestKindsOfHandlers:
 
     @pytest.mark.parametrize("target", [code.Execute, code.Execute()])
     def test_execute_returns_whether_it_succeeded(self, target):
-        assert handler_of(target).is_verdict
-        assert not handler_of(code.Both).is_verdict
-        assert not handler_of(lambda: False).is_verdict
+        assert handler_of(target).returns_success
+        assert not handler_of(code.Both).returns_success
+        assert not handler_of(lambda: False).returns_success
 
     def test_the_optional_base_class(self):
         class Cleanup(ScheduledJob):
             def execute(self) -> bool:
                 return True
 
-        assert handler_of(Cleanup).is_verdict
+        assert handler_of(Cleanup).returns_success
         assert called(Cleanup) is True
         with pytest.raises(HandlerNotFound, match=r"does not implement execute\(\)"):
             handler_of(ScheduledJob)

@@ -42,7 +42,7 @@ class Cron(CalendarRule):
 
     @classmethod
     def parse(cls, expr: str, tz: str | tzinfo = "UTC", key: str | None = None) -> Self:
-        """Parse an expression. ``key`` is the name of the schedule, which ``H`` hashes.
+        """Parse an expression. ``H`` stands for a value derived from ``key``, the schedule's name.
 
         Raises:
             CronError: The expression does not parse.

@@ -39,8 +39,8 @@ class Interval:
 
     def prev_before(self, before: datetime) -> datetime | None:
         ceiling = min(floor_ts(before) + (before.microsecond > 0), LAST_TS + 1)
-        place = (ceiling - 1 - floor_ts(self.anchor)) // self._seconds
-        return self._at(place) if place >= 0 else None
+        index = (ceiling - 1 - floor_ts(self.anchor)) // self._seconds
+        return self._at(index) if index >= 0 else None
 
     def count_between(self, first: datetime, last: datetime) -> int:
         anchor = floor_ts(self.anchor)
@@ -67,8 +67,8 @@ class Interval:
     def _seconds(self) -> int:
         return self.length.days * 86_400 + self.length.seconds
 
-    def _at(self, place: int) -> datetime | None:
-        ts = floor_ts(self.anchor) + max(place, 0) * self._seconds
+    def _at(self, index: int) -> datetime | None:
+        ts = floor_ts(self.anchor) + max(index, 0) * self._seconds
         return Zone.named(self.tz).datetime_at(ts) if ts <= LAST_TS else None
 
 

@@ -1,4 +1,4 @@
-"""The contract, carried out by driving operations. A dialect adds connections and SQL."""
+"""Implements the store contract with operations. A dialect adds its connections and its SQL."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -149,7 +149,7 @@ class SqlStore(ABC):
     def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         return self._write(lambda: control.reschedule(self.query, run_id, due_at=due_at, now=now))
 
-    def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # of the contract
+    def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # part of the contract
         after = self._swept_up_to
         swept = self._write(lambda: limits.sweep(self.query, limit=limit, after=after))
         count, self._swept_up_to = swept

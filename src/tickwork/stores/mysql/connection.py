@@ -36,8 +36,7 @@ _READING: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;\nSTART TRANS
 _COMMIT: Final = "COMMIT"
 _ROLLBACK: Final = "ROLLBACK"
 
-# Each server reads its own conditional comment. The result of a transaction depends only on the
-# first setting.
+# MariaDB executes the comment that starts with /*M!, MySQL the one that starts with /*!50708.
 _SETTINGS: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = '{sql_mode}', innodb_lock_wait_timeout = {lock_timeout}",
@@ -144,7 +143,7 @@ class MysqlConnection:
             yield
             if self._is_begun:
                 if len(self._unsent) == 2 and self._unsent[0] is _WRITING:
-                    # One statement is a transaction of its own, and two answers less to read.
+                    # A single statement is its own transaction, which saves two answers.
                     del self._unsent[0]
                 else:
                     self._unsent.append(_COMMIT)
@@ -170,11 +169,11 @@ class MysqlConnection:
         return self._packet_max
 
     def send(self, text: str) -> None:
-        """Add a text to the next packet."""
+        """Add a statement to the next packet."""
         self._unsent.append(text)
 
     def fetch(self) -> StatementResult:
-        """Send the packet, and return the result of its last text."""
+        """Send the packet, and return the result of its last statement."""
         return self._send()
 
     # ------------------------------------------------------------ for the pool
@@ -198,7 +197,7 @@ class MysqlConnection:
     # ------------------------------------------------------------ round trips
 
     def _send(self) -> StatementResult:
-        """Send the pending texts, and return the result of the last."""
+        """Send the pending statements, and return the result of the last."""
         sent, self._unsent = self._unsent, []
         cursor = self._cursor
         # Until every answer is read, the connection cannot be used for anything else.

@@ -15,7 +15,7 @@ from tickwork.stores._sql.columns import CLAIM
 from tickwork.stores._sql.operations.limits import free_slots, unblock
 from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
 from tickwork.stores._sql.operations.skips import (
-    SkipFolder,
+    SkipMerger,
     instant_of,
     mark_skips,
     may_fold,
@@ -198,10 +198,10 @@ def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set
     }
     skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in landed]
     if skipped:
-        folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})
+        merger = yield from SkipMerger.read(query, {schedule_of(step.claim) for step in skipped})
         for step in skipped:
             at = instant_of(step.claim)
-            if folder.has(schedule_of(step.claim), reason=step.reason, at=at):
+            if merger.has(schedule_of(step.claim), reason=step.reason, at=at):
                 landed.add(step.claim.run_id)
     return landed
 

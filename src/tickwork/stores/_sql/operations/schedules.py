@@ -10,7 +10,7 @@ from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from tickwork._domain.tick import Skip, TickPlan, Unfired
 from tickwork.stores._sql.operations.enqueue import insert_runs, take_unique_keys
 from tickwork.stores._sql.operations.notifications import notify_all
-from tickwork.stores._sql.operations.skips import SkipFolder
+from tickwork.stores._sql.operations.skips import SkipMerger
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     UNREADABLE,
@@ -223,13 +223,13 @@ def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list
 
 
 def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operation[None]:
-    folder = yield from SkipFolder.read(
+    merger = yield from SkipMerger.read(
         query, {(skip.schedule.spec.tenant, skip.schedule.spec.name) for skip in skips}
     )
     rows: list[Row] = []
     for skip in sorted(skips, key=lambda skip: skip.first_at):
         spec = skip.schedule.spec
-        is_folded = folder.add(
+        is_folded = merger.add(
             (spec.tenant, spec.name),
             run_id=skip.id,
             reason=skip.reason,
@@ -242,4 +242,4 @@ def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operatio
             rows.append(skip_row(skip, now=now, queue=QUEUE_DEFAULT, priority=PRIORITY_DEFAULT))
     if rows:
         yield query.command("insert_skips", many=rows)
-    yield from folder.write(query)
+    yield from merger.write(query)

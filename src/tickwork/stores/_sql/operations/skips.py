@@ -20,17 +20,17 @@ class SkipMark(NamedTuple):
     next_at: int | None  # the first unfinished firing after it, if there is one
 
 
-class SkipFolder:
+class SkipMerger:
     """Decides which skips are merged into the row of the firing before them."""
 
     def __init__(self, marks: dict[tuple[str, str], SkipMark]) -> None:
         self._marks = marks
-        self._begun: set[tuple[str, str]] = set()
-        self._folded: dict[str, Row] = {}  # by the row that they go into
+        self._changed: set[tuple[str, str]] = set()
+        self._folded: dict[str, Row] = {}  # by the id of the row that counts them
 
     @classmethod
     def read(cls, query: Queries, schedules: Collection[tuple[str, str]]) -> Operation[Self]:
-        """A folder for these schedules, by (tenant, name).
+        """Read the marks of these schedules, by (tenant, name).
 
         It locks the marks, so that two transactions that change one row run one after the other.
         """
@@ -68,12 +68,12 @@ class SkipFolder:
             before = self._folded.get(mark.run_id, (0,))[0]
             self._folded[mark.run_id] = (before + instants, last_at, now, mark.run_id)
             self._marks[schedule] = mark._replace(last_at=last_at)
-            self._begun.add(schedule)
+            self._changed.add(schedule)
             return True
         if mark is None or mark.last_at < last_at:
             next_at = None if mark is None else mark.next_at
             self._marks[schedule] = SkipMark(run_id, reason, last_at, next_at)
-            self._begun.add(schedule)
+            self._changed.add(schedule)
         return False
 
     def write(self, query: Queries) -> Operation[None]:
@@ -83,16 +83,16 @@ class SkipFolder:
             if count != len(self._folded):
                 # Their row was pruned in the meantime: these skips would not be counted.
                 raise WriteConflict
-        if self._begun:
+        if self._changed:
             rows = []
-            for schedule in sorted(self._begun):
+            for schedule in sorted(self._changed):
                 mark = self._marks[schedule]
                 rows.append((mark.run_id, mark.reason, mark.last_at, *schedule))
             yield query.command("set_skip_marks", many=rows)
 
 
 def may_fold(step: Transition) -> bool:
-    """Whether it was skipped at its first claim: any other run has attempts to show."""
+    """Whether the run was skipped at its first claim. Any other has attempts, and keeps its row."""
     return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
 
 
@@ -103,7 +103,7 @@ def schedule_of(claim: Claim) -> tuple[str, str]:
 
 
 def instant_of(claim: Claim) -> int:
-    """The instant for which this run stands."""
+    """The instant of the schedule that this run was created for."""
     assert claim.nominal_at is not None, claim
     return micros(claim.nominal_at)
 
@@ -120,11 +120,11 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
         yield query.command("clear_skip_marks", many=sorted(ended))
     if not skipped:
         return
-    folder = yield from SkipFolder.read(query, {schedule_of(step.claim) for step in skipped})
+    merger = yield from SkipMerger.read(query, {schedule_of(step.claim) for step in skipped})
     dropped: list[Row] = []
     for step in sorted(skipped, key=lambda step: instant_of(step.claim)):
         at = instant_of(step.claim)
-        is_folded = folder.add(
+        is_folded = merger.add(
             schedule_of(step.claim),
             run_id=step.claim.run_id,
             reason=step.reason,
@@ -136,6 +136,6 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
         )
         if is_folded:
             dropped.append((step.claim.run_id,))
-    yield from folder.write(query)
+    yield from merger.write(query)
     if dropped:
         yield query.command("drop_history", many=dropped)
