@@ -185,7 +185,7 @@ class TestFailures:
             raising.schedule("it", lambda: JobResult.failure("no paper")).dispatch()
 
     def test_a_timeout_is_raised(self, raising, clock):
-        with pytest.raises((RunUnsuccessful, AttemptTimeout), match="longer than 1s"):
+        with pytest.raises((RunUnsuccessful, AttemptTimeout), match="exceeded its timeout of 1s"):
             raising.schedule("it", lambda: clock.advance(seconds=2)).timeout(1).dispatch()
 
     def test_a_nested_failure_reaches_the_handler_and_then_the_caller(self, raising):
