@@ -91,9 +91,9 @@ def _start_at(timing: Timing, at: datetime) -> Timing:
             fix="Set the start in one place.",
         )
     has_no_time = timing.refined == NO_FIELDS and isinstance(timing.base, FieldBase)
-    if timing.word in _RECURRING and has_no_time:
+    if timing.method in _RECURRING and has_no_time:
         # daily() alone fires at midnight. With a start at nine o'clock it fires at nine.
-        frequency = getattr(Timetable(), timing.word)
+        frequency = getattr(Timetable(), timing.method)
         return replace(timing, base=frequency(starting=start).timing.base)
     if isinstance(timing.base, RuleBase) and getattr(timing.base.rule, "anchor", None) == start:
         return timing

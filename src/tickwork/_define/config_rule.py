@@ -9,7 +9,7 @@
     run = { daily_at = "13:00", weekdays = true }   # a frequency, and what refines it
 
 A table that names a frequency has the builder's methods as keys and their arguments as
-values. Any other table is a pattern. Zones, windows and ends go with both.
+values. Any other table is a pattern. Both can have a time zone, windows and bounds.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,9 @@ def _needs_no_arguments(method: str) -> bool:
     )
 
 
-ALONE: Final = frozenset(method for method in FREQUENCIES if _needs_no_arguments(method))
+WITHOUT_ARGUMENTS: Final = frozenset(
+    method for method in FREQUENCIES if _needs_no_arguments(method)
+)
 """Frequencies that need no arguments: ``run = "every_five_minutes"``."""
 
 
@@ -96,7 +98,7 @@ def read_timing_text(text: str, symbols: Symbols, *, label: str = "run = ") -> T
         return chain.symbol(text).timing
     if text.startswith("@") or len(text.split()) > 1:
         return chain.cron(text).timing
-    if text in ALONE:
+    if text in WITHOUT_ARGUMENTS:
         return call_method(chain, text, True).timing
     if text in RULE_METHODS:
         fix = f"{text!r} needs arguments: "

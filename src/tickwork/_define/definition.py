@@ -50,7 +50,7 @@ class Declaration:
         return (
             self.job == other.job
             and replace(self.options, explicit=explicit) == other.options
-            and replace(self.timing, word="") == replace(other.timing, word="")
+            and replace(self.timing, method="") == replace(other.timing, method="")
         )
 
 

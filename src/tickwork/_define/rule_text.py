@@ -13,7 +13,13 @@ The text is parsed and never executed: it can call no function but the builder's
 import ast
 from typing import Any, Final
 
-from tickwork._define.config_rule import ALONE, BOUNDS, RULE_METHODS, call_method, read_timing_text
+from tickwork._define.config_rule import (
+    BOUNDS,
+    RULE_METHODS,
+    WITHOUT_ARGUMENTS,
+    call_method,
+    read_timing_text,
+)
 from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Symbols
 from tickwork._domain.schedules.timing import Timing
@@ -88,7 +94,7 @@ def _apply_calls(node: ast.expr, chain: Timetable) -> Timetable:
     if method not in RULE_METHODS:
         raise InvalidSchedule(
             f"A schedule has no method {method!r}.",
-            fix=suggest(method, RULE_METHODS) or f"One is {min(ALONE)}().",
+            fix=suggest(method, RULE_METHODS) or f"One is {min(WITHOUT_ARGUMENTS)}().",
         )
     args = [_literal(arg) for arg in node.args]
     kwargs = {str(pair.arg): _literal(pair.value) for pair in node.keywords}

@@ -36,7 +36,7 @@ from tickwork.stores.contract import ClaimRequest, JobRow, RunFilter, Store
 
 HOLDERS_MAX: Final = 10
 RUNS_MAX: Final = 3
-"""Unfinished runs that are explained for a job or a schedule, the oldest first."""
+"""The most unfinished runs that are explained for a job or a schedule."""
 
 SCHEDULES_SHOWN: Final = 5
 AHEAD_MAX: Final = 1_000
@@ -140,7 +140,7 @@ class Explainer:
         schedules.sort(key=lambda row: (row.next_due_at or _NEVER, row.spec.name))
         open_runs = RunFilter(job=name, statuses=_UNFINISHED)
         runs = self._store.list_runs(open_runs, limit=AHEAD_MAX).runs[::-1]
-        apart = [run for run in runs if run.schedule is None]
+        dispatched = [run for run in runs if run.schedule is None]
         failing: JobRow | None = max(rows, key=lambda row: row.failures, default=None)
         facts = JobFacts(
             name=name,
@@ -156,13 +156,13 @@ class Explainer:
             last_error_at=failing.last_error_at if failing else None,
         )
         parts = [self._explain_schedule(row) for row in schedules[:SCHEDULES_SHOWN]]
-        parts += [self._explain_run(run) for run in apart[:RUNS_MAX]]
+        parts += [self._explain_run(run) for run in dispatched[:RUNS_MAX]]
         return Explanation(
             kind="job",
             name=name,
             causes=tuple(explain_job(facts)),
             parts=tuple(parts),
-            left_out=len(schedules) + len(apart) - len(parts),
+            left_out=len(schedules) + len(dispatched) - len(parts),
         )
 
     def _read_job_names(self) -> set[str]:
@@ -196,7 +196,9 @@ class Explainer:
         except HandlerNotAllowed as error:
             refused: BaseException | None = error
         except Exception as error:  # noqa: BLE001  # a row may name a module that fails in any way
-            refused = error.__cause__  # with a job whose name is similar
+            refused = (
+                error.__cause__
+            )  # JobNotFound names a similar job, and the refusal as its cause
         else:
             return None
         if not isinstance(refused, HandlerNotAllowed):

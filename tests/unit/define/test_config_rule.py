@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork._define.config_rule import (
-    ALONE,
     BOUNDS,
     FREQUENCIES,
     REFINEMENTS,
     RULE_METHODS,
+    WITHOUT_ARGUMENTS,
     read_timing,
 )
 from tickwork._define.toml_document import Document
@@ -233,7 +233,7 @@ class TestFrequencies:
     def test_they_equal_the_rules_of_the_builder(self, run, chain):
         assert timing_of(run) == chain.timing
 
-    @pytest.mark.parametrize("method", sorted(ALONE))
+    @pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS))
     def test_a_frequency_without_arguments_is_true(self, method):
         expected = getattr(CHAIN, method)().timing
 
@@ -244,7 +244,7 @@ class TestFrequencies:
             method for run, _ in METHOD_CASES for method in tomllib.loads(f"run = {run}")["run"]
         }
 
-        assert covered | ALONE == RULE_METHODS
+        assert covered | WITHOUT_ARGUMENTS == RULE_METHODS
         assert {method for method in vars(Frequencies) if method[0] != "_"} == RULE_METHODS | {"on"}
         assert not FREQUENCIES & REFINEMENTS
         assert not FREQUENCIES & BOUNDS

@@ -57,18 +57,22 @@ def describe(values: FieldValues) -> str:
 def _time(values: FieldValues) -> str:
     seconds, minutes, hours = values.seconds, values.minutes, values.hours
     if seconds == minutes == 1 and (hours == EVERY_HOUR or _even_step(hours, 24)):
-        return _often("hour", hours, 24)
+        return _describe_frequency("hour", hours, 24)
     if seconds.bit_count() * minutes.bit_count() * hours.bit_count() <= _TIMES_MAX:
         return _times_of_day(values)
     if seconds == 1:
-        words = _often("minute", minutes, 60)
+        words = _describe_frequency("minute", minutes, 60)
     else:
-        words = _often("second", seconds, 60)
+        words = _describe_frequency("second", seconds, 60)
         if minutes != EVERY_MINUTE or words.startswith("at "):
-            words += f" of {_which('minute', minutes, 60)}"
+            words += f" of {_describe_values('minute', minutes, 60)}"
     if "every" in words:  # a frequency, limited to some hours
-        return words if hours == EVERY_HOUR else f"{words} during {_which('hour', hours, 24)}"
-    return f"{words} of {_which('hour', hours, 24)}"
+        return (
+            words
+            if hours == EVERY_HOUR
+            else f"{words} during {_describe_values('hour', hours, 24)}"
+        )
+    return f"{words} of {_describe_values('hour', hours, 24)}"
 
 
 def _times_of_day(values: FieldValues) -> str:
@@ -83,20 +87,20 @@ def _times_of_day(values: FieldValues) -> str:
     )
 
 
-def _often(noun: str, mask: int, size: int) -> str:
+def _describe_frequency(noun: str, mask: int, size: int) -> str:
     """How often: "every minute", "every 5 minutes", "at minutes 1 and 31"."""
     if mask.bit_count() == size:
         return f"every {noun}"
     step = _even_step(mask, size)
-    return f"every {step} {noun}s" if step else f"at {_count_values(noun, bits(mask))}"
+    return f"every {step} {noun}s" if step else f"at {_list_values(noun, bits(mask))}"
 
 
-def _which(noun: str, mask: int, size: int) -> str:
+def _describe_values(noun: str, mask: int, size: int) -> str:
     """In which: "every minute", "every 5th minute", "minutes 1 and 31"."""
     if mask.bit_count() == size:
         return f"every {noun}"
     step = _even_step(mask, size)
-    return f"every {_nth(step)} {noun}" if step else _count_values(noun, bits(mask))
+    return f"every {_nth(step)} {noun}" if step else _list_values(noun, bits(mask))
 
 
 def _days(values: FieldValues) -> str:
@@ -117,7 +121,7 @@ def _day_words(mask: int, marks: DayMarks) -> str:
         return ""
     words = []
     if mask:
-        words.append(f"{_count_values('day', bits(mask))} of the month")
+        words.append(f"{_list_values('day', bits(mask))} of the month")
     if marks.last_day:
         words.append("the last day of the month")
     if marks.last_workday:
@@ -173,13 +177,13 @@ def _nth(number: int) -> str:
     return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
-def _count_values(noun: str, values: Sequence[int]) -> str:
+def _list_values(noun: str, values: Sequence[int]) -> str:
     plural = "s" if len(values) > 1 else ""
     return f"{noun}{plural} {_spans(values, str)}"
 
 
 def _spans(values: Sequence[int], name: Callable[[int], str]) -> str:
-    """Neighbours as spans: ``[1, 2, 3, 7]`` is "1 to 3 and 7"."""
+    """Neighbors as spans: ``[1, 2, 3, 7]`` is "1 to 3 and 7"."""
     spans: list[list[int]] = []
     for value in values:
         if spans and value == spans[-1][-1] + 1:

@@ -51,17 +51,17 @@ class Frequencies(ABC):
     def _symbols(self) -> Symbols:
         return SYMBOLS
 
-    def _fields(self, word: str, **fields: Values) -> Self:
+    def _fields(self, method: str, **fields: Values) -> Self:
         """A frequency of calendar fields. Other fields match any value; the second is 0."""
         texts = {name: field_text(name, values) for name, values in fields.items()}
         base = {"second": "0", "minute": "*", "hour": "*", "day": "*", "month": "*"}
         full = FieldTexts(**{**base, "weekday": "*", **texts})
-        return self._with_timing(self._timing.with_base(word, FieldBase(fields=full)))
+        return self._with_timing(self._timing.with_base(method, FieldBase(fields=full)))
 
-    def _at(self, word: str, at: str | time, **fields: Values) -> Self:
+    def _at(self, method: str, at: str | time, **fields: Values) -> Self:
         moment = parse_time(at)
         return self._fields(
-            word, second=moment.second, minute=moment.minute, hour=moment.hour, **fields
+            method, second=moment.second, minute=moment.minute, hour=moment.hour, **fields
         )
 
     def _refine(self, name: str, values: tuple[Values, ...]) -> Self:

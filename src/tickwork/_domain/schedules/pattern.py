@@ -118,8 +118,8 @@ def _values(fields: FieldTexts, cron: str | None, key: str | None) -> FieldValue
     else:
         base, texts = parse_cron(cron, key)[0], list(split_cron(cron)[:3])
     seconds, minutes, hours, days, months, weekdays, years = (
-        old if text is None else _mask(place, text)
-        for place, (old, text) in enumerate(zip(base[:7], fields, strict=True))
+        old if text is None else _mask(index, text)
+        for index, (old, text) in enumerate(zip(base[:7], fields, strict=True))
     )
     marks = base.marks
     if fields.day is not None:
@@ -186,8 +186,8 @@ def format_mask(mask: int) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def _mask(place: int, text: str) -> int:
-    name, (low, high) = FIELD_NAMES[place], _BOUNDS[place]
+def _mask(index: int, text: str) -> int:
+    name, (low, high) = FIELD_NAMES[index], _BOUNDS[index]
     if text == "*":
         return EVERY_YEAR if name == "year" else (2 << high) - (1 << low)
     terms = text.split(",", _VALUES_MAX)
@@ -287,7 +287,7 @@ def parse_dict_pattern(fields: Mapping[str, Values]) -> FieldTexts:
         if name in texts:
             raise InvalidSchedule("A pattern must set the day of the month once, got mday and day.")
         texts[name] = field_text(name, values)
-    # Missing fields match any value. They are set, so that nothing else fills them in.
+    # Missing fields match any value: they are set to '*', so that no default replaces them.
     return FieldTexts(
         **{name: texts.get(name) or "*" for name in FIELD_NAMES[:6]}, year=texts.get("year")
     )

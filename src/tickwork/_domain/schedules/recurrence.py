@@ -71,7 +71,7 @@ class Recurrence:
     def next_after(self, after: datetime) -> datetime | None:
         zone = Zone.named(self.tz)
         bound = min(max(floor_ts(after), floor_ts(self.anchor) - 1), LAST_TS)
-        for ts in self._from(zone, bound):
+        for ts in self._firings_from(zone, bound):
             if ts > bound:
                 return zone.datetime_at(ts)
         return None
@@ -81,8 +81,8 @@ class Recurrence:
         bound = min(floor_ts(before) + (before.microsecond > 0), LAST_TS + 1)
         if bound <= floor_ts(self.anchor):
             return None
-        for place in range(self._place(self._day_of(zone, bound)) + 1, -1, -1):
-            for ts in reversed(self._instants(zone, place) or ()):
+        for index in range(self._index_of(self._day_of(zone, bound)) + 1, -1, -1):
+            for ts in reversed(self._instants(zone, index) or ()):
                 if ts < bound:
                     return zone.datetime_at(ts)
         return None
@@ -115,23 +115,23 @@ class Recurrence:
             tz=self.tz,
         )
 
-    def _from(self, zone: Zone, bound: int) -> Iterator[int]:
+    def _firings_from(self, zone: Zone, bound: int) -> Iterator[int]:
         """The firings from about this time on."""
-        place = max(self._place(self._day_of(zone, bound)) - 1, 0)
+        index = max(self._index_of(self._day_of(zone, bound)) - 1, 0)
         misses = 0
-        # The calendar repeats after 400 years: a day that was missing for so long never comes.
+        # The calendar repeats after 400 years: a day that is missing in all of them never comes.
         while misses < 400:
-            instants = self._instants(zone, place)
+            instants = self._instants(zone, index)
             if instants is None:
                 return
             yield from instants
             misses = 0 if instants else misses + 1
-            place += 1
+            index += 1
 
-    def _instants(self, zone: Zone, place: int) -> list[int] | None:
-        """The firings at one place, from the anchor on; None after the last year."""
+    def _instants(self, zone: Zone, index: int) -> list[int] | None:
+        """The firings in the interval with this index, from the anchor on; None after year 9998."""
         try:
-            walls = self._walls(zone, place)
+            walls = self._walls(zone, index)
         except (OverflowError, ValueError):
             return None
         anchor = floor_ts(self.anchor)
@@ -146,7 +146,7 @@ class Recurrence:
         day, second = divmod(ts + zone.span_at(ts).offset, DAY)
         return date.fromordinal(day + _EPOCH_ORDINAL), second
 
-    def _place(self, day: date) -> int:
+    def _index_of(self, day: date) -> int:
         """The number of whole intervals between the anchor and this day."""
         start = self._start(Zone.named(self.tz))[0]
         match self.unit:
@@ -160,10 +160,10 @@ class Recurrence:
                 passed = day.year - start.year
         return passed // self.interval
 
-    def _walls(self, zone: Zone, place: int) -> list[int]:
-        """The wall times at one place: one, or one for each weekday, or none."""
+    def _walls(self, zone: Zone, index: int) -> list[int]:
+        """The wall times in the interval with this index: one, one for each weekday, or none."""
         start, second = self._start(zone)
-        step = place * self.interval
+        step = index * self.interval
         match self.unit:
             case Unit.DAY:
                 days = [start + timedelta(days=step)]

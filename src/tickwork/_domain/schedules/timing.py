@@ -1,8 +1,8 @@
 """``Timing``: the definition of a schedule, before it becomes a rule.
 
 It has at most one *frequency* (``hourly``, ``daily_at``, ``cron``, …) and any number of
-refinements. ``seconds`` to ``months`` replace their own field. Weekdays add up. The order does not
-matter. The methods that users call are in ``frequencies``.
+refinements. ``seconds`` to ``months`` replace their own field. Weekdays are added to those set
+before. The order does not matter. The methods that users call are in ``frequencies``.
 """
 
 from collections.abc import Iterable
@@ -68,7 +68,7 @@ _MIDNIGHT: Final = time(0)
 class Timing:
     """The definition of a schedule so far. :meth:`rule` builds the rule."""
 
-    word: str = ""  # the name of the frequency method, for messages
+    method: str = ""  # the name of the frequency method, for messages
     base: Base | None = None
     refined: FieldTexts = NO_FIELDS
     zone: str | None = None
@@ -81,7 +81,7 @@ class Timing:
 
     # ------------------------------------------------------------ definition
 
-    def with_base(self, word: str, base: Base) -> "Timing":
+    def with_base(self, method: str, base: Base) -> "Timing":
         """Set the frequency.
 
         Raises:
@@ -89,10 +89,10 @@ class Timing:
         """
         if self.base is not None:
             raise InvalidSchedule(
-                f"{self.word}() and {word}() both set the frequency of one schedule.",
-                fix=f"Remove one, or refine {self.word}() with seconds() to months() and weekdays.",
+                f"{self.method}() and {method}() both set the frequency of one schedule.",
+                fix="Remove one. seconds() to months() and weekdays refine a frequency.",
             )
-        return replace(self, word=word, base=base)
+        return replace(self, method=method, base=base)
 
     def refine(self, name: str, *values: Values) -> "Timing":
         texts = [field_text(name, value) for value in values]
@@ -151,11 +151,11 @@ class Timing:
     def needs_anchor(self) -> bool:
         """Whether the time to count from is still missing."""
         return self.starting is None and (
-            self._waits or (self.max_firings is not None and self._own_anchor is None)
+            self._base_needs_anchor or (self.max_firings is not None and self._own_anchor is None)
         )
 
     @property
-    def _waits(self) -> bool:
+    def _base_needs_anchor(self) -> bool:
         """Whether the frequency itself needs a time to count from."""
         match self.base:
             case RuleBase(is_anchored=is_anchored):
@@ -194,7 +194,7 @@ class Timing:
         """
         if self.needs_anchor and anchor is None:
             raise InvalidSchedule(
-                f"{self.word or 'max_firings'}() needs a time to count from.",
+                f"{self.method or 'max_firings'}() needs a time to count from.",
                 fix="Add starting=..., or register the schedule: it counts from then on.",
             )
         starting = self.starting
@@ -213,7 +213,7 @@ class Timing:
         tz = self.zone or default_tz
         if isinstance(self.base, RuleBase | ChainBase) and self.refined != NO_FIELDS:
             raise InvalidSchedule(
-                f"{self.word}() has no calendar fields to refine.",
+                f"{self.method}() has no calendar fields to refine.",
                 fix="Use a cron expression or a frequency such as hourly().",
             )
         match self.base:

@@ -95,7 +95,7 @@ class Zone:
         return max(span.start, wall - span.offset)
 
     def datetimes(self, instants: Iterable[int], *, first: int) -> Iterator[datetime]:
-        """Many instants, none of them before ``first``."""
+        """Convert many instants, none of them before ``first``."""
         if first >= 0:
             return map(datetime.fromtimestamp, instants, repeat(self.info))
         return map(self.datetime_at, instants)
@@ -115,7 +115,7 @@ class Zone:
     def _find_spans(self, block: int) -> tuple[Span, ...]:
         first, last = block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS
         spans: list[Span] = []
-        # The search starts one step early, so that `seen` knows a fold just before this block.
+        # The search starts one step early, so that `seen` includes a fold just before this block.
         start = at = first - _STEP
         offset = self._offset_at(at)
         seen = start + offset

@@ -18,13 +18,13 @@ from typing import Any, Final, NamedTuple
 from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores._sql.statement import Row, Rows, Statement
 
-_PLACE: Final = re.compile(r"\?(\d*)")
+_PLACEHOLDER: Final = re.compile(r"\?(\d*)")
 _PLAIN_INSERT: Final = re.compile(r"(INSERT INTO [^()]*\([^()]*\)\s*VALUES\s*)(\([^()]*\));?\s*")
-PLACES_MAX: Final = 999
+PLACEHOLDERS_MAX: Final = 999
 """The number of parameters that every version of SQLite accepts in one statement."""
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_AWAY: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_IOERR,
@@ -61,9 +61,9 @@ class SqliteConnection:
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-        """A write transaction takes the write lock at once: after a read it may be too late."""
+        """A write transaction takes the write lock first: after a read, SQLite may refuse it."""
         with self._lock:
-            connection = self._opened()
+            connection = self._get_connection()
             self._with_retries(connection, begin)
             try:
                 yield
@@ -77,7 +77,7 @@ class SqliteConnection:
     def reading(self) -> Iterator[None]:
         """A snapshot, or the open transaction. Writers do not wait for it."""
         with self._lock:
-            if self._opened().in_transaction:
+            if self._get_connection().in_transaction:
                 yield
             else:
                 with self.transaction("BEGIN"):
@@ -91,17 +91,17 @@ class SqliteConnection:
             StoreBusy: Another process has locked the whole file.
         """
         try:
-            return run_statement(statement, self._opened())
+            return run_statement(statement, self._get_connection())
         except sqlite3.OperationalError as error:
             if is_busy(error):
                 raise StoreBusy(f"sqlite:///{self._path}", waited=timedelta(0)) from error
-            if error.sqlite_errorcode & 0xFF in _AWAY:
+            if error.sqlite_errorcode & 0xFF in _UNAVAILABLE:
                 raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
             raise
 
     def execute_script(self, statements: list[str]) -> None:
         for text in statements:
-            self._opened().execute(text)
+            self._get_connection().execute(text)
 
     def close(self) -> None:
         with self._lock:
@@ -109,7 +109,7 @@ class SqliteConnection:
                 self._connection.close()
             self._connection = None
 
-    def _opened(self) -> sqlite3.Connection:
+    def _get_connection(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
             # A connection must not be used after a fork; the parent's is left alone.
             self._connection = self._open()
@@ -178,15 +178,15 @@ def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlit
 def _run_part(part: str, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
     if ":rows" in part:
         return on.execute(part, {"rows": json.dumps(rows)}).rowcount
-    text, columns = _split_places(part)
-    many = _for_many(text, columns)
+    text, columns = _split_placeholders(part)
+    many = _bulk_insert(text, columns)
     if many is not None and len(rows) >= many.rows:
         return _insert_many(many, rows, on)
     return on.executemany(text, _pick_columns(rows, columns)).rowcount
 
 
-class _Many(NamedTuple):
-    """An INSERT of ``rows`` rows at once, and the one of a single row."""
+class _BulkInsert(NamedTuple):
+    """An INSERT of ``rows`` rows at once, and the INSERT of a single row."""
 
     text: str
     rows: int
@@ -194,16 +194,16 @@ class _Many(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _for_many(text: str, columns: tuple[int, ...]) -> _Many | None:
-    """The statement for many rows, if it is a plain INSERT: it takes a third less per row."""
+def _bulk_insert(text: str, columns: tuple[int, ...]) -> _BulkInsert | None:
+    """Build the INSERT of many rows, if it is a plain one: a row takes a third less time."""
     found = _PLAIN_INSERT.fullmatch(text)
     if found is None or not columns or columns != tuple(range(len(columns))):
         return None
-    rows = PLACES_MAX // len(columns)
-    return _Many(found[1] + ", ".join([found[2]] * rows), rows, text)
+    rows = PLACEHOLDERS_MAX // len(columns)
+    return _BulkInsert(found[1] + ", ".join([found[2]] * rows), rows, text)
 
 
-def _insert_many(many: _Many, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
+def _insert_many(many: _BulkInsert, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
     whole = len(rows) - len(rows) % many.rows
     for first in range(0, whole, many.rows):
         on.execute(many.text, list(chain.from_iterable(rows[first : first + many.rows])))
@@ -212,16 +212,17 @@ def _insert_many(many: _Many, rows: Rows, on: sqlite3.Connection | sqlite3.Curso
 
 
 @lru_cache(maxsize=512)
-def _split_places(part: str) -> tuple[str, tuple[int, ...]]:
-    """A statement with a plain ``?`` at each place, and which column of a row goes there.
+def _split_placeholders(part: str) -> tuple[str, tuple[int, ...]]:
+    """Replace each placeholder by a plain ``?``; return also which column of a row it takes.
 
-    Places are written as ``?`` or ``?1``. From Python 3.14 on, sqlite3 rejects sequences for
+    Placeholders are written as ``?`` or ``?1``. From Python 3.14 on, sqlite3 rejects sequences for
     the latter.
     """
     columns = tuple(
-        int(number) - 1 if number else place for place, number in enumerate(_PLACE.findall(part))
+        int(number) - 1 if number else index
+        for index, number in enumerate(_PLACEHOLDER.findall(part))
     )
-    return _PLACE.sub("?", part), columns
+    return _PLACEHOLDER.sub("?", part), columns
 
 
 def _pick_columns(rows: Rows, columns: tuple[int, ...]) -> Iterable[Row]:

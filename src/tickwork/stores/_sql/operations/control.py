@@ -16,7 +16,7 @@ from tickwork.stores._sql.statement import Operation, Rows
 from tickwork.stores.contract import ChangeResult, LockRow, Pause, PauseKind, WorkerRow
 
 CANCEL_MAX: Final = 10_000
-"""The number of runs of one schedule that are canceled at a time."""
+"""The most runs of one schedule that one call cancels."""
 
 
 def cancel(query: Queries, run_id: RunId, *, now: datetime, reason: str) -> Operation[ChangeResult]:

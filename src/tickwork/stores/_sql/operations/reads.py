@@ -1,4 +1,4 @@
-"""Reads for people, and pruning."""
+"""Reads runs, jobs, limits and workers to show them, and prunes history."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -116,9 +116,11 @@ class OldDefinitions(NamedTuple):
 
 def old_definitions(query: Queries, *, before: datetime, limit: int) -> Operation[OldDefinitions]:
     """Find candidates without a lock: this may read every schedule and every unfinished run."""
-    edge = micros(before)
-    schedules = [row[0] for row in (yield query("old_schedules", before=edge, limit=limit))]
-    jobs = [list(row) for row in (yield query("old_jobs", before=edge, limit=limit))]
+    before_micros = micros(before)
+    schedules = [
+        row[0] for row in (yield query("old_schedules", before=before_micros, limit=limit))
+    ]
+    jobs = [list(row) for row in (yield query("old_jobs", before=before_micros, limit=limit))]
     return OldDefinitions(sorted(schedules), sorted(jobs))
 
 
@@ -128,16 +130,16 @@ NOTHING_OLD: Final = OldDefinitions()
 def prune(
     query: Queries, *, before: datetime, limit: int, definitions: OldDefinitions = NOTHING_OLD
 ) -> Operation[Pruned]:
-    edge = micros(before)
-    ids = [row[0] for row in (yield query("old_runs", before=edge, limit=limit))]
+    before_micros = micros(before)
+    ids = [row[0] for row in (yield query("old_runs", before=before_micros, limit=limit))]
     runs = (yield query("prune_runs", ids=sorted(ids)))[0][0] if ids else 0
     # A window may be longer than the retention of its run, so keys are pruned on their own.
-    yield query.command("prune_keys", before=edge, limit=limit)
+    yield query.command("prune_keys", before=before_micros, limit=limit)
     yield from prune_rates(query, before=before, limit=limit)
     schedules = jobs = 0
     if definitions.schedules:
-        rows = yield query("prune_schedules", before=edge, ids=definitions.schedules)
+        rows = yield query("prune_schedules", before=before_micros, ids=definitions.schedules)
         schedules = rows[0][0]
     if definitions.jobs:
-        jobs = (yield query("prune_jobs", before=edge, names=definitions.jobs))[0][0]
+        jobs = (yield query("prune_jobs", before=before_micros, names=definitions.jobs))[0][0]
     return Pruned(runs, jobs, schedules)
