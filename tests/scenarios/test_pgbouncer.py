@@ -61,7 +61,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def about_notify(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [text for text in warnings(caplog) if "No NOTIFY arrives" in text]
+    return [text for text in warnings(caplog) if "do not arrive, as behind a pooler" in text]
 
 
 def test_the_pooler_lends_another_connection_each_time(url):
@@ -147,11 +147,11 @@ def test_a_worker_process_logs_it_once(tmp_path, url):
         project.write("shop", "@app.job\ndef greet(name: str):\n    return f'Hello {name}'\n")
         worker = project.work()
         assert project.dispatch("greet", name="Ann").result(WAIT_SECONDS_MAX) == "Hello Ann"
-        project.until(lambda: "No NOTIFY arrives" in worker.log, seconds=30)
+        project.until(lambda: "do not arrive, as behind a pooler" in worker.log, seconds=30)
         assert project.dispatch("greet", name="Bob").result(WAIT_SECONDS_MAX) == "Hello Bob"
         worker.terminate()
         assert worker.wait() == 0
-        assert worker.log.count("No NOTIFY") == 1
+        assert worker.log.count("do not arrive") == 1
         assert worker.log.count("Traceback") == 0
 
 

@@ -38,7 +38,7 @@ class Failed(NamedTuple):
     """The handler, a filter or ``on_before`` raised an error, timed out or reported a failure.
 
     ``retry`` is the handler's decision about another attempt; None leaves it to the policy. A
-    ``delay`` from the handler is used exactly.
+    ``delay`` from the handler is used as it is, without jitter.
     """
 
     error: str

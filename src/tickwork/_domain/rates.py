@@ -1,7 +1,7 @@
 """Rate limits: at most ``starts_max`` starts in any window of time.
 
-A start is a claim, at the time of the store. The limit holds for every window, wherever it
-begins. While there is room, runs start at once, also all of them together.
+A start is a claim, by the clock of the store. The limit holds for every window, wherever it
+begins. While there is room, runs start at once, even all of them together.
 
 A run that finds no room is blocked. From then on, blocked runs are unblocked one by one, at
 turns: a turn comes every ``window / starts_max``, and the run with the best priority is first.
@@ -29,7 +29,7 @@ TURNS_MAX: Final = 1000
 SLACK: Final = 10
 """Late turns are made up for within a tenth of the window. Older turns are dropped."""
 
-MISSING: Final = timedelta(seconds=1)
+START_TIMEOUT: Final = timedelta(seconds=1)
 """If an unblocked run has not started after this time, another run is unblocked."""
 
 _WINDOWS: Final = {
@@ -39,7 +39,7 @@ _WINDOWS: Final = {
     "day": timedelta(days=1),
     "week": timedelta(weeks=1),
 }
-_WORDS: Final = {window: word for word, window in _WINDOWS.items()}
+_NAME_BY_WINDOW: Final = {window: word for word, window in _WINDOWS.items()}
 _KINDS: Final = frozenset({"job", "queue", "tenant"})
 
 
@@ -87,7 +87,7 @@ def window_text(window: timedelta) -> str:
     >>> window_text(timedelta(minutes=1)), window_text(timedelta(seconds=90))
     ('minute', '1m30s')
     """
-    return _WORDS.get(window) or format_duration(window)
+    return _NAME_BY_WINDOW.get(window) or format_duration(window)
 
 
 @lru_cache(maxsize=4096)
@@ -113,7 +113,7 @@ def describe_rate(count: int, window: timedelta) -> str:
     >>> describe_rate(100, timedelta(minutes=1)), describe_rate(5, timedelta(seconds=90))
     ('100 a minute', '5 in 1m30s')
     """
-    word = _WORDS.get(window)
+    word = _NAME_BY_WINDOW.get(window)
     if word is None:
         return f"{count:,} in {format_duration(window)}"
     return f"{count:,} {'an' if word == 'hour' else 'a'} {word}"
@@ -140,7 +140,7 @@ class Rate(NamedTuple):
 
     @property
     def forgotten(self) -> int:
-        """Starts up to this number have left the window. 0 without a limit: unknown."""
+        """Starts up to this number have left the window. Without a limit it is unknown: 0."""
         return self.number - self.starts_max if self.starts_max else 0
 
     def room(self, *, now: datetime, most: int) -> int:
@@ -185,7 +185,7 @@ class Rate(NamedTuple):
         elif room:
             # The unblocked runs did not start: canceled, paused, or no worker is running.
             out, opened = min(room, due), room
-            turn_at = later(now, max(self.window / self.starts_max, MISSING))
+            turn_at = later(now, max(self.window / self.starts_max, START_TIMEOUT))
         else:
             out = opened = 0
             turn_at = self.opens_at(0, now)

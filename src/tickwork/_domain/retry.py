@@ -53,7 +53,7 @@ class Fixed:
         _check_attempts(self.attempts_max)
         _check_length("delay", self.delay)
 
-    def delay_after(self, attempt: int, random: float) -> timedelta:  # noqa: ARG002  # one shape
+    def delay_after(self, attempt: int, random: float) -> timedelta:  # noqa: ARG002  # the signature of Exponential
         assert attempt >= 1, attempt
         return self.delay
 

@@ -25,7 +25,7 @@ POSTPONE_FIRST: Final = timedelta(seconds=30)
 POSTPONE_MAX: Final = timedelta(minutes=10)
 EXPIRED: Final = "expired: the run did not start in time"
 
-_NOTHING: Final = timedelta(0)
+_ZERO: Final = timedelta(0)
 
 
 class Transition(NamedTuple):
@@ -180,7 +180,7 @@ def settle_poisoned(claim: Claim, *, now: datetime) -> Transition:
 
 
 def skip_if_expired(claim: Claim, *, now: datetime) -> Skipped | None:
-    """None if the run may still start."""
+    """Return a skip if the run has expired; None if it may still start."""
     return Skipped(EXPIRED) if _is_past(claim.expires_at, now) else None
 
 
@@ -263,4 +263,4 @@ def _is_past(moment: datetime | None, now: datetime) -> bool:
 
 
 def _after(now: datetime, delay: timedelta) -> datetime:
-    return later(now, max(delay, _NOTHING))  # a negative delay is due at once
+    return later(now, max(delay, _ZERO))  # a negative delay is due at once

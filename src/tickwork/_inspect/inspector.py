@@ -1,4 +1,4 @@
-"""``app.inspect``: every question about the state of one database."""
+"""``app.inspect``: answers questions about the state of one database."""
 
 from datetime import datetime, timedelta
 
@@ -64,7 +64,7 @@ class Inspector:
         schedule: str | None = None,
         job: str | None = None,
     ) -> UpcomingFirings:
-        """List the next firings, in order: of all schedules, of one, or of one job's."""
+        """List the next firings, in order: of all schedules, of one, or of those of one job."""
         now = self._clock.now()
         seen_after = now - self._retire_after
         rows = list(read_schedule_rows(self._store))
@@ -88,7 +88,7 @@ class Inspector:
 
         Raises:
             RunNotFound: No run has such an id.
-            AmbiguousRun: Several runs have.
+            AmbiguousRun: Several runs have one.
         """
         return find_run_id(self._store, prefix)
 

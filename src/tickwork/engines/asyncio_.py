@@ -28,7 +28,7 @@ STOP_SECONDS: Final = 2.0
 """How long the loop may take to stop. A coroutine that blocks it longer is left behind."""
 
 WRITE_AT: Final = 250
-"""Outcomes that are enough for a write though other attempts are running."""
+"""With this many outcomes, the worker is notified even if other attempts are running."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 
@@ -102,7 +102,7 @@ class AsyncEngine:
         if thread is not threading.current_thread():
             thread.join(timeout=STOP_SECONDS)
 
-    def _call_on_loop(self, act: Callable[[], object]) -> None:
+    def _call_on_loop(self, callback: Callable[[], object]) -> None:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -110,8 +110,8 @@ class AsyncEngine:
                     target=self._run, args=(self._loop,), name="tickwork-asyncio", daemon=True
                 )
                 self._thread.start()
-        with suppress(RuntimeError):  # the loop was closed: there is nothing left to act on
-            self._loop.call_soon_threadsafe(act)
+        with suppress(RuntimeError):  # the loop was closed: no task is left
+            self._loop.call_soon_threadsafe(callback)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)

@@ -43,12 +43,12 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
     inserter, worker = services.inserter, services.worker
     outer, adapt = inserter.on_added, worker.adapt_definition
 
-    def added(runs: Sequence[NewRun]) -> None:
+    def execute_added(runs: Sequence[NewRun]) -> None:
         if outer is not None:
             outer(runs)
         immediate.run(runs)
 
-    inserter.on_added, worker.adapt_definition = added, immediate.capture_errors
+    inserter.on_added, worker.adapt_definition = execute_added, immediate.capture_errors
     try:
         yield
     finally:
@@ -61,22 +61,22 @@ class _Immediate:
         self._raising = raising
         self._errors: dict[RunId, BaseException] = {}
         self._waiting: dict[RunId, NewRun] = {}  # for a limit, a pause or a filter
-        self._here = local()
+        self._local = local()
         self._endless: StillDue | None = None
 
     def run(self, runs: Sequence[NewRun]) -> None:
-        """Execute the due ones of these runs; with ``raising``, raise their exceptions."""
-        depth = getattr(self._here, "depth", 0)
+        """Execute those of these runs that are due; with ``raising``, raise their exceptions."""
+        depth = getattr(self._local, "depth", 0)
         if depth >= DEPTH_MAX:
             self._endless = StillDue(limit=DEPTH_MAX, jobs=(run.job for run in runs))
             raise self._endless
-        self._here.depth = depth + 1
+        self._local.depth = depth + 1
         try:
             self._services.catalog.refresh()  # limits apply here, too
             with self._services.worker.log_capture.capturing():
                 self._execute(runs)
         finally:
-            self._here.depth = depth
+            self._local.depth = depth
         if depth == 0 and self._endless is not None:
             # The handlers in between have turned the error into failed attempts.
             endless, self._endless = self._endless, None
@@ -95,14 +95,14 @@ class _Immediate:
 
     def _execute(self, runs: Sequence[NewRun]) -> None:
         due = {run.id: run for run in runs if run.phase is Phase.READY}
-        is_moving = True
+        has_progress = True
         # It ends: each round but the last one finishes a run, or postpones it.
-        while due and is_moving:
-            is_moving = False
+        while due and has_progress:
+            has_progress = False
             for run in due.values():
                 if self._attempt(run):
-                    is_moving = True
-                elif self._is_open(run.id):
+                    has_progress = True
+                elif self._can_execute(run.id):
                     self._waiting[run.id] = run
             # A slot that others waited for may be free now.
             due, self._waiting = self._waiting, {}
@@ -115,17 +115,17 @@ class _Immediate:
             services.worker.known.learn(run.job)
         except (DefinitionError, ImportError):
             return False  # a job of another program, or one that cannot be imported here
-        for made in range(DEPTH_MAX):
+        for attempts in range(DEPTH_MAX):
             with services.worker.use_pass() as single_pass:
                 has_started = single_pass.run_one(run.id, job=run.job)
             if not has_started:
-                return made > 0
+                return attempts > 0
             found = self._read(run.id)
             if found is None or found.phase is not Phase.READY:
                 return True
         raise StillDue(limit=DEPTH_MAX, jobs=[run.job])
 
-    def _is_open(self, run_id: RunId) -> bool:
+    def _can_execute(self, run_id: RunId) -> bool:
         run = self._read(run_id)
         return run is not None and run.status.can_execute
 

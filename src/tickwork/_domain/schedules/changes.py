@@ -53,21 +53,21 @@ class Effect(NamedTuple):
                 return f"{head} {many} in the gap: skipped."
             return f"{head} {many} in the gap: fires once, at {self.moved_to:%H:%M:%S %Z}."
         many = _times(self.repeated)
-        passes = "twice" if self.is_doubled else "once, at the first time"
-        return f"{head} {many} in the repeated period: fires {passes}."
+        how_often = "twice" if self.is_doubled else "once, at the first time"
+        return f"{head} {many} in the repeated period: fires {how_often}."
 
 
 def clock_changes(zone: str, *, after: datetime, until: datetime) -> Iterator[ClockChange]:
-    place = Zone.named(zone)
+    named_zone = Zone.named(zone)
     ts, last = floor_ts(after), min(floor_ts(until), LAST_TS)
-    span = place.span_at(ts)
+    span = named_zone.span_at(ts)
     for _ in range(CHANGES_MAX):
         if span.end > last:
             return
-        following = place.span_at(span.end)
+        following = named_zone.span_at(span.end)
         if following.offset != span.offset:  # otherwise the span was only cut
             yield ClockChange(
-                place.name,
+                named_zone.name,
                 EPOCH + timedelta(seconds=span.end),
                 _wall(span.end + span.offset),
                 _wall(span.end + following.offset),
@@ -76,7 +76,7 @@ def clock_changes(zone: str, *, after: datetime, until: datetime) -> Iterator[Cl
 
 
 def effects(rule: Schedule, *, after: datetime, until: datetime) -> list[Effect]:
-    """The effects of the clock changes of the rule's time zone; without those that have none."""
+    """List what the clock changes of its time zone do to a rule. Most changes do nothing."""
     if rule.tz == "UTC" or isinstance(rule, Interval | Once):
         return []
     twin = _in_utc(rule)
@@ -94,7 +94,7 @@ def _effect(rule: Schedule, twin: Schedule, change: ClockChange) -> Effect | Non
     if not count:
         return None
     if change.is_forward:
-        # A rule that also fires right after the gap does so on any day.
+        # If the rule also has a time right after the gap, it fires then anyway: nothing is moved.
         is_due_then = twin.count_between(high.replace(tzinfo=UTC), high.replace(tzinfo=UTC))
         moved = None if is_due_then else rule.next_after(change.at - _SECOND)
         if moved is not None and moved.astimezone(UTC) != change.at:

@@ -16,7 +16,7 @@ TEST_SECONDS: Final = 0.5
 """How long a test notification may take to arrive."""
 
 TESTS_MAX: Final = 3
-"""After so many lost test notifications, the listener gives up for a while."""
+"""After this many lost test notifications, the listener gives up for a while."""
 
 PAUSE_SECONDS: Final = 300.0
 """After this time it tries again."""
@@ -83,9 +83,9 @@ class PostgresListener:
         self._tests_missed += 1
         if self._tests_missed == TESTS_MAX:
             _log.warning(
-                "No NOTIFY arrives from %s:%s, as behind a pooler in transaction mode: this worker "
-                "polls for work instead (options poll and poll_idle). To be notified at once, let "
-                "workers connect to PostgreSQL directly, or use a pooler in session mode.",
+                "Notifications from %s:%s do not arrive, as behind a pooler in transaction mode. "
+                "This worker polls for work instead (options poll and poll_idle). To be notified "
+                "at once, connect workers to PostgreSQL directly, or use a pooler in session mode.",
                 connection.info.host,
                 connection.info.port,
             )
