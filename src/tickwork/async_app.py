@@ -1,6 +1,6 @@
 """The methods of an application for coroutines.
 
-Each call is one call in a thread, around the whole operation. A test compares the signatures
+Each call runs the whole operation in one thread. A test compares the signatures
 with those of the application.
 """
 
@@ -76,7 +76,7 @@ class AsyncTickwork:
         """As :meth:`Tickwork.run`, in a thread of its own.
 
         If the task is cancelled, the current attempt is finished, and the other runs that
-        were claimed are given back.
+        were claimed are released.
         """
         stop = threading.Event()
         try:

@@ -12,10 +12,10 @@ from tickwork.errors import InvalidSchedule
 CATCH_UP_MAX: Final = 1_000
 """The most missed firings that misfire ``all`` makes up for: the newest ones.
 
-Also the most firings on time of one schedule in one tick; the rest stays due.
+Also the most punctual firings of one schedule in one tick; the others stay due.
 """
 
-_INSTANT: Final = timedelta(microseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Gap(NamedTuple):
@@ -68,8 +68,8 @@ def due_again(
 def plan_firings(row: ScheduleRow, rule: Schedule, *, now: datetime) -> Firings:
     """Divide the firings of a schedule up to ``now`` into due and missed ones.
 
-    A firing is missed when it is later than the grace period of the schedule. The misfire policy
-    decides which missed firings still create runs.
+    A firing is missed when it is late by more than the grace period of the schedule. The misfire
+    policy decides which missed firings still create runs.
     """
     due_at, until, last = row.next_due_at, row.spec.until, row.last_fired_at
     assert due_at is not None, row
@@ -83,7 +83,7 @@ def plan_firings(row: ScheduleRow, rule: Schedule, *, now: datetime) -> Firings:
     missed_before = now - row.spec.grace
     if upcoming is not None and upcoming < missed_before:
         if until is not None:
-            missed_before = min(missed_before, until + _INSTANT)
+            missed_before = min(missed_before, until + _MICROSECOND)
         last = next(_backwards(rule, missed_before, upcoming), upcoming)
         instants, gap = _plan_missed(row.spec.misfire, rule, upcoming, last)
         upcoming = first_due(rule, after=last, until=until)

@@ -20,7 +20,7 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     SKIPPED = "skipped"  # a filter or a policy skipped it; the reason is recorded
     CANCELED = "canceled"
-    FAILED_PERMANENT = "failed_permanent"  # failed for the last time
+    FAILED_PERMANENT = "failed_permanent"  # failed, and is not retried
 
     @property
     def can_execute(self) -> bool:

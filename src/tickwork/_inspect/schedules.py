@@ -17,7 +17,7 @@ from tickwork.errors import InvalidSchedule
 from tickwork.stores.contract import Store
 
 SCHEDULES_MAX: Final = 10_000
-"""Schedules that one answer covers. A database may hold a million."""
+"""The most schedules that one report reads. A database may hold a million."""
 
 PAGE: Final = 1_000
 

@@ -102,7 +102,7 @@ class AttemptRunner:
         now = self._clock.now()
         spec = definition.spec
         if claim.crashes >= spec.crashes_max:
-            # The process that reaped it did not know the job, and with it the limit.
+            # The process that reaped it did not know the job, and so did not know its limit.
             self._put(run, settle_poisoned(claim, now=now))
             return None
         if claim.expires_at is not None:
@@ -163,7 +163,7 @@ class AttemptRunner:
     # ------------------------------------------------------------ for the worker
 
     def give_up(self, run: HeldRun, outcome: Failed | Crashed) -> None:
-        """Record a failure though the attempt may still be running."""
+        """Record a failure, even if the attempt is still running."""
         claim = run.claim
         step = self._transition(claim, self._find(claim.job), outcome)
         self._put(run, step._replace(started_at=run.started_at))
@@ -185,7 +185,7 @@ class AttemptRunner:
         self._is_leaving = True
 
     def watch_deadlines(self, grace: timedelta) -> bool:
-        """Request attempts to stop that exceed their timeout; True when one ignores it.
+        """Request a stop of attempts that exceed their timeout; True if one ignores it.
 
         An attempt that goes on for longer than ``grace`` is recorded as failed.
         """

@@ -54,7 +54,7 @@ class HeldAttemptStore(RowAttemptStore):
         self._held = held
 
     def should_stop(self, claim: Claim) -> bool:
-        """Whether the attempt shall stop: canceled, lost, too late, or the worker stops."""
+        """Whether the attempt should stop: canceled, lost, too late, or the worker stops."""
         run = self._held.of(claim)
         if run is None or run.is_stop_requested:
             return True
@@ -66,7 +66,7 @@ class HeldAttemptStore(RowAttemptStore):
 
 
 class PolledAttemptStore(HeldAttemptStore):
-    """For attempts of a single pass: no other thread polls, so each question reads the row."""
+    """For attempts of a single pass: no other thread polls, so each check reads the row."""
 
     def __init__(self, *, store: Store, clock: Clock, held: HeldRuns, heartbeat: Heartbeat) -> None:
         super().__init__(store=store, clock=clock, held=held)

@@ -33,7 +33,7 @@ from tickwork.errors import OutcomeUnknown, StoreError
 from tickwork.stores.contract import ClaimRequest, PendingWork, Store
 
 WRITE_EVERY: Final = 0.05
-"""Seconds after which outcomes are written though attempts are left."""
+"""Seconds after which outcomes are written even if attempts are left."""
 
 REPEATS_MAX: Final = 3
 """How often a write whose answer was lost is repeated before the caller gets the error."""
@@ -126,7 +126,7 @@ class SinglePass:
     ) -> PassResult:
         """Fire, claim at most ``batch`` runs, and make an attempt at each.
 
-        Once ``stop`` is set, runs that have not started are given back. ``ahead`` is what
+        Once ``stop`` is set, runs that have not started are released. ``ahead`` is what
         :func:`find_next_due` returned, if the caller has just called it.
         """
         parts = self._parts
@@ -163,7 +163,7 @@ class SinglePass:
         try:
             claims = self._claimer.claim(wanted, self._cancel)
         except OutcomeUnknown:
-            # If the claim was committed, the runs are ours, and no other worker can take them.
+            # If the claim was committed, this worker holds the runs, and no other can claim them.
             claims = self._claimer.find_lost()
             self._parts.held.add(claims, extended_at=sent_at, cancel_attempt=self._cancel)
         if claims:
@@ -190,7 +190,7 @@ class SinglePass:
             return written + self._write(after=claims[-1])
         except BaseException:
             # Ctrl-C was pressed, or the database is unreachable. What was done must not be done
-            # again, and the rest is given back, so that no worker has to wait for the leases.
+            # again, and the rest is released, so that no worker has to wait for the leases.
             self._inline.take_back()
             for claim in claims:
                 self._runner.give_back(claim, PASS_ENDED)
@@ -262,7 +262,7 @@ class SinglePass:
 
 
 def prepare(parts: PassParts, ahead: PendingWork) -> tuple[int, bool]:
-    """Stage, reap and sweep where there is something to; return how many, and if any is ready."""
+    """Stage, reap and sweep if needed; return how many runs changed, and if any is ready."""
     moved = parts.timer.stage(ahead)
     if ahead.lease_until is not None and has_expired(ahead.lease_until, now=parts.clock.now()):
         moved += parts.reaper.reap()
@@ -282,7 +282,7 @@ def find_due(parts: PassParts, limit: int) -> list[Run]:
 
 
 def find_next_due(parts: PassParts, *, is_stuck: bool = False) -> NextDue:
-    """Return what is due, and the moment until which one can sleep, or move the clock.
+    """Return whether anything is due, and until when the caller can sleep or move the clock.
 
     ``is_stuck`` means that a pass was idle: what seems to be due now cannot be run here, and must
     not hide what is due later.

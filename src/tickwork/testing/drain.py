@@ -16,7 +16,7 @@ from tickwork.errors import InvalidOption, StillDue
 from tickwork.stores.contract import PendingWork
 
 LIMIT: Final = 10_000
-"""Runs that one instant may have. More are taken for an endless loop."""
+"""The most runs without a move of the clock. More are taken for an endless loop."""
 
 BATCH: Final = 100
 _SHOWN_MAX: Final = 20
@@ -58,12 +58,12 @@ class DrainResult(Sequence[AttemptResult]):
 
     @cached_property
     def _attempts(self) -> tuple[AttemptResult, ...]:
-        return tuple(_attempted(step) for step in self._steps if is_attempt(step))
+        return tuple(_build_result(step) for step in self._steps if is_attempt(step))
 
     @cached_property
     def deferred(self) -> tuple[AttemptResult, ...]:
         """Runs that a filter skipped or postponed."""
-        return tuple(_attempted(step) for step in self._steps if not is_attempt(step))
+        return tuple(_build_result(step) for step in self._steps if not is_attempt(step))
 
     @property
     def failures(self) -> tuple[AttemptResult, ...]:
@@ -81,12 +81,12 @@ class DrainResult(Sequence[AttemptResult]):
         return len(self._attempts)
 
     @overload
-    def __getitem__(self, place: int) -> AttemptResult: ...
+    def __getitem__(self, index: int) -> AttemptResult: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[AttemptResult, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[AttemptResult, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> AttemptResult | tuple[AttemptResult, ...]:
-        return self._attempts[place]
+    def __getitem__(self, index: int | slice) -> AttemptResult | tuple[AttemptResult, ...]:
+        return self._attempts[index]
 
     def __iter__(self) -> Iterator[AttemptResult]:
         return iter(self._attempts)
@@ -168,7 +168,7 @@ def name_of(job: Any) -> str:
     return name
 
 
-def _attempted(step: Transition) -> AttemptResult:
+def _build_result(step: Transition) -> AttemptResult:
     claim = step.claim
     return AttemptResult(
         job=claim.job,

@@ -21,7 +21,7 @@ There is no pause between tries: the other transaction has committed, and the ne
 
 
 class SqlAsyncRuns(ABC):
-    """The verbs of :class:`~tickwork.stores.contract.AsyncRuns`; a dialect adds the connection."""
+    """Implements :class:`~tickwork.stores.contract.AsyncRuns`; a dialect adds the connection."""
 
     def __init__(self, query: Queries) -> None:
         self._query = query

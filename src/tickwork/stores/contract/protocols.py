@@ -1,4 +1,4 @@
-"""The protocols of a store, one for each group of verbs."""
+"""The protocols of a store, one for each group of methods."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -151,7 +151,7 @@ class RunStore(Protocol):
 
 
 class AsyncRuns(Protocol):
-    """The verbs that are available in a transaction of the caller's async connection."""
+    """The methods that are available in a transaction of the caller's async connection."""
 
     async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
         """As :meth:`RunStore.enqueue`."""
@@ -374,7 +374,7 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
 
     @property
     def connections_max(self) -> int:
-        """How many verbs can run at once; more threads would wait for a connection."""
+        """How many calls can run at once; more threads would wait for a connection."""
 
     @property
     def pumps_max(self) -> int:
@@ -397,7 +397,7 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
         """
 
     def using_async(self, connection: object) -> AsyncRuns:
-        """The verbs for a caller's async connection; otherwise as :meth:`using`.
+        """The methods for a caller's async connection; otherwise as :meth:`using`.
 
         Raises:
             WrongConnection: The connection is of an unknown type.

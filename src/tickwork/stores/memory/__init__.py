@@ -1,7 +1,7 @@
 """The reference store: the whole contract in plain Python, in memory.
 
 Tests compare the other stores with this one, so it is written to be obviously right: rows are
-frozen values in dicts, verbs scan all of them, and one lock serializes the verbs.
+frozen values in dicts, methods scan all of them, and one lock serializes the calls.
 """
 
 from collections.abc import Sequence

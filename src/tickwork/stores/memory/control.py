@@ -12,7 +12,7 @@ from tickwork.stores.memory.tables import TableHolder, Tables
 
 
 class MemoryControl(TableHolder):
-    """The verbs of ControlStore."""
+    """Implements ControlStore."""
 
     # ------------------------------------------------------------ limits
 

@@ -55,9 +55,9 @@ def grant(
         for claim in claims
     ]
     gates = sorted({gate_of(key) for candidate in candidates for key in candidate.keys})
-    # The transaction that has locked a gate decides about its keys; those runs are left to it.
-    ours = {row[0] for row in (yield query("try_gates", gates=gates))}
-    grants, rates = yield from _decide(query, candidates, gates=ours, now=now, limit=limit)
+    # Runs whose gate another transaction has locked are left to that transaction.
+    locked = {row[0] for row in (yield query("try_gates", gates=gates))}
+    grants, rates = yield from _decide(query, candidates, gates=locked, now=now, limit=limit)
     yield from _take(query, candidates, grants, rates, now=now)
     if grants.blocked_on:
         blocked = sorted((run, key) for run, key in grants.blocked_on.items())
@@ -70,7 +70,7 @@ def grant(
 def grant_one(
     query: Queries, run_id: RunId, keys: Sequence[str], *, now: datetime
 ) -> Operation[bool]:
-    """Take a slot of each of these keys for this locked run, or none of any.
+    """Take a slot of each of these keys for this locked run, or no slot at all.
 
     It waits for gates that are locked.
     """
@@ -177,7 +177,7 @@ def _unblock_up_to(query: Queries, room_by_key: Mapping[str, int]) -> Operation[
 
 
 def sweep(query: Queries, *, limit: int, after: str) -> Operation[tuple[int, str]]:
-    """Unblock runs whose limit has room, in case that an unblock was missed.
+    """Unblock runs whose limit has room, in case an unblock was missed.
 
     Checks ``limit`` keys in order, starting after ``after``. Returns the number of unblocked runs,
     and the key to continue after: "" at the end of the keys.
