@@ -207,7 +207,8 @@ def _import_module(path: str, module_name: str) -> ModuleType:
 
 def _attribute_missing(path: str, part: str, known: Iterable[str]) -> HandlerNotFound:
     module_name, _, name = path.partition(":")
-    reason = f"{module_name} has no {part!r} (of {name!r}). {suggest(part, known)}"
+    within = "" if part == name else f" (of {name!r})"
+    reason = f"{module_name} has no {part!r}{within}. {suggest(part, known)}"
     return HandlerNotFound(path, reason.rstrip())
 
 

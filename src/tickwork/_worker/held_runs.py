@@ -84,7 +84,7 @@ class HeldRuns:
         return self._runs.get(run_id)
 
     def of(self, claim: Claim) -> HeldRun | None:
-        """Return what is held under exactly this claim; a newer claim of the run is another."""
+        """Return the held run of exactly this claim; None if only a newer claim is held."""
         run = self._runs.get(claim.run_id)
         return run if run is not None and run.claim.token == claim.token else None
 

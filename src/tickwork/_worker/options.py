@@ -32,7 +32,7 @@ class WorkerOptions:
     drain: timedelta = timedelta(seconds=30)  # how long running attempts may take after a stop
     timeout_grace: timedelta = timedelta(seconds=60)  # how long a thread may ignore its timeout
     # How many outcomes may wait in memory before the worker stops claiming. Each was a claim, so
-    # at most this many and the claims made before are in memory.
+    # memory holds at most this many outcomes, and the claims that were made before.
     unwritten_max: int = 10_000
     missed_max: int = 0  # late firings in a row after which it stops; 0: it never does
 

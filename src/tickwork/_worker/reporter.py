@@ -53,7 +53,7 @@ class Reporter:
             # Once for each reason: it is due at every tick.
             if tuple(unfired) not in self._unfired:
                 self._unfired.add((unfired.schedule_id, unfired.reason))
-                _log.warning("A schedule was set unfired: %s", unfired.reason)
+                _log.warning("A schedule could not be fired: %s", unfired.reason)
                 self._bus.emit(
                     ScheduleNotFired(at=at, schedule_id=unfired.schedule_id, reason=unfired.reason)
                 )

@@ -13,7 +13,7 @@ from tickwork._kernel.clock import Clock
 from tickwork.stores.contract import ScheduleStore
 
 SCHEDULES_MAX: Final = 2_000
-"""Schedules that one transaction fires; the others stay due for the next one."""
+"""The most schedules that one transaction fires; the others stay due for the next one."""
 
 RETIRE_AFTER: Final = timedelta(days=7)
 """How long a schedule defined in code still fires after a program last registered it."""

@@ -11,7 +11,7 @@ class Wakeup:
         self._condition = Condition()
         self._waiting = 0
         self.count = 0
-        """The number of signals. A wait that is given it ends with the first signal after it."""
+        """The number of signals. Passed to :meth:`wait`, it ends with the first signal after it."""
         self.new_work_count = 0
         """How often :meth:`notify_new_work` was called."""
         self.is_stopped = False
@@ -28,7 +28,7 @@ class Wakeup:
 
     def notify_new_work(self) -> None:
         """Wake one thread: the database may have new runs."""
-        self.new_work_count += 1  # a concurrent update that is lost changes the count all the same
+        self.new_work_count += 1  # if two calls coincide, one may be lost; the count still changes
         self.notify()
 
     def stop(self) -> None:

@@ -42,7 +42,7 @@ def app(
 def swap(
     app: Tickwork, *, start: When | None = None, clock: ManualClock | None = None
 ) -> Iterator[ManualClock]:
-    """Put an application of yours into memory while the block runs.
+    """Move your application into memory while the block runs.
 
     Its definitions stay. Its database is not opened. The block gets the application's clock.
     Afterwards the application uses its own database and clock again::
@@ -66,7 +66,7 @@ def isolated(
     """Let the application use only this connection of yours while the block runs.
 
     Everything happens in your transaction: no other connection sees it, and it is gone when
-    you roll back. The connection leads to the application's own database, as for ``using``.
+    you roll back. The connection must be to the application's own database, as for ``using``.
     The block gets the application's clock: its own, unless one is given::
 
         with testing.isolated(app, connection):

@@ -120,7 +120,7 @@ class TestHandlers:
     @pytest.mark.parametrize(
         ("path", "problem"),
         [
-            (f'"{HERE}:reprot"', "has no 'reprot' (of 'reprot'). Did you mean 'report'?"),
+            (f'"{HERE}:reprot"', "has no 'reprot'. Did you mean 'report'?"),
             (f'"{HERE}.report"', f"Did you mean '{HERE}:report'?"),
             ('"report"', "Write it as 'package.module:Name'"),
             ('"nowhere:report"', "There is no module 'nowhere'."),

@@ -313,7 +313,7 @@ class _Reader:
                 DAY_OF_MONTH,
                 term,
                 "is not a day",
-                "L is the last day, LW the last Monday to Friday, 15W the one nearest to the 15th.",
+                "L is the last day, LW the last weekday, 15W the weekday nearest to the 15th.",
             )
         return 0
 

@@ -49,7 +49,7 @@ class RunStore(Protocol):
         """
 
     def stage(self, *, now: datetime, limit: int) -> int:
-        """Make waiting runs ready that are due; return how many."""
+        """Move runs that have become due from waiting to ready; return how many."""
 
     def claim(
         self,
@@ -389,8 +389,8 @@ class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Proto
 
         The caller's open transaction is neither committed nor rolled back: the change becomes
         visible to others when the caller commits. A call that fails is undone as a whole, and the
-        transaction can go on. If no transaction is open and the connection is in autocommit mode,
-        the call has a transaction of its own.
+        transaction stays usable. If no transaction is open and the connection is in autocommit
+        mode, the call has a transaction of its own.
 
         Raises:
             WrongConnection: The connection is of an unknown type, or of another database.

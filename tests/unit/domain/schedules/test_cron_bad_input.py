@@ -14,7 +14,7 @@ SHAPE = (
     "The fields are: minute hour day-of-month month day-of-week; "
     "a sixth field, the second, comes first."
 )
-DAY_LETTERS = "L is the last day, LW the last Monday to Friday, 15W the one nearest to the 15th."
+DAY_LETTERS = "L is the last day, LW the last weekday, 15W the weekday nearest to the 15th."
 STEADY = "A cron field starts again in each period. For a fixed interval, use every(...)."
 
 

@@ -29,22 +29,22 @@ def due_runs(query: Queries, wanted: ClaimRequest, *, now: datetime) -> Operatio
 def claim_run(
     query: Queries, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
 ) -> Operation[Claim | None]:
-    # The conditions of other claims, without those on queues and jobs.
+    # The same conditions as for other claims, except those on queues and jobs.
     free: dict[str, Any] = {"queues": None, "jobs": None, "is_ahead": 0}
     rows = yield query("lock_claimable", id=run_id, now=micros(now), **free)
     claims = yield from read_claims(query, rows, now=now, lease=lease)
     if not claims or not (yield from _take_slots(query, claims[0], now=now)):
         return None
-    [made] = claims
+    [claimed] = claims
     yield query.command(
         "take_run",
         id=run_id,
         tag=tag,
         worker=worker,
-        lease_until=micros(made.lease_until),
+        lease_until=micros(claimed.lease_until),
         started_at=micros(now),
     )
-    return made
+    return claimed
 
 
 def _take_slots(query: Queries, claim: Claim, *, now: datetime) -> Operation[bool]:
