@@ -81,15 +81,15 @@ clock = ManualClock()
 app = Tickwork(f"sqlite:///{sys.argv[1]}/steps.db", clock=clock)
 @app.job
 def report(n: int = 0) -> None: ...
-app.schedule("nightly", report).daily()
+app.schedule("minutely", report).every_minute()
 for _ in range(3):
     report.dispatch(n=1)
-    clock.advance(days=1)
+    clock.advance(minutes=1)
     app.run()
 dispatch = calls_of(lambda: report.dispatch(n=1))
 attempt = calls_of(app.run)
 idle = calls_of(app.run)
-clock.advance(days=1)
+clock.advance(minutes=1)  # a day would add what a worker does once a day
 firing = calls_of(app.run)
 show(dispatch=dispatch, **{"attempt by run()": attempt - idle}, firing=firing - attempt)
 """
