@@ -250,7 +250,7 @@ class TestTimeouts:
         app.run()
 
         assert seen == ["cancelled"]
-        assert "longer than 0.05s" in run.read().reason
+        assert "exceeded its timeout of 0.05s" in run.read().reason
         assert run.status is RunStatus.FAILED_PERMANENT
 
     def test_a_function_that_exceeds_its_timeout_fails(self, app, clock):

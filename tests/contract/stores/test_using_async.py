@@ -272,7 +272,9 @@ class TestDoors:
     @pytest.mark.servers("postgres")
     def test_postgres_refuses_an_async_one_at_the_plain_door(self, store):
         async def act(connection):
-            with pytest.raises(WrongConnection, match=r"AsyncConnection, and using_async\(\)"):
+            with pytest.raises(
+                WrongConnection, match=r"AsyncConnection; pass it to using_async\(\)"
+            ):
                 store.using(connection)
 
         on_connection(store, act)
