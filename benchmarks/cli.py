@@ -95,7 +95,7 @@ class Sqlite:
             id=f"printf('%08x-%04x-7000-8000-%012x', {milliseconds} >> 16, "
             f"{milliseconds} & 65535, n + {tail})",
             base=base,
-            numbers="(WITH RECURSIVE numbers (n) AS "  # noqa: S608  # our own numbers
+            numbers="(WITH RECURSIVE numbers (n) AS "  # our own numbers
             f"(SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count - 1}) "
             "SELECT n FROM numbers)",
         )
@@ -169,7 +169,7 @@ def seconds(command: Sequence[str], *, folder: str, rounds: int) -> Taken:
     taken = Taken([], [])
     for _ in range(rounds):
         begun, used = time.perf_counter(), _cpu_of_children()
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)  # noqa: S603
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
         taken.seconds.append(time.perf_counter() - begun)
         taken.cpu.append(_cpu_of_children() - used)
         assert done.returncode in {0, 1}, done.stderr.decode()

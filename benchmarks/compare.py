@@ -1,6 +1,6 @@
 """Measures two checkouts side by side: is the new commit as fast as the old one?
 
-    .venv/bin/python benchmarks/compare.py --old PATH [--new PATH] [sqlite] [postgres] [mariadb]
+    .venv/bin/python benchmarks/compare.py --old PATH [--new PATH] [KIND ...]
 
 Every measurement runs in a process of its own, on an empty database, with the ``src`` folder of
 one checkout on the path. Old and new take turns, and the side that goes first changes with each
@@ -183,6 +183,10 @@ class Database:
             from servers.mariadb import MariaDBServer  # noqa: PLC0415  # as above
 
             self._server = MariaDBServer(fsync=False).start()
+        elif self.kind == "mysql":
+            from servers.mysql import MySQLServer  # noqa: PLC0415  # as above
+
+            self._server = MySQLServer(fsync=False).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -210,7 +214,7 @@ def measure(
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with database.url() as url:
-        done = subprocess.run(  # noqa: S603  # our own text
+        done = subprocess.run(  # our own text
             [sys.executable, "-c", one.program, url, str(count), str(checkout)],
             env=environment,
             cwd=cache,

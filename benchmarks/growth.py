@@ -1,6 +1,6 @@
 """A full database beside an almost empty one: operations should take the same time.
 
-    .venv/bin/python benchmarks/growth.py [sqlite] [postgres] [mariadb] [--size N] [--rounds N]
+    .venv/bin/python benchmarks/growth.py [KIND ...] [--size N] [--rounds N]
 
 With ``--size 1000000`` (the default) the full one has a million finished runs, a million that are
 due later, a million of paused and unknown jobs, 100,000 that are blocked (half by limits, half by

@@ -159,7 +159,7 @@ def run_probe(source: Path, program: str, folder: str) -> Any:
     environment = {name: value for name, value in os.environ.items() if name != "TICKWORK_CONFIG"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment |= {"PYTHONPATH": str(source), "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
-    done = subprocess.run(  # noqa: S603  # our own text
+    done = subprocess.run(  # our own text
         [sys.executable, "-c", program, folder],
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """Stores beside a bare driver loop that makes the same changes of rows, in one run.
 
-    .venv/bin/python benchmarks/store.py [sqlite] [postgres] [mariadb]
+    .venv/bin/python benchmarks/store.py [sqlite] [postgres] [mariadb] [mysql]
 
 Both sides take turns on the same tables of the same database; medians are printed with their
 ratio. The store has everything on: fencing, limits, attempts, job rows and history.
@@ -108,7 +108,7 @@ class BareSqlite:
     def claim(self, limit: int) -> list[Any]:
         with self._transaction():
             rows = self._db.execute(
-                f"SELECT {CLAIM} FROM tickwork_run WHERE phase = 'ready' "  # noqa: S608
+                f"SELECT {CLAIM} FROM tickwork_run WHERE phase = 'ready' "
                 "ORDER BY priority, due_at, id LIMIT ?",
                 (limit,),
             ).fetchall()
@@ -126,7 +126,7 @@ class BareSqlite:
         keys = [(row[0], row[5] + 1) for row in claimed]
         with self._transaction():
             self._db.executemany(
-                f"INSERT INTO tickwork_history ({HISTORY}) SELECT {MOVED}, {ended}, "  # noqa: S608
+                f"INSERT INTO tickwork_history ({HISTORY}) SELECT {MOVED}, {ended}, "
                 "'succeeded', NULL, '' FROM tickwork_run "
                 "WHERE id = ? AND token = ? AND status = 'running'",
                 keys,
@@ -135,7 +135,7 @@ class BareSqlite:
 
     def clear(self) -> None:
         for table in TABLES:
-            self._db.execute(f"DELETE FROM tickwork_{table}")  # noqa: S608
+            self._db.execute(f"DELETE FROM tickwork_{table}")
 
 
 class BarePostgres:
@@ -195,7 +195,7 @@ class BarePostgres:
                 )) RETURNING *
             )
             INSERT INTO tickwork_history ({HISTORY})
-            SELECT {MOVED}, %s, 'succeeded', NULL, '' FROM gone""".encode(),  # noqa: S608
+            SELECT {MOVED}, %s, 'succeeded', NULL, '' FROM gone""".encode(),
             (ids, tokens, micros(CLOCK.now())),
         )
 
@@ -224,7 +224,7 @@ class BareMariadb:
     def claim(self, limit: int) -> list[Any]:
         self._db.begin()
         self._cursor.execute(
-            f"SELECT {CLAIM} FROM tickwork_run FORCE INDEX (ready) "  # noqa: S608
+            f"SELECT {CLAIM} FROM tickwork_run FORCE INDEX (ready) "
             "WHERE phase = 'ready' ORDER BY priority, due_at, id "
             f"LIMIT {limit} FOR UPDATE SKIP LOCKED"
         )
@@ -232,7 +232,7 @@ class BareMariadb:
         if rows:
             until = micros(CLOCK.now() + LEASE)
             self._cursor.execute(
-                "UPDATE tickwork_run FORCE INDEX (PRIMARY) "  # noqa: S608
+                "UPDATE tickwork_run FORCE INDEX (PRIMARY) "
                 "SET status = 'running', phase = 'running', token = token + 1, "
                 f"attempt = attempt + 1, lease_until = {until}, worker = '{WORKER}' "
                 f"WHERE id IN ({self._listed(rows)})"
@@ -245,13 +245,13 @@ class BareMariadb:
         [token] = {row[5] + 1 for row in claimed}
         self._db.begin()
         self._cursor.execute(
-            f"INSERT INTO tickwork_history ({HISTORY}) SELECT {MOVED}, {ended}, "  # noqa: S608
+            f"INSERT INTO tickwork_history ({HISTORY}) SELECT {MOVED}, {ended}, "
             "'succeeded', NULL, '' FROM tickwork_run FORCE INDEX (PRIMARY) "
             f"WHERE id IN ({ids}) AND token = {token} AND status = 'running'"
         )
         moved = self._cursor.rowcount
         gone = self._cursor.execute(
-            f"DELETE FROM tickwork_run WHERE id IN ({ids}) AND token = {token}"  # noqa: S608
+            f"DELETE FROM tickwork_run WHERE id IN ({ids}) AND token = {token}"
         )
         assert moved == gone == len(claimed)
         self._db.commit()
@@ -261,7 +261,7 @@ class BareMariadb:
 
     def clear(self) -> None:
         for table in TABLES:
-            self._cursor.execute(f"DELETE FROM tickwork_{table}")  # noqa: S608
+            self._cursor.execute(f"DELETE FROM tickwork_{table}")
 
 
 # ---------------------------------------------------------------- measuring
@@ -395,7 +395,7 @@ def bench(kind: str, store: Store, bare: Bare) -> None:
         store.set_limits({"job:job-0": 50})
         return drain(store, 50, is_limited=True)
 
-    limits = {"sqlite": "10,000/s", "postgres": "3,000/s", "mariadb": "2,500/s"}
+    limits = {"sqlite": "10,000/s", "postgres": "3,000/s", "mariadb": "2,500/s", "mysql": "2,500/s"}
     alone("one hot limit of 50, batch 50", hot_limit, "runs/s", f">= {limits[kind]}")
     alone("10,000 due schedules, one pass", lambda: fire(store, bare), "s", "<= 0.5 s")
 
@@ -452,6 +452,12 @@ def a_server(kind: str) -> Any:
         from servers.postgres import PostgresServer  # noqa: PLC0415
 
         return PostgresServer(fsync=True)
+    if kind == "mysql":
+        from servers.mysql import MySQLServer  # noqa: PLC0415
+
+        # Without a binary log, as MariaDB.
+        sizes = {"innodb-buffer-pool-size": "128M", "innodb-redo-log-capacity": "100M"}
+        return MySQLServer(fsync=True, settings=sizes)
     from servers.mariadb import MariaDBServer  # noqa: PLC0415
 
     sizes = {"innodb-buffer-pool-size": "128M", "innodb-log-file-size": "96M"}

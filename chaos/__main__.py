@@ -8,13 +8,14 @@ import tempfile
 from pathlib import Path
 
 from chaos.checker import judge
+from chaos.databases import KINDS
 from chaos.driver import run_chaos
 
 
 def main() -> int:
     """Return 1 if the checker found a violation; print the seed and the run's timeline."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--db", default="sqlite", choices=["sqlite", "postgres", "mariadb"])
+    parser.add_argument("--db", default="sqlite", choices=KINDS)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--source", type=Path, help="the code to test, instead of src")

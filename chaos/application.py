@@ -3,13 +3,15 @@
 Handlers record in the journal when they begin and end, and under which token. They put a nonce
 into everything they write, so that the checker knows which attempt wrote it.
 
-The driver can make a worker's wall clock wrong by the seconds in the file CHAOS_CLOCK.
+The driver can make the wall clock wrong by the seconds in the file CHAOS_CLOCK: that of one worker,
+or on SQLite that of all processes.
 """
 
 import asyncio
 import itertools
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -30,6 +32,9 @@ START: Final = datetime.fromtimestamp(ANCHOR, UTC)
 journal: Final = own_journal()
 _numbers: Final = itertools.count(1)
 _process: Final = secrets.token_hex(3)
+_is_engine_child: Final = sys.argv[0].endswith("child.py")
+_worker: Final = {"worker_pid": int(sys.argv[2])} if _is_engine_child else {}
+"""In a child process of the process engine: the worker for which it makes attempts."""
 
 
 def _patch_clock() -> None:
@@ -63,6 +68,7 @@ def attempt(**facts: Any) -> Iterator[str]:
         attempt=run.attempt,
         schedule=run.schedule,
         nominal=nominal,
+        **_worker,
         **who,
         **facts,
     )
@@ -101,7 +107,9 @@ def plain(uid: str, seconds: float = 0.0) -> Any:
 @job(retries={"max": 50, "base": 0.05, "cap": 0.2})
 def slow(ctx: RunContext, uid: str, seconds: float) -> Any:
     with attempt(uid=uid) as nonce:
-        work(ctx, seconds, lambda: ctx.checkpoint({"nonce": nonce}))
+        # Each one differs, so that the checker sees a late write of the same attempt.
+        numbers = itertools.count()
+        work(ctx, seconds, lambda: ctx.checkpoint({"nonce": nonce, "number": next(numbers)}))
         return {"nonce": nonce}
 
 
@@ -109,6 +117,20 @@ def slow(ctx: RunContext, uid: str, seconds: float) -> Any:
 async def coroutine(uid: str, seconds: float) -> Any:
     with attempt(uid=uid) as nonce:
         await asyncio.sleep(seconds)
+        return {"nonce": nonce}
+
+
+@job(engine="process", retries={"max": 50, "base": 0.05, "cap": 0.2})
+def isolated(uid: str, seconds: float) -> Any:
+    with attempt(uid=uid) as nonce:
+        time.sleep(seconds)
+        return {"nonce": nonce}
+
+
+@job()
+def edited(uid: str) -> Any:
+    """Its rows are edited before they are claimed, as another program might."""
+    with attempt(uid=uid) as nonce:
         return {"nonce": nonce}
 
 

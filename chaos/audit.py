@@ -23,19 +23,21 @@ _SEQ: Final = {
     "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "postgres": "BIGSERIAL PRIMARY KEY",
     "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
+    "mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY",
 }
 _NOW: Final = {
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)",
     "postgres": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
     # Independent of the time zone of the session.
-    "mariadb": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS INTEGER)",
+    "mariadb": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
+    "mysql": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 }
-_ID: Final = {"sqlite": "{}", "postgres": "{}::text", "mariadb": "{}"}
+_ID: Final = {"sqlite": "{}", "postgres": "{}::text", "mariadb": "{}", "mysql": "{}"}
 
 
 def statements(kind: str) -> list[str]:
     """Return the statements that add the audit to tickwork's own tables."""
-    text = "LONGTEXT" if kind == "mariadb" else "TEXT"
+    text = "LONGTEXT" if kind in {"mariadb", "mysql"} else "TEXT"
     columns = ", ".join(f"{name} {'BIGINT' if name in NUMBERS else text}" for name in COLUMNS)
     head = f"seq {_SEQ[kind]}, at BIGINT NOT NULL, op {text} NOT NULL, run {text} NOT NULL"
     return [

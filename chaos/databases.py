@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from servers.private import PrivateServer
     from servers.proxy import TcpProxy
 
+KINDS: Final = ("sqlite", "postgres", "mariadb", "mysql")
+
 DISK_BYTES: Final = 1024 * 1024 * 1024
 LEFT_BYTES: Final = 16_384
 """Free bytes on a full disk: too few for a page, enough for the file system's rounding."""
@@ -106,7 +108,8 @@ class SqliteDatabase(Database):
         if os.geteuid() == 0 and shutil.which("mount"):
             mounted = subprocess.run(command, check=False, capture_output=True)
             self._is_mounted = mounted.returncode == 0
-        self.faults = frozenset({"hog", "fill_disk"} if self._is_mounted else {"hog"})
+        own = {"hog", "step_clock"}
+        self.faults = frozenset(own | {"fill_disk"} if self._is_mounted else own)
 
     @property
     def path(self) -> Path:
@@ -196,4 +199,8 @@ def create_database(kind: str, folder: Path, *, proxies: int) -> Database:
         from servers.mariadb import MariaDBServer  # noqa: PLC0415  # as above
 
         return ServerDatabase(MariaDBServer(fsync=False), proxies=proxies)
-    raise ValueError(f"kind must be sqlite, postgres or mariadb, got {kind!r}.")
+    if kind == "mysql":
+        from servers.mysql import MySQLServer  # noqa: PLC0415  # as above
+
+        return ServerDatabase(MySQLServer(fsync=False), proxies=proxies)
+    raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")

@@ -20,11 +20,26 @@ ACCOUNTS: Final = 6
 PAUSE: Final = (0.01, 0.12)
 RANKED: Final = 15
 """Runs of each of four priorities: so many that some wait longer than the checker tolerates."""
+LIMITED: Final = 8
+"""Runs of a limit of two or three: several workers try to claim them at the same moment."""
 METERED: Final = 10
 """Runs of a rate of three a second: more than that, and few enough to finish."""
 BACKLOG_MAX: Final = 120
 POLL_EVERY: Final = 0.5
 POLLS_MAX: Final = 20
+LIMITS: Final = ("job:narrow", "queue:lane")
+EDITS: Final = (
+    ("limit_keys", "[1]"),
+    ("limit_keys", "[null]"),
+    ("limit_keys", '["one", "one"]'),
+    ("limit_keys", "no JSON"),
+    ("args", "no JSON"),
+    ("args", "[1]"),
+    ("schedule", "none"),
+    ("attempts_max", -1),
+    ("token", 2**31 - 1),
+)
+"""Columns of a run, and values that tickwork itself would never write."""
 
 
 class Dispatcher:
@@ -34,12 +49,18 @@ class Dispatcher:
         self._chance = chance
         self._count = 0
         self._canceled: list[Any] = []
+        # Each dispatcher pauses something else, so that one does not resume what another paused.
+        is_first = os.environ["CHAOS_WHO"].startswith("dispatcher-0")
+        self._pausable = {"job": "narrow"} if is_first else {"queue": "lane"}
 
     def run(self) -> None:
         """Run until the driver ends the process."""
         actions = [self.one] * 30 + [self.transaction] * 10
         actions += [self.cancel, self.cancel, self.register, self.burst]
+        actions += [self.pause, self.change_limit, self.edit]
         polled_at = 0.0
+        with suppress(Exception):
+            self._resume()  # a dispatcher that was killed may have left it paused
         while True:
             if time.monotonic() - polled_at > POLL_EVERY:
                 self._wait_for_backlog()
@@ -77,10 +98,12 @@ class Dispatcher:
             application.journal.write("dispatched", uid=uid, run=str(run.id), is_new=run.is_new)
 
     def burst(self) -> None:
-        """Dispatch many runs that differ in priority only, and more of a rate than may start."""
+        """Dispatch many runs that differ in priority only, and more than limits let start."""
         for priority in self._chance.sample(range(101, 109), 4):
             self._many(application.ranked, priority, RANKED)
         self._many(application.metered, 100, METERED)
+        self._many(application.narrow, 100, LIMITED)
+        self._many(application.lane_a, 100, LIMITED)
 
     def _many(self, job: Any, priority: int, count: int) -> None:
         uids = [self._uid() for _ in range(count)]
@@ -139,6 +162,37 @@ class Dispatcher:
             "acme", "tenants", application.START, 2.0, application.tenants, overlap="allow"
         )
 
+    def pause(self) -> None:
+        """Pause a job or a queue for a moment."""
+        application.app.pause(**self._pausable, note="chaos")
+        application.journal.write("paused", **self._pausable)
+        time.sleep(self._chance.uniform(0.5, 1.5))
+        self._resume()
+
+    def _resume(self) -> None:
+        application.journal.write("resuming", **self._pausable)
+        application.app.resume(**self._pausable)
+
+    def change_limit(self) -> None:
+        """Lower a limit, or reset it."""
+        name = self._chance.choice(LIMITS)
+        if self._chance.random() < 0.5:
+            application.app.limits.change(name, 1)
+        else:
+            application.app.limits.reset(name)
+
+    def edit(self) -> None:
+        """Dispatch a run, and edit its row as another program might."""
+        run = application.edited.delay(0.5).dispatch(uid=self._uid())
+        column, value = self._chance.choice(EDITS)
+        application.journal.write("edit", run=str(run.id), column=column, value=value)
+        with closing(connect(application.URL)) as connection:
+            text = f"UPDATE tickwork_run SET {column} = ? WHERE id = ? AND status = 'pending'"
+            connection.cursor().execute(
+                with_placeholders(text, application.URL), (value, str(run.id))
+            )
+            connection.commit()
+
     # ------------------------------------------------------------ details
 
     def _draw_job(self) -> tuple[Any, dict[str, Any]]:
@@ -146,8 +200,9 @@ class Dispatcher:
         choices: list[tuple[Any, dict[str, Any]]] = [
             (application.plain, {"seconds": round(chance.choice([0, 0, 0, 0.05, 0.3]), 3)}),
             (application.slow, {"seconds": round(chance.uniform(0.3, 3.0), 2)}),
-            (application.slow, {"seconds": round(chance.uniform(3.0, 6.0), 2)}),
-            (application.coroutine, {"seconds": round(chance.uniform(0.1, 1.5), 2)}),
+            *[(application.slow, {"seconds": round(chance.uniform(3.0, 6.0), 2)})] * 4,
+            (application.coroutine, {"seconds": round(chance.uniform(0.1, 4.0), 2)}),
+            (application.isolated, {"seconds": round(chance.uniform(0.0, 1.0), 2)}),
             (application.flaky, {"fail_first": chance.randrange(6)}),
             (application.snoozer, {"times": chance.randrange(4)}),
             (application.fragile, {"seconds": 1.5}),

@@ -24,7 +24,11 @@ class Fault(NamedTuple):
 # How often each is drawn, and how many seconds it takes.
 _KINDS: Final[dict[str, tuple[int, float, float]]] = {
     "kill_worker": (5, 0.0, 0.8),  # seconds until the next worker starts
-    "freeze_worker": (5, 0.5, 6.0),  # usually longer than its lease
+    "kill_child": (2, 0.0, 0.0),  # one process of a supervisor, which replaces it
+    # Longer than its lease and the five seconds that a live process has to extend it: meanwhile
+    # another worker takes its runs.
+    "freeze_worker": (4, 7.6, 10.0),
+    "pause_worker": (2, 0.5, 6.0),
     "stop_worker": (3, 0.0, 0.5),
     "deploy": (2, 0.0, 0.3),  # replaced by the other version
     "kill_dispatcher": (2, 0.0, 0.5),
@@ -41,10 +45,11 @@ _KINDS: Final[dict[str, tuple[int, float, float]]] = {
     # SQLite
     "fill_disk": (3, 0.2, 1.5),
     "hog": (2, 0.2, 3.0),
+    "step_clock": (2, 1.0, 6.0),
 }
 EVERYWHERE: Final = frozenset(
-    {"kill_worker", "freeze_worker", "stop_worker", "deploy", "kill_dispatcher",
-     "freeze_dispatcher", "collect"}
+    {"kill_worker", "kill_child", "freeze_worker", "pause_worker", "stop_worker", "deploy",
+     "kill_dispatcher", "freeze_dispatcher", "collect"}
 )  # fmt: skip
 
 

@@ -123,7 +123,7 @@ BUGS: Final = (
     _bug(
         "slots that are counted without the gate",
         "postgres",
-        {"limits"},
+        {"limits", "rates"},
         Edit(
             "stores/postgres/queries/runs.sql",
             "WHERE gate = ANY (:gates::integer[])\nORDER BY gate\nFOR UPDATE SKIP LOCKED;",
@@ -136,7 +136,7 @@ BUGS: Final = (
         {"not final", "workers"},
         Edit(
             "stores/_sql/operations/limits.py",
-            "    return (yield from _unblock_up_to(query, rooms)) if rooms else 0",
+            "    return (yield from _unblock_up_to(query, rooms))",
             "    return 0",
         ),
     ),
@@ -192,9 +192,9 @@ BUGS: Final = (
         Edit(
             "stores/sqlite/queries/records.sql",
             "SET lease_until = max(lease_until, ?),\n    started_at = coalesce(started_at, ?)\n"
-            "WHERE id = ? AND token = ? AND status = 'running';",
+            "WHERE id = ? AND token = ? AND {is_claimed};",
             "SET lease_until = max(lease_until, ?1),\n    started_at = coalesce(started_at, ?2),\n"
-            "    token = ?4\nWHERE id = ?3 AND status = 'running';",
+            "    token = ?4\nWHERE id = ?3 AND {is_claimed};",
         ),
     ),
     _bug(
@@ -263,9 +263,8 @@ BUGS: Final = (
         {"effects"},
         Edit(
             "_worker/attempt_store.py",
-            "        borrowed = self._store.using(connection)\n"
-            "        return borrowed.complete(claim, now=self._clock.now(), result=result)",
-            "        return self._store.complete(claim, now=self._clock.now(), result=result)",
+            "        is_done = borrowed.complete(claim, now=self._clock.now(), result=result)",
+            "        is_done = self._store.complete(claim, now=self._clock.now(), result=result)",
         ),
     ),
     _bug(
@@ -287,6 +286,17 @@ BUGS: Final = (
             "return self._is_here(worker) and has_ended(worker.pid, worker.process_started)",
             "return self._is_here(worker) and worker.pid != self._me.pid",
         ),
+    ),
+    _bug(
+        "a clock that is set forward and ends leases",
+        "sqlite",
+        {"leases", "attempts"},
+        Edit(
+            "_worker/reaper.py",
+            "            if self._keeps_lease(expired):\n                return None\n",
+            "",
+        ),
+        Edit("_worker/build.py", "        reaper.was_away(more=store.clock_seconds)\n", ""),
     ),
     _bug(
         "a schedule that overlaps itself",

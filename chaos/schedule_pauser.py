@@ -1,4 +1,4 @@
-"""Pauses all schedules, so that every run can finish."""
+"""Pauses all schedules and resumes everything else, so that every run can finish."""
 
 import time
 from typing import Final
@@ -17,6 +17,10 @@ def main() -> None:
             for view in application.app.schedules.list():
                 if not view.is_paused:
                     application.app.schedules.pause(view.name, tenant=view.tenant)
+            application.app.resume(job="narrow")
+            application.app.resume(queue="lane")
+            for limit in application.app.limits.list():
+                application.app.limits.reset(limit.name)
         except Exception as error:  # noqa: BLE001  # the database may be recovering
             application.journal.write(
                 "pause failed", error=f"{type(error).__name__}: {error}"[:300]

@@ -11,10 +11,10 @@ from typing import Final
 from chaos.journal import own_journal
 from tickwork.stores import open_store
 from tickwork.stores._sql import migrate
-from tickwork.stores._sql.migrate import SCHEMA_VERSION, Migration
+from tickwork.stores._sql.migrate import SCHEMA_VERSION, SchemaMigration
 
 NEXT: Final = SCHEMA_VERSION + 1
-STEP: Final = Migration(
+STEP: Final = SchemaMigration(
     NEXT,
     [
         "ALTER TABLE tickwork_run ADD COLUMN chaos_colour INTEGER",

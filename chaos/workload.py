@@ -24,6 +24,7 @@ class JobFacts:
     unique_by: str = ""
     unique_within: float = 0.0  # seconds
     is_ranked: bool = False  # its runs differ in nothing but their priority
+    lease: float = LEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ JOBS: Final = (
     JobFacts("plain"),
     JobFacts("slow", attempts_max=50),
     JobFacts("coroutine"),
+    JobFacts("isolated", attempts_max=50),
+    JobFacts("edited"),
     JobFacts("flaky", attempts_max=4),
     JobFacts("snoozer", attempts_max=50),
     JobFacts("fragile", crashes_max=3),

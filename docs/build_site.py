@@ -107,7 +107,7 @@ def _examples_page() -> str:
         name = path.relative_to(ROOT / "examples").as_posix()
         language = LANGUAGES.get(path.suffix, "text")
         content = path.read_text(encoding="utf-8").rstrip()
-        text += [f"## {name} {{ #{_slug(name)} }}", "", f"```{language}", content, "```", ""]
+        text += [f"## {name} {{ #{_slug(name)} }}", "", f"````{language}", content, "````", ""]
     return "\n".join(text)
 
 

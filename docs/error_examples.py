@@ -53,14 +53,21 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.NotSerializable("payload['file']", "it is a socket.", fix="Pass its address."),
     errors.PayloadTooLarge(70_000, size_max=65_536),
     errors.PayloadUnreadable("it is nested too deeply."),
+    errors.PayloadEncrypted(),
+    errors.PayloadMismatch("charge", "order has the unknown field 'total'."),
     errors.StoreError("The server rejected a statement (42501).", why="permission denied"),
     errors.InvalidStoreUrl(
         "oracle://app:s3cret@db", "the scheme must be mysql or postgresql, got 'oracle'."
     ),
     errors.StoreUnavailable(URL, "connection refused"),
+    errors.AccessDenied(URL, 'password authentication failed for user "app"'),
+    errors.StoreReadOnly(URL, "cannot execute INSERT in a read-only transaction"),
+    errors.StoreDamaged("/srv/shop/jobs.db", "file is not a database"),
+    errors.StoreReplaced("/srv/shop/jobs.db", is_deleted=True),
     errors.OutcomeUnknown(URL, "server closed the connection unexpectedly"),
     errors.StoreBusy("sqlite:///jobs.db", waited=timedelta(seconds=5)),
     errors.DriverMissing("psycopg", extra="postgres"),
+    errors.ExtraMissing("prometheus_client", extra="prometheus"),
     errors.ServerTooOld("PostgreSQL", found="9.4", needed="13"),
     errors.NetworkFileSystem("/mnt/jobs.db", file_system="nfs4"),
     errors.WrongConnection(URL, "It is a sqlite3.Connection.", takes="a psycopg.Connection"),
@@ -80,11 +87,23 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.LeaseLost(RUN, token=3),
     errors.AttemptTimeout(RUN, timeout=timedelta(seconds=30)),
     errors.WaitTimeout(RUN, status="running", waited=timedelta(seconds=2.5)),
+    errors.ResultExpired(RUN),
     errors.RunUnsuccessful(RUN, status="failed_permanent", reason="ValueError: no such account"),
+    errors.EngineError("The run was not handed over.", why="The engine 'celery' is closed."),
+    errors.EngineMissing("celery", extra="celery"),
+    errors.EngineUnavailable(
+        "celery", "amqp://app:s3cret@broker//", reason="[Errno 111] Connection refused"
+    ),
+    errors.HandoverRejected(
+        "It has version 2, and this process reads version 1.",
+        fix="Install the same version of tickwork on both sides.",
+    ),
     errors.ScheduleNotFound("nightyl", tenant="acme", known=["hourly", "nightly"]),
     errors.LockHeld("import", host="web-1", pid=4711, until=datetime(2026, 1, 1, tzinfo=UTC)),
     errors.StillDue(limit=10_000, jobs=["ping", "pong", "ping"]),
     errors.AlreadyStarted(),
+    errors.WorkerStartFailed("shop.jobs:connect", "OSError: no route to host"),
+    errors.KeyReused("order-42"),
 )
 
 SIGNALS: Final[tuple[tuple[Signal, str], ...]] = (

@@ -3,7 +3,9 @@
 A test compares the pages with the output of this module.
 """
 
+import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -17,12 +19,18 @@ import click
 from docs.error_examples import ERRORS, SIGNALS
 from tickwork import errors
 from tickwork._domain.status import NEXT, PHASES, Phase, RunStatus
-from tickwork.cli.commands import EXIT_CODES, Command
+from tickwork.cli.commands import EXIT_CODES, DocumentedCommand
 from tickwork.cli.main import CONTEXT, MODULES, cli
 from tickwork.errors import Signal, TickworkError
 
 FOLDER: Final = Path(__file__).parent
+SOURCE: Final = FOLDER
 NOTE: Final = "<!-- Written by docs/generate.py. Change the code, then run `make docs`. -->"
+
+NO_FAULTS: Final = frozenset(
+    {"test_demo", "test_examples", "test_private_servers", "test_sample_programs", "test_wheel"}
+)
+"""Scenarios without a fault."""
 
 MEANINGS: Final[Mapping[RunStatus, str]] = {
     RunStatus.PENDING: "it waits for its due time, then for a worker",
@@ -75,7 +83,50 @@ def pages() -> dict[Path, str]:
         reference / "commands.md": "\n".join(commands_page()),
         reference / "errors.md": "\n".join(errors_page()),
         reference / "statuses.md": "\n".join(statuses_page()),
+        FOLDER / "guide" / "databases.md": _with_part("guide/databases.md", matrix_table()),
+        FOLDER / "reliability.md": _with_part("reliability.md", faults_list()),
     }
+
+
+def _with_part(name: str, lines: Iterator[str]) -> str:
+    """A page of which one part is generated, between two comments."""
+    page = (SOURCE / name).read_text(encoding="utf-8")
+    start, end = "<!-- The next part is written by docs/generate.py. -->\n", "<!-- End. -->"
+    before, _, rest = page.partition(start)
+    _, _, after = rest.partition(end)
+    text = "\n".join(lines)
+    return f"{before}{start}\n{text}\n\n{end}{after}"
+
+
+def faults_list() -> Iterator[str]:
+    """What the tests with real processes, servers and signals try, and what holds."""
+    for path in sorted((SOURCE.parent / "tests" / "scenarios").glob("test_*.py")):
+        if path.stem in NO_FAULTS:
+            continue
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        heading = " ".join((ast.get_docstring(module) or path.stem).split("\n\n")[0].split())
+        tests = [
+            node.name.removeprefix("test_").replace("_", " ")
+            for node in ast.walk(module)
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+        yield f"- **{heading.removesuffix('.')}** (`{path.name}`): {'; '.join(tests)}."
+
+
+def matrix_table() -> Iterator[str]:
+    """One line for each entry of the matrix."""
+    results = json.loads((SOURCE / "matrix.json").read_text(encoding="utf-8"))
+    if not results:
+        yield "`make test-matrix` has no results for this version yet."
+        return
+    yield "| tested | Python | folders of tests | passed | repeated | failed | skipped | date |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for result in results.values():
+        subject, python, date = result["subject"], result["python"], result["date"]
+        counts = " | ".join(
+            f"{result[kind]:,}" for kind in ("passed", "repeated", "failed", "skipped")
+        )
+        yield f"| {subject} | {python} | {result['tests']} | {counts} | {date} |"
 
 
 def errors_page() -> Iterator[str]:
@@ -152,18 +203,20 @@ def commands_page() -> Iterator[str]:
     yield ""
 
 
-def _command(name: str) -> Command:
+def _command(name: str) -> DocumentedCommand:
     found = cli.get_command(click.Context(cli), name)
-    assert isinstance(found, Command), name
+    assert isinstance(found, DocumentedCommand), name
     return found
 
 
-def _command_section(name: str, command: Command, values: dict[str, type]) -> Iterator[str]:
+def _command_section(
+    name: str, command: DocumentedCommand, values: dict[str, type]
+) -> Iterator[str]:
     ctx = click.Context(command, info_name=f"tickwork {name}", **CONTEXT)
     yield from ("", f"## {name}", *_paragraphs(command.help or ""), "")
     yield from ("```console", f"$ {command.get_usage(ctx).removeprefix('Usage: ')}", "```", "")
     if len(command.params) > (command.result_type is not None):
-        yield from _options_table(command, ctx, left_out=("--json", "-h, --help"))
+        yield from _options_table(command, ctx, left_out=("--json",))
         yield ""
     yield from ("```console", *_examples(command), "```")
     if command.exit_codes:
@@ -180,13 +233,15 @@ def _options_table(
     yield "| option | meaning |"
     yield "|---|---|"
     for param in command.get_params(ctx):
+        if left_out and "--help" in param.opts:
+            continue  # click keeps the names that its first context gave to this option
         record = param.get_help_record(ctx)
         if record is not None and record[1] and record[0] not in left_out:
             spelled, text = (part.replace("|", "\\|") for part in record)
             yield f"| `{spelled}` | {text} |"
 
 
-def _examples(command: Command) -> list[str]:
+def _examples(command: DocumentedCommand) -> list[str]:
     lines = [line for line in command.examples.strip().splitlines() if line]
     return [line if line.startswith("*") else f"$ {line}" for line in lines]
 

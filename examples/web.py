@@ -1,37 +1,28 @@
 """FastAPI with a worker in the same process: ``uvicorn web:web``.
 
 A request dispatches a run and returns at once. The worker uses its own threads, beside the event
-loop that serves requests. For more capacity start separate workers (``tickwork -a web:jobs work``)
-on this machine or on others; nothing has to change here.
+loop that serves requests, and drains when the server ends. For more capacity start separate workers
+(``tickwork -a web:jobs work``) on this machine or on others; nothing has to change here.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, HTTPException
 
 from tickwork import RunStatus, Tickwork
 from tickwork.errors import RunNotFound
+from tickwork.integrations.fastapi import lifespan
 
 jobs = Tickwork()  # TICKWORK_URL, or tickwork.db in this folder
 
 
-@jobs.job(retries=5)
+@jobs.job(attempts=5)
 def send_receipt(order: int) -> str:
     """A function runs in a thread of the worker."""
     return f"receipt of order {order}"
 
 
-@asynccontextmanager
-async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Run a worker while the server runs. At the end it has 30 seconds to finish its work."""
-    async with jobs.aio:
-        with jobs.running(threads=4):
-            yield
-
-
-web = FastAPI(lifespan=lifespan)
+web = FastAPI(lifespan=lifespan(jobs, threads=4))
 
 
 @web.post("/orders/{order}")

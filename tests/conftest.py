@@ -22,13 +22,25 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from servers import install, mariadb, pgbouncer, postgres, workspace
+from servers import (
+    choice,
+    chromium,
+    install,
+    mysql,
+    pgbouncer,
+    postgres,
+    rabbitmq,
+    redis,
+    workspace,
+)
 from servers.given import GivenServer, given_server
 from servers.install import ServerUnavailable
 from servers.mariadb import MariaDBServer
 from servers.pgbouncer import PgBouncer
 from servers.postgres import PostgresServer
 from servers.private import known_servers
+from servers.rabbitmq import RabbitMQServer
+from servers.redis import RedisServer
 
 KINDS_BY_FIXTURE = {
     "postgres_server": "postgres",
@@ -36,12 +48,20 @@ KINDS_BY_FIXTURE = {
     "pgbouncer_server": "pgbouncer",
     "mariadb_server": "mariadb",
     "mariadb_databases": "mariadb",
+    "rabbitmq_server": "rabbitmq",
+    "redis_server": "redis",
 }
 FINDERS_BY_KIND: dict[str, Callable[..., object]] = {
     "postgres": postgres.find_programs,
-    "mariadb": mariadb.find_programs,
+    "mariadb": mysql.find_chosen,
+    "mysql": mysql.find_programs,
     "pgbouncer": pgbouncer.find_programs,
+    "chromium": chromium.find_programs,
+    "rabbitmq": rabbitmq.find_programs,
+    "redis": redis.find_programs,
 }
+# For -m, which cannot select by the arguments of a marker.
+MARKERS_BY_KIND = {"postgres": "on_postgres", "mariadb": "on_mysql", "mysql": "on_mysql"}
 NOT_RUN = pytest.StashKey[dict[str, list[str]]]()
 
 
@@ -64,8 +84,22 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDBServer]:
-    """A MariaDB that all tests share: make databases on it, but do not stop it."""
-    with MariaDBServer(fsync=False) as server:
+    """A MariaDB that all tests share, or a MySQL: make databases on it, but do not stop it."""
+    with mysql.ChosenServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server() -> Iterator[RabbitMQServer]:
+    """A RabbitMQ that all tests share: use queues of your own, but do not stop it."""
+    with RabbitMQServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis that all tests share: use queues of your own, but do not stop it."""
+    with RedisServer(fsync=False) as server:
         yield server
 
 
@@ -132,6 +166,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "servers(*kinds): needs a private server; given to users of its fixtures"
     )
+    config.addinivalue_line("markers", "on_postgres: runs on PostgreSQL, too; given by itself")
+    config.addinivalue_line("markers", "on_mysql: runs on MariaDB or MySQL; given by itself")
+
+
+def pytest_report_header() -> str | None:
+    """Print which servers are used if they are not the machine's own."""
+    return f"servers: {choice.chosen()} ({choice.VARIABLE})" if choice.chosen() else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m evaluates the markers
@@ -140,11 +181,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kinds = {KINDS_BY_FIXTURE[f] for f in _fixtures_of(item) if f in KINDS_BY_FIXTURE}
         if kinds:
             item.add_marker(pytest.mark.servers(*sorted(kinds)))
+        for kind in _kinds_of(item) & MARKERS_BY_KIND.keys():
+            item.add_marker(MARKERS_BY_KIND[kind])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Install missing servers now: within a test it would exceed the time limit."""
-    if session.config.option.collectonly or not install.may_install():
+    if session.config.option.collectonly or not (install.may_install() or choice.chosen()):
         return
     for kind in sorted({kind for item in session.items for kind in _kinds_of(item)}):
         find_programs = FINDERS_BY_KIND[kind]

@@ -3,10 +3,11 @@
 It knows the names of tables and columns and the workload as data. It imports nothing of the code
 that it checks. Rules are functions from evidence to violations.
 
-evidence   reads journals and tables
-holds      the claims of each run, from the audit
-rules      one function for each guarantee
-timeline   all that is known of one run, in order
+evidence     reads journals and tables
+clock_steps  leases in real time, where the clock was set
+holds        the claims of each run, from the audit
+rules        one function for each guarantee
+timeline     all that is known of one run, in order
 """
 
 import json

@@ -158,6 +158,15 @@ class Evidence:
             name: [kind(*row) for row in tables[name]] for name, (_, kind) in _QUERIES.items()
         }
         found |= {name: [str(row[0]) for row in tables[name]] for name in _COLUMNS}
+        # Rows that were edited may end in any way: only that they end, and hold nothing, counts.
+        edited = {line.facts["run"] for line in lines if line.event == "edit"}
+        lines = [
+            line
+            for line in lines
+            if line.event not in {"begin", "end"} or line.facts["run"] not in edited
+        ]
+        for name, key in (("changes", "run"), ("finished", "id"), ("attempts", "run")):
+            found[name] = [row for row in found[name] if getattr(row, key) not in edited]
         pids = {str(worker): pid for worker, pid in tables["workers"]}
         return cls(lines=lines, **found, pids=pids, manifest=manifest)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.checker.clock_steps import with_real_leases
 from chaos.checker.evidence import Evidence
 from chaos.checker.rules import RULES, Violation
 from chaos.checker.timeline import timeline_of
@@ -42,6 +43,7 @@ class Verdict:
 
 def judge_evidence(evidence: Evidence) -> Verdict:
     """Apply every rule."""
+    evidence = with_real_leases(evidence)
     violations = [violation for rule in RULES for violation in rule(evidence)]
     # One run for each rule: a hundred violations of one rule have similar timelines.
     first = {v.rule: v.run for v in reversed(violations) if v.run is not None}

@@ -8,7 +8,7 @@ app = Tickwork()
 log = logging.getLogger("shop")
 
 
-@app.job(queue="emails", retries=5, timeout="30s")
+@app.job(queue="emails", attempts=5, timeout="30s")
 def send_receipt(order: int) -> str:
     """Dispatched when an order is placed: ``send_receipt.dispatch(order=7)``."""
     log.info("Sending the receipt of order %d.", order)

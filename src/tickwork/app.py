@@ -5,7 +5,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -18,6 +18,7 @@ from tickwork._client.builder import JobBuilder, JobFactory, ScheduleBuilder
 from tickwork._client.cleanup import PRUNE_BATCH
 from tickwork._client.decorator import JobDecorator
 from tickwork._client.dispatch import Dispatcher
+from tickwork._client.insert import DispatchTracer
 from tickwork._client.jobs import Draft, Job, JobOrName, OpenDraft
 from tickwork._client.limits import Limits
 from tickwork._client.runs import RunHandle, Runs
@@ -30,12 +31,16 @@ from tickwork._define.handler_types import (
     RunFunction,
 )
 from tickwork._define.handlers import Construct, construct_plainly
-from tickwork._define.options import JobKeywords, Length
+from tickwork._define.lifecycle import Lifecycle
+from tickwork._define.middleware import Middleware
+from tickwork._define.options import JobDefaults, JobKeywords, Length
+from tickwork._define.payload_types import Codec
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId
 from tickwork._domain.names import check_name
 from tickwork._domain.run import Run
 from tickwork._domain.schedules.pattern import SYMBOLS, SymbolRule
+from tickwork._kernel.cipher import Cipher, EncryptionKey, make_cipher
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
@@ -55,23 +60,32 @@ from tickwork.settings import (
 from tickwork.stores.contract import Pause, Pruned, Store
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     import click
 
+    from tickwork._client.audit import AuditLog, IdempotentDispatcher
     from tickwork._client.locks import Lock
     from tickwork._client.schedules import Schedules
     from tickwork._define.toml_document import Document
     from tickwork._domain.explain import Explanation
-    from tickwork._domain.health import Check
+    from tickwork._domain.health import Check, WorkerState
     from tickwork._inspect.inspector import Inspector
     from tickwork._worker.attempt_store import RowAttemptStore
     from tickwork._worker.options import WorkerOptions
     from tickwork._worker.stats import Stats
+    from tickwork.alerts.contract import AlertTarget
+    from tickwork.alerts.registry import Alerts
     from tickwork.async_app import AsyncTickwork
+    from tickwork.engines.thread_caller import WaitFor
     from tickwork.engines.wire import AppLocation
+    from tickwork.export import CalendarExports
 
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
+M = TypeVar("M", bound=Middleware)
+F = TypeVar("F", bound=Callable[[], Any])
 
 
 class Tickwork:
@@ -98,11 +112,16 @@ class Tickwork:
         redact: Iterable[str] | None = None,
         payload_max: int | None = None,
         retire_after: Length | None = None,
+        defaults: JobDefaults | None = None,
         config: str | PathLike[str] | None = None,
+        encrypt: EncryptionKey | Sequence[EncryptionKey] | None = None,
         clock: Clock | None = None,
         store: Store | None = None,
     ) -> None:
         file, source = ({}, "") if config is None else _read_file_settings(config)
+        from_file = {} if config is None else _read_file_defaults(config)
+        given = {} if defaults is None else defaults.given
+        self.defaults: JobDefaults = JobDefaults(**{**from_file, **given})
         self.settings: Settings = read_settings(
             {
                 "url": url,
@@ -118,15 +137,23 @@ class Tickwork:
             config=source,
         )
         self.construct: Construct = construct_plainly
+        self.lifecycle: Lifecycle = Lifecycle()
+        self.tracer: DispatchTracer | None = None  # see tickwork.integrations.opentelemetry
+        self.wait_for: WaitFor | None = None  # runs coroutines of single passes, if it is set
         self.symbols: dict[str, SymbolRule] = dict(SYMBOLS)
         self.path: str = ""  # "module:attribute", if the command line loaded it from there
         self.events: EventBus = EventBus()
+        self._alerts: Alerts | None = None
         self.registry: Registry = Registry(
             handler_paths=self.settings.handler_paths,
             size_max=self.settings.payload_max,
             redact=self.settings.redact,
             engines=ENGINES,
+            defaults=self.defaults.options,
         )
+        self.codec: Codec = self.registry.codec
+        self.engine_options: dict[str, Any] = {}  # by the name of the engine
+        self.cipher: Cipher | None = None if encrypt is None else make_cipher(encrypt)
         self._services = Services(self, store=store, clock=clock)
         self._dispatcher = Dispatcher(self._services, self.registry)
         self._factory = JobFactory(
@@ -186,30 +213,31 @@ class Tickwork:
     def job(self, handler: Any = None, /, *, name: str = "", **options: Any) -> Any:
         """Define a job from a function or a class, which stays callable as before.
 
-        Options are those of the builder: ``@app.job(queue="emails", retries=5)``. The name is
+        Options are those of the builder: ``@app.job(queue="emails", attempts=5)``. The name is
         the function's own, unless given.
         """
-        decorate = JobDecorator(self._factory.make_job, name, options)
+        defaults = self.registry.defaults
+        decorate = JobDecorator(self._factory.make_job, name, options, defaults)
         return decorate if handler is None else decorate(handler)
 
     @overload
     def schedule(self, name: str, handler: Job[P, Any]) -> ScheduleBuilder[P]: ...
     @overload
-    def schedule(self, name: str, handler: JobBuilder[P]) -> ScheduleBuilder[P]: ...
+    def schedule(self, name: str, handler: JobBuilder[P, Any]) -> ScheduleBuilder[P]: ...
     @overload
-    def schedule(self, name: str, handler: OpenClass[Any]) -> JobBuilder[...]: ...
+    def schedule(self, name: str, handler: OpenClass[R]) -> JobBuilder[..., R]: ...
     @overload
-    def schedule(self, name: str, handler: RunClass[P, Any]) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: RunClass[P, R]) -> JobBuilder[P, R]: ...
     @overload
-    def schedule(self, name: str, handler: PlainClass[P, Any]) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: PlainClass[P, R]) -> JobBuilder[P, R]: ...
     @overload
-    def schedule(self, name: str, handler: OpenFunction[Any]) -> JobBuilder[...]: ...
+    def schedule(self, name: str, handler: OpenFunction[R]) -> JobBuilder[..., R]: ...
     @overload
-    def schedule(self, name: str, handler: RunFunction[P, Any]) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: RunFunction[P, R]) -> JobBuilder[P, R]: ...
     @overload
-    def schedule(self, name: str, handler: PlainFunction[P, Any]) -> JobBuilder[P]: ...
+    def schedule(self, name: str, handler: PlainFunction[P, R]) -> JobBuilder[P, R]: ...
     @overload
-    def schedule(self, name: str, handler: object = None) -> JobBuilder[...]: ...
+    def schedule(self, name: str, handler: object = None) -> JobBuilder[..., Any]: ...
 
     def schedule(self, name: str, handler: Any = None) -> Any:
         """Define a job and its schedule with the builder.
@@ -231,11 +259,11 @@ class Tickwork:
         return self._factory.make_builder(name, handler)
 
     @overload
-    def adhoc(self, name: str, handler: OpenFunction[Any]) -> JobBuilder[...]: ...
+    def adhoc(self, name: str, handler: OpenFunction[R]) -> JobBuilder[..., R]: ...
     @overload
-    def adhoc(self, name: str, handler: RunFunction[P, Any]) -> JobBuilder[P]: ...
+    def adhoc(self, name: str, handler: RunFunction[P, R]) -> JobBuilder[P, R]: ...
     @overload
-    def adhoc(self, name: str, handler: PlainFunction[P, Any]) -> JobBuilder[P]: ...
+    def adhoc(self, name: str, handler: PlainFunction[P, R]) -> JobBuilder[P, R]: ...
 
     def adhoc(self, name: str, handler: Any) -> Any:
         """Define a job that only this process can run, such as one with a local function.
@@ -244,7 +272,7 @@ class Tickwork:
         """
         return self._factory.make_adhoc(check_name("name", name, forbidden="="), handler)
 
-    def remote(self, name: str) -> JobBuilder[...]:
+    def remote(self, name: str) -> JobBuilder[..., Any]:
         """Refer to a job that another program defines. Its arguments are not checked here.
 
         Its queue, priority, limits and uniqueness are not known here, either: if it has any,
@@ -253,6 +281,48 @@ class Tickwork:
         check_name("name", name, forbidden="=")
         registry = Registry(size_max=self.settings.payload_max, redact=self.settings.redact)
         return self._factory.make_remote(name, registry)
+
+    def middleware(self, function: M) -> M:
+        """Wrap every attempt of every job: a generator function that yields once.
+
+        The attempt happens where it yields. There it gets the result, or the exception that
+        the attempt raised. It takes the context of the run:
+
+        >>> app = Tickwork("memory://")
+        >>> @app.middleware
+        ... def announce(ctx):
+        ...     print("begin", ctx.job, ctx.args)
+        ...     result = yield
+        ...     print("end", result)
+        >>> app.schedule("double", lambda number: 2 * number).dispatch(number=21).id and app.run()
+        begin double {'number': 21}
+        end 42
+        1
+
+        The first middleware is the outermost. If it raises, the attempt fails with that
+        exception. An ``async def`` with ``yield`` works, too.
+        """
+        self.registry.add_middleware(function)
+        return function
+
+    def on_worker_start(self, function: F) -> F:
+        """Call this function when a worker starts, before it claims any run.
+
+        Coroutine functions run on the event loop of the coroutine handlers, so clients that they
+        open can be used there. In order of definition; also in each child process of
+        ``engine="process"``. If one raises, the worker does not start.
+        """
+        self.lifecycle.add_start(function)
+        return function
+
+    def on_worker_stop(self, function: F) -> F:
+        """Call this function when a worker stops, after its last attempt.
+
+        In reverse order of definition. Exceptions are logged. Child processes of
+        ``engine="process"`` do not call it: they may be killed at any time.
+        """
+        self.lifecycle.add_stop(function)
+        return function
 
     def handler(self, instance: R) -> R:
         """Register a handler for job types: ``supports(job_type)`` and ``handle(run)``."""
@@ -268,8 +338,11 @@ class Tickwork:
         Raises:
             ConfigError: With every error in the file, each with its line.
         """
+        from tickwork._define.config_file import read_defaults  # noqa: PLC0415  # with a file
+
         document = read_document(path)
         settings_in(document)
+        read_defaults(document)
         # With invalid settings the application is only used to find the other errors.
         app = cls(**settings, config=None if document.problem_count else path)
         app._declare(document)
@@ -285,8 +358,11 @@ class Tickwork:
             ConfigError: With every error in the file, each with its line. Nothing was defined.
             DuplicateDefinition: Code or another file defines the same name differently.
         """
+        from tickwork._define.config_file import report_late_defaults  # noqa: PLC0415  # with a file
+
         document = read_document(path or self.settings.config or CONFIG_FILE)
         note_late_settings(document, self.settings)
+        report_late_defaults(document, self.defaults)
         return self._declare(document)
 
     def _declare(self, document: "Document") -> list[str]:
@@ -305,12 +381,12 @@ class Tickwork:
 
     # ------------------------------------------------------------ dispatch
 
-    def dispatch(self, job: JobOrName, /, *args: Any, **kwargs: Any) -> RunHandle:
-        """Add a run of a job: the job itself, its name, or the path of its handler.
+    def dispatch(self, job: JobOrName, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+        """Add a run of a job: the job itself, its name, or the path or class of its handler.
 
         Raises:
             JobNotFound: There is no such job; a similar name is suggested.
-            HandlerNotAllowed: It is a path that a row must not name.
+            HandlerNotAllowed: It is a path or a class that a row must not name.
             ArgumentError: The arguments do not fit the handler. Nothing was stored.
         """
         return self.draft.dispatch(job, *args, **kwargs)
@@ -324,12 +400,20 @@ class Tickwork:
         """Set arguments first, the job last: ``app.args(kind="daily").dispatch("report")``."""
         return self.draft.args(**args)
 
+    def delay(self, length: Length) -> OpenDraft:
+        """Set the delay first, the job last: ``app.delay("10s").dispatch("report")``."""
+        return self.draft.delay(length)
+
+    def at(self, when: When) -> OpenDraft:
+        """Set the time first, the job last: ``app.at(when).dispatch("report")``."""
+        return self.draft.at(when)
+
     @property
     def runs(self) -> Runs:
         """Runs by id or by a filter."""
         return self._services.runs
 
-    def get_run(self, run_id: str) -> RunHandle:
+    def get_run(self, run_id: str) -> RunHandle[Any]:
         """A handle on a run, by its id."""
         return self.runs.handle(RunId(run_id))
 
@@ -360,7 +444,7 @@ class Tickwork:
         """
         return self._services.worker.due(limit)
 
-    def execute(self, run_id: str) -> RunHandle:
+    def execute(self, run_id: str) -> RunHandle[Any]:
         """Claim exactly this run, due or not, and make one attempt at it here.
 
         The outcome is recorded as usual: ``app.execute(id).status``.
@@ -373,15 +457,55 @@ class Tickwork:
         """
         return self._services.execute(RunId(run_id))
 
-    def start(self, options: "WorkerOptions | None" = None, **given: Any) -> None:
+    def use_celery(self, celery: object, *, queue: str | None = None, runs_max: int = 20) -> None:
+        """Have Celery workers execute the jobs with ``engine="celery"``.
+
+        ``celery`` is a Celery application with its broker configured. Call this in a module that
+        Celery workers import, too: it registers the task ``tickwork.execute``. Messages go to
+        ``queue``, by default that of the Celery application. A message has up to ``runs_max`` runs,
+        if they are known to be short.
+
+        Raises:
+            InvalidOption: It is not a Celery application, or an option is invalid.
+            EngineMissing: Celery is not installed.
+        """
+        from tickwork.engines import celery as engine  # noqa: PLC0415  # only with Celery
+
+        self.engine_options["celery"] = engine.connect(
+            celery, self.execute_handovers, queue=queue, runs_max=runs_max, close=self.close
+        )
+
+    def execute_handovers(self, message: object, *, is_redelivered: bool = False) -> int:
+        """Make attempts at runs that a worker handed over to this process; return how many.
+
+        For remote engines: a process of theirs calls this with the message that it got. When it
+        returns, the outcomes are stored, and the message can be acknowledged.
+
+        Raises:
+            HandoverRejected: The message cannot be read. Nothing was done.
+            StoreUnavailable: The database does not answer.
+        """
+        return self._services.worker.execute_handovers(message, is_redelivered=is_redelivered)
+
+    def start(
+        self,
+        options: "WorkerOptions | None" = None,
+        *,
+        loop: "AbstractEventLoop | None" = None,
+        **given: Any,
+    ) -> None:
         """Start a worker in the background of this process.
 
-        Options are given by name: ``app.start(threads=4, drain="5s")``.
+        Options are given by name: ``app.start(threads=4, drain="5s")``. Coroutine handlers run on
+        an event loop of their own, or on ``loop``: one that runs in another thread. From a
+        coroutine, use ``async with app.aio.running()``.
 
         Raises:
             AlreadyStarted: There is one.
+            WorkerStartFailed: A function of :meth:`on_worker_start` raised an exception.
+            InvalidOption: The loop is not running, or it is the one that calls this.
         """
-        self._services.start_worker(options, given)
+        self._services.start_worker(options, given, loop=loop)
 
     def stop(self) -> None:
         """Tell the worker to claim no more runs. Returns at once; running attempts go on."""
@@ -398,21 +522,32 @@ class Tickwork:
     def forever(self, poll: Length = 0.2, **options: Any) -> None:
         """Run a worker until :meth:`stop` is called, from a handler, a signal or a thread.
 
-        In the main thread, SIGTERM and SIGINT stop it; a second one ends the process.
+        In the main thread, SIGTERM, SIGINT and SIGHUP stop it; a second one ends the process.
         """
         with stop_on_signals(self.stop):
             self.start(poll=poll, **options)
             self.join()
 
     @contextmanager
-    def running(self, options: "WorkerOptions | None" = None, **given: Any) -> Iterator[Self]:
-        """Run a worker in the background while the block runs."""
-        self.start(options, **given)
+    def running(
+        self,
+        options: "WorkerOptions | None" = None,
+        *,
+        loop: "AbstractEventLoop | None" = None,
+        **given: Any,
+    ) -> Iterator[Self]:
+        """Run a worker in the background while the block runs, as :meth:`start` does."""
+        self.start(options, loop=loop, **given)
         try:
             yield self
         finally:
             self.stop()
             self.join()
+
+    @property
+    def worker_state(self) -> "WorkerState":
+        """How the worker of this process is: absent, starting, running, stopping or stuck."""
+        return self._services.worker_state()
 
     @property
     def stats(self) -> "Stats":
@@ -477,6 +612,18 @@ class Tickwork:
         """The queues and jobs that are paused now."""
         return self._services.pauses.list()
 
+    @property
+    def audit(self) -> "AuditLog":
+        """The actions that were taken through the dashboard and the API."""
+        return self._services.audit
+
+    @property
+    def idempotent(self) -> "IdempotentDispatcher":
+        """Dispatch once for each idempotency key, however often a request is repeated."""
+        from tickwork._client.audit import IdempotentDispatcher  # noqa: PLC0415  # for the API
+
+        return IdempotentDispatcher(self._dispatcher)
+
     def lock(self, name: str, ttl: Length = "60s") -> "AbstractContextManager[Lock]":
         """Hold a named lock: one holder across all processes, renewed while the block runs.
 
@@ -525,6 +672,36 @@ class Tickwork:
     # ------------------------------------------------------------ inspect
 
     @property
+    def alerts(self) -> "Alerts":
+        """Where alerts go when a schedule did not complete in time; and pings."""
+        if self._alerts is None:
+            from tickwork.alerts.registry import Alerts  # noqa: PLC0415  # loaded on demand
+
+            self._alerts = Alerts(self.events, on_stop=self.lifecycle.add_stop)
+        return self._alerts
+
+    @property
+    def alert_targets(self) -> "Sequence[AlertTarget]":
+        """The targets of :attr:`alerts`."""
+        return () if self._alerts is None else self._alerts.targets
+
+    def watch(self, every: Length = "10s", *, stop: threading.Event | None = None) -> None:
+        """Watch schedules that have ``expect_within``, until a signal or ``stop`` ends it.
+
+        It executes no runs. Each alert goes to the log, to subscribers, hooks and
+        :attr:`alerts`; of several processes that watch, one raises it. Workers of a program with
+        expectations or alert targets watch, too.
+        """
+        ended = stop or threading.Event()
+        with stop_on_signals(ended.set):
+            self._services.watch(as_duration(every).total_seconds(), ended)
+
+    @property
+    def export(self) -> "CalendarExports":
+        """Schedules as a calendar file, or as links to Google Calendar and Outlook."""
+        return self._services.calendar_exports
+
+    @property
     def inspect(self) -> "Inspector":
         """Read models: what runs, what is next, the details of one run."""
         return self._services.inspector
@@ -549,6 +726,10 @@ class Tickwork:
     def check_health(self) -> "list[Check]":
         """Run the health checks: connection, tables, clock, workers, leases, backlog."""
         return self._services.check_health()
+
+    def check_worker(self) -> "Check":
+        """Check that the workers of this machine, or of this container, send heartbeats."""
+        return self._services.check_worker()
 
     def status(self) -> dict[str, Any]:
         """A summary of jobs, unfinished runs, schedules and workers."""
@@ -575,6 +756,15 @@ def _read_file_settings(path: str | PathLike[str]) -> tuple[Mapping[str, Any], s
     found = settings_in(document)
     document.raise_problems()
     return found, document.source
+
+
+def _read_file_defaults(path: str | PathLike[str]) -> Mapping[str, Any]:
+    from tickwork._define.config_file import read_defaults  # noqa: PLC0415  # with a file
+
+    document = read_document(path)
+    found = read_defaults(document)
+    document.raise_problems()
+    return found.given
 
 
 def _package_of_caller() -> str:

@@ -29,6 +29,7 @@ from tickwork.stores.contract import Pause, Pruned
 if TYPE_CHECKING:
     from tickwork._domain.explain import Explanation
     from tickwork._domain.health import Check
+    from tickwork._worker.options import WorkerOptions
 
 T = TypeVar("T")
 
@@ -63,12 +64,12 @@ class AsyncTickwork:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def dispatch(self, job: JobOrName, /, *args: Any, **kwargs: Any) -> RunHandle:
+    async def dispatch(self, job: JobOrName, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """As :meth:`Tickwork.dispatch`."""
         draft: AsyncOpenDraft = AsyncDraft(self._dispatcher)
         return await draft.dispatch(job, *args, **kwargs)
 
-    async def get_run(self, run_id: str) -> RunHandle:
+    async def get_run(self, run_id: str) -> RunHandle[Any]:
         """As :meth:`Tickwork.get_run`."""
         return await self._call(lambda services: services.runs.handle(RunId(run_id)))
 
@@ -90,12 +91,38 @@ class AsyncTickwork:
         """As :meth:`Tickwork.due`."""
         return await self._call(lambda services: services.worker.due(limit))
 
-    async def execute(self, run_id: str) -> RunHandle:
+    async def execute(self, run_id: str) -> RunHandle[Any]:
         """As :meth:`Tickwork.execute`, in a thread of its own.
 
         If the task is cancelled, the attempt is finished all the same.
         """
         return await self._bridge.call_in_new_thread(self._services.execute, RunId(run_id))
+
+    @asynccontextmanager
+    async def running(
+        self, options: "WorkerOptions | None" = None, **given: Any
+    ) -> AsyncIterator[None]:
+        """Run a worker while the block runs. Coroutine handlers run on the loop of the caller.
+
+        They can share clients, sessions and locks with the rest of the program. A handler that
+        blocks the loop blocks the program.
+        """
+        services, loop = self._services, asyncio.get_running_loop()
+        starting = self._bridge.submit_to_new_thread(
+            lambda: services.start_worker(options, given, loop=loop)
+        )
+
+        def stop() -> None:
+            if starting.exception() is None:  # otherwise there may be another worker
+                services.stop_worker()
+                services.join_worker()
+
+        try:
+            await asyncio.shield(as_awaitable(starting))
+            yield
+        finally:
+            # Submitted before it is awaited: a task that is cancelled here still stops the worker.
+            await asyncio.shield(as_awaitable(self._bridge.submit_to_new_thread(stop)))
 
     async def pause(
         self,
@@ -149,6 +176,10 @@ class AsyncTickwork:
     async def check_health(self) -> "list[Check]":
         """As :meth:`Tickwork.check_health`."""
         return await self._bridge.call(self._services.check_health)
+
+    async def check_worker(self) -> "Check":
+        """As :meth:`Tickwork.check_worker`."""
+        return await self._bridge.call(self._services.check_worker)
 
     async def status(self) -> dict[str, Any]:
         """As :meth:`Tickwork.status`."""

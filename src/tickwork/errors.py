@@ -17,10 +17,16 @@
     ├── PayloadError                 (ValueError) a value that cannot be stored or read
     │   ├── NotSerializable          it has no JSON form
     │   ├── PayloadTooLarge          it is larger than the limit
-    │   └── PayloadUnreadable        the stored text is not a valid payload
+    │   ├── PayloadUnreadable        the stored text is not a valid payload
+    │   │   └── PayloadEncrypted     it is encrypted with another key
+    │   └── PayloadMismatch          stored values do not fit the annotations of the handler
     ├── StoreError                   the database or the connection to it
     │   ├── InvalidStoreUrl          (ValueError) a URL that is not a store URL
     │   ├── StoreUnavailable         (ConnectionError) the database does not answer
+    │   │   ├── AccessDenied         the server refuses the user, password or database
+    │   │   ├── StoreDamaged         an SQLite file that is damaged, or no database
+    │   │   ├── StoreReplaced        an SQLite file that was deleted or replaced
+    │   │   ├── StoreReadOnly        a standby, or a server that is set to read-only
     │   │   └── OutcomeUnknown       the connection was lost during COMMIT
     │   ├── StoreBusy                (TimeoutError) another connection holds the lock
     │   ├── DriverMissing            (ImportError) a driver is not installed
@@ -39,11 +45,19 @@
     │   ├── LeaseLost                another worker has taken it over
     │   ├── AttemptTimeout           (TimeoutError) an attempt took too long
     │   ├── WaitTimeout              (TimeoutError) it did not finish while the caller waited
-    │   └── RunUnsuccessful          it finished without a result
+    │   ├── RunUnsuccessful          it finished without a result
+    │   └── ResultExpired            its result was deleted, the run was not
+    ├── EngineError                  an engine outside of this process
+    │   ├── EngineMissing            (ImportError) the package of an engine is not installed
+    │   ├── EngineUnavailable        (ConnectionError) its broker or cluster does not answer
+    │   └── HandoverRejected         (ValueError) a message that cannot be executed here
     ├── ScheduleNotFound             (LookupError) there is no such schedule
     ├── LockHeld                     another process holds a named lock
     ├── StillDue                     drain() reached its limit
-    └── AlreadyStarted               (RuntimeError) this app's worker is running
+    ├── ExtraMissing                 (ImportError) a package that an integration needs
+    ├── AlreadyStarted               (RuntimeError) this app's worker is running
+    ├── WorkerStartFailed            a function of on_worker_start raised an exception
+    └── KeyReused                    an idempotency key of another request
 
     Signal                           not an error: a handler's request about its own run
     ├── RetryLater                   failed; try again
@@ -65,6 +79,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from shlex import quote
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 
 class TickworkError(Exception):
@@ -354,6 +369,40 @@ class PayloadUnreadable(PayloadError):
         self.reason = reason
 
 
+class PayloadEncrypted(PayloadUnreadable):
+    """A stored payload that is encrypted with a key that this program does not have."""
+
+    code = "payload-encrypted"
+
+    def __init__(self) -> None:
+        PayloadError.__init__(
+            self,
+            "The stored payload is encrypted, and this program does not have its key.",
+            why="It was stored by a program with Tickwork(encrypt=...).",
+            fix="Pass all keys that are in use, the newest first: Tickwork(encrypt=[new, old]).",
+        )
+        self.reason: str = "it is encrypted."
+
+
+class PayloadMismatch(PayloadError):
+    """Stored arguments or a stored result that the annotations of the handler do not accept.
+
+    A run with such arguments fails and is not retried: the next attempt would fail as well.
+    """
+
+    code = "payload-mismatch"
+
+    def __init__(self, job: str, reason: str, *, what: str = "arguments") -> None:
+        super().__init__(
+            f"The stored {what} of the job {job!r} cannot be rebuilt: {reason}",
+            why="Another version of the program stored them, or another program.",
+            fix="Give new fields a default, and keep removed fields until no run has them. "
+            "Retry the run when the program accepts it.",
+        )
+        self.job = job
+        self.reason = reason
+
+
 # ---------------------------------------------------------------- stores
 
 
@@ -369,6 +418,7 @@ class InvalidStoreUrl(StoreError, ValueError):
     code = "invalid-store-url"
 
     def __init__(self, url: str, reason: str) -> None:
+        reason = _hide_password(reason, url)
         super().__init__(
             f"{mask_url(url)!r} is not a valid store URL: {reason}",
             fix="Use sqlite:///jobs.db, postgresql://user@host/db or mysql://user@host/db.",
@@ -381,12 +431,89 @@ class StoreUnavailable(StoreError, ConnectionError):
     """The database does not answer. Workers retry; callers get this error."""
 
     code = "store-unavailable"
+    is_permanent: ClassVar[bool] = False
+    """Whether this process cannot use the store any more, however often it retries."""
 
     def __init__(self, url: str, reason: str) -> None:
+        reason = _hide_password(reason, url)
         super().__init__(
             f"The store at {mask_url(url)} cannot be reached.",
             why=reason,
             fix="Check that the server runs and that the URL is right: `tickwork doctor`.",
+        )
+        self.url: str = mask_url(url)
+        self.reason = reason
+
+
+class AccessDenied(StoreUnavailable):
+    """The server answers, and refuses the user, the password or the database of the URL."""
+
+    code = "access-denied"
+
+    def __init__(self, url: str, reason: str) -> None:
+        reason = _hide_password(reason, url)
+        StoreError.__init__(
+            self,
+            f"The server of {mask_url(url)} refused the connection.",
+            why=reason,
+            fix="Check the user, the password and the name of the database in the URL.",
+        )
+        self.url: str = mask_url(url)
+        self.reason = reason
+
+
+class StoreDamaged(StoreUnavailable):
+    """The file is not an SQLite database, or parts of it are unreadable. A worker stops."""
+
+    code = "store-damaged"
+    is_permanent = True
+
+    def __init__(self, path: str, reason: str) -> None:
+        StoreError.__init__(
+            self,
+            f"{path} is not an SQLite database, or it is damaged.",
+            why=reason,
+            fix="Stop all workers, and restore a backup. `sqlite3 FILE .recover` reads what is "
+            "left of a damaged file.",
+        )
+        self.url: str = f"sqlite:///{path}"
+        self.path = path
+        self.reason = reason
+
+
+class StoreReplaced(StoreUnavailable):
+    """The SQLite file was deleted or replaced while this process had it open. A worker stops."""
+
+    code = "store-replaced"
+    is_permanent = True
+
+    def __init__(self, path: str, *, is_deleted: bool) -> None:
+        what = f"{path} was {'deleted' if is_deleted else 'replaced'} while it was in use."
+        StoreError.__init__(
+            self,
+            what,
+            why="This process still has the old file open: what it writes there is lost.",
+            fix="Restart the process, or call app.close(). Stop workers before you move, delete or "
+            "restore the file.",
+        )
+        self.url: str = f"sqlite:///{path}"
+        self.reason = what
+        self.path = path
+        self.is_deleted = is_deleted
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The server accepts no changes: it is a standby, a replica, or set to read-only."""
+
+    code = "store-read-only"
+
+    def __init__(self, url: str, reason: str) -> None:
+        StoreError.__init__(
+            self,
+            f"The store at {mask_url(url)} is read-only.",
+            why=f"It is a standby, or set to read-only: {reason}",
+            fix="Use the URL of the primary server. With several hosts in a PostgreSQL URL, add "
+            "target_session_attrs=read-write.",
         )
         self.url: str = mask_url(url)
         self.reason = reason
@@ -398,6 +525,7 @@ class OutcomeUnknown(StoreUnavailable):
     code = "outcome-unknown"
 
     def __init__(self, url: str, reason: str) -> None:
+        reason = _hide_password(reason, url)
         StoreError.__init__(
             self,
             f"The connection to {mask_url(url)} was lost during COMMIT: "
@@ -442,9 +570,26 @@ class DriverMissing(StoreError, ImportError):
         super().__init__(
             f"The driver {driver!r} is not installed.",
             why=f"A {extra} store needs it.",
-            fix=f"Install it: pip install 'tickwork[{extra}]'",
+            fix=f"In a clone of tickwork: pip install '.[{extra}]'. With its wheel: "
+            f"pip install 'tickwork-VERSION-py3-none-any.whl[{extra}]'.",
         )
         self.driver = driver
+        self.extra = extra
+
+
+class ExtraMissing(TickworkError, ImportError):
+    """A package that an integration needs is not installed."""
+
+    code = "extra-missing"
+
+    def __init__(self, package: str, *, extra: str) -> None:
+        super().__init__(
+            f"The package {package!r} is not installed.",
+            why=f"The part of tickwork with the extra {extra!r} needs it.",
+            fix=f"In a clone of tickwork: pip install '.[{extra}]'. With its wheel: "
+            f"pip install 'tickwork-VERSION-py3-none-any.whl[{extra}]'.",
+        )
+        self.package = package
         self.extra = extra
 
 
@@ -697,7 +842,81 @@ class RunUnsuccessful(RunError):
         self.reason = reason
 
 
+class ResultExpired(RunError):
+    """The result was deleted after the time that the option ``results`` of the job allows."""
+
+    code = "result-expired"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            run_id,
+            f"The result of the run {run_id} has expired.",
+            why="The run succeeded. Its job keeps results for a shorter time than runs.",
+            fix='Read it earlier, or keep results longer: results="7d".',
+        )
+
+
+# ---------------------------------------------------------------- engines
+
+
+class EngineError(TickworkError):
+    """An engine outside of this process, or the connection to it."""
+
+    code = "engine"
+
+
+class EngineMissing(EngineError, ImportError):
+    """The package of an engine is not installed."""
+
+    code = "engine-missing"
+
+    def __init__(self, package: str, *, extra: str) -> None:
+        super().__init__(
+            f"The package {package!r} is not installed.",
+            why=f"The engine {extra!r} needs it.",
+            fix=f"In a clone of tickwork: pip install '.[{extra}]'. With its wheel: "
+            f"pip install 'tickwork-VERSION-py3-none-any.whl[{extra}]'.",
+        )
+        self.package = package
+        self.extra = extra
+
+
+class EngineUnavailable(EngineError, ConnectionError):
+    """The broker or the cluster of an engine does not answer."""
+
+    code = "engine-unavailable"
+
+    def __init__(self, engine: str, address: str, *, reason: str) -> None:
+        super().__init__(
+            f"The engine {engine!r} at {mask_url(address)} does not answer.",
+            why=reason,
+            fix="Start it, or correct its address. Until then its runs wait; none is lost.",
+        )
+        self.engine = engine
+        self.address = mask_url(address)
+
+
+class HandoverRejected(EngineError, ValueError):
+    """A message about runs that were handed over cannot be executed by this process."""
+
+    code = "handover-rejected"
+
+    def __init__(self, reason: str, *, fix: str = "") -> None:
+        super().__init__(
+            "A message about runs that were handed over was rejected.",
+            why=reason,
+            fix=fix or "Only a worker of tickwork can send such a message.",
+        )
+
+
 # ---------------------------------------------------------------- the rest
+
+
+class UndispatchedDraft(UserWarning):
+    """A draft with options, such as ``job.delay(10)``, was dropped without ``dispatch``.
+
+    Nothing was enqueued. The warning has the file and line that made the draft.
+    """
 
 
 class ScheduleNotFound(TickworkError, LookupError):
@@ -765,6 +984,34 @@ class AlreadyStarted(TickworkError, RuntimeError):
         )
 
 
+class WorkerStartFailed(TickworkError):
+    """A function of ``on_worker_start`` raised an exception. The worker did not start."""
+
+    code = "worker-start-failed"
+
+    def __init__(self, hook: str, reason: str) -> None:
+        super().__init__(
+            f"The worker did not start: {hook} raised an exception.",
+            why=reason,
+            fix="Correct the cause, and start the worker again.",
+        )
+        self.hook = hook
+
+
+class KeyReused(TickworkError):
+    """An idempotency key that was used for another request."""
+
+    code = "key-reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"The idempotency key {key!r} belongs to another request.",
+            why="Within a day, a key stands for one request with one content.",
+            fix="Use a new key for each request, and the same key to repeat it.",
+        )
+        self.key = key
+
+
 # ---------------------------------------------------------------- signals
 
 
@@ -817,8 +1064,9 @@ class Snooze(Signal):
 # ---------------------------------------------------------------- wording
 
 
-# Greedy up to the last @: hiding too much of an odd URL is better than showing too much.
-_PASSWORD = re.compile(r"(?<=:)[^?]*(?=@)|(?<=password=)[^&]*|(?<=passwd=)[^&]*", re.IGNORECASE)
+_OPTION = re.compile(r"(?<=password=)[^&]*|(?<=passwd=)[^&]*", re.IGNORECASE)
+_NOT_A_PORT = re.compile(r":(?!\d*(?:,|$))")
+_UNESCAPED = re.compile(r"[/@?#]")
 
 
 def mask_url(url: str) -> str:
@@ -827,8 +1075,52 @@ def mask_url(url: str) -> str:
     >>> mask_url("postgresql://app:s3cret@db.example.org/jobs")
     'postgresql://app:***@db.example.org/jobs'
     """
-    scheme, mark, rest = url.partition("://")
-    return scheme + mark + _PASSWORD.sub("***", rest)
+    start, end = _find_password(url)
+    if start < end:
+        url = f"{url[:start]}***{url[end:]}"
+    return _OPTION.sub("***", url)
+
+
+def _find_password(url: str) -> tuple[int, int]:
+    """Return where the password of a URL begins and ends.
+
+    In an odd URL, hiding too much is better than showing too much: a scheme may be mistyped, and a
+    character of the password not escaped.
+    """
+    begin = url.find("//") + 2 if "//" in url else 0
+    authority, path = (_index_of(marks, url, begin) for marks in ("/?#", "?#"))
+    if begin and authority == begin:
+        return 0, 0  # a file
+    colon = url.find(":", begin)
+    at = url.rfind("@", begin, path)
+    if at < 0 and not url.startswith("[", begin):
+        # The password has a ? or #, or the @ after it is escaped or missing.
+        is_cut = url[authority : authority + 1] in {"?", "#"} and "@" in url[authority:]
+        if is_cut or _NOT_A_PORT.search(url[begin:authority]):
+            at = max(url.rfind("@"), authority)
+    if not begin <= colon < at:
+        return 0, 0
+    return colon + 1, at
+
+
+def _index_of(marks: str, text: str, begin: int) -> int:
+    """The first index of one of these characters, or the end."""
+    found = (text.find(mark, begin) for mark in marks)
+    return min((index for index in found if index >= 0), default=len(text))
+
+
+def _hide_password(reason: str, url: str) -> str:
+    """Remove the password of a URL from the text of a driver."""
+    start, end = _find_password(url)
+    password = url[start:end]
+    if _UNESCAPED.search(password):
+        return (
+            "The password in the URL has a character that must be escaped: %40 for @, %2F for /, "
+            "%3F for ?, %23 for #."
+        )
+    for text in filter(None, {password, unquote(password)}):
+        reason = re.sub(re.escape(text), "***", reason, flags=re.IGNORECASE)
+    return reason
 
 
 def _show(value: object) -> str:

@@ -10,9 +10,10 @@ describes itself in English (``describe``) and can be stored as text (``to_text`
 """
 
 from collections.abc import Callable
-from typing import Concatenate, Final, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
+from tickwork._domain.schedules.contract import PreviewClock as _PreviewClock
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.frequencies import Timetable
@@ -23,14 +24,14 @@ from tickwork._domain.schedules.rules import from_text
 from tickwork._kernel.clock import SystemClock as _SystemClock
 
 P = ParamSpec("P")
-_CLOCK: Final = _SystemClock()
+_PreviewClock.now = _SystemClock().now
 
 
 def _constructor(method: Callable[Concatenate[Timetable, P], Timetable]) -> Callable[P, Timetable]:
-    """A function that calls this method on an empty timetable, with the system's clock."""
+    """A function that calls this method on an empty timetable."""
 
     def construct(*args: P.args, **kwargs: P.kwargs) -> Timetable:
-        return method(Timetable(now=_CLOCK.now), *args, **kwargs)
+        return method(Timetable(), *args, **kwargs)
 
     construct.__name__ = construct.__qualname__ = method.__name__
     construct.__doc__ = method.__doc__

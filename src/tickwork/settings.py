@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from os import PathLike
 from types import MappingProxyType
@@ -41,6 +41,11 @@ class Settings:
     # is not a default.
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown["url"] = mask_url(self.url)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def read_document(path: str | PathLike[str]) -> "Document":

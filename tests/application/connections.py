@@ -9,7 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import aiosqlite
 import asyncpg
@@ -83,6 +85,26 @@ class PlainDriver(Borrower):
             yield
         except BaseException:
             self.lent.execute("ROLLBACK TO SAVEPOINT mine")
+            raise
+
+
+class CursorDriver(PlainDriver):
+    """psycopg2 and mysqlclient, whose connections have no execute()."""
+
+    async def execute(self, statement: str) -> None:
+        self._run(statement)
+
+    def _run(self, statement: str) -> None:
+        with closing(self.lent.cursor()) as cursor:
+            cursor.execute(statement)
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        self._run("SAVEPOINT mine")
+        try:
+            yield
+        except BaseException:
+            self._run("ROLLBACK TO SAVEPOINT mine")
             raise
 
 
@@ -319,6 +341,41 @@ async def pymysql_connection(
         yield PlainDriver(connection)
 
 
+@asynccontextmanager
+async def psycopg2_connection(
+    url: str, *, prepare: Prepare = nothing, isolation: str = "", is_at_once: bool = False
+) -> AsyncIterator[Borrower]:
+    import psycopg2
+
+    with closing(psycopg2.connect(url)) as connection:
+        if isolation:
+            connection.set_session(isolation_level=isolation)
+        connection.autocommit = is_at_once
+        prepare(connection)
+        yield CursorDriver(connection)
+
+
+@asynccontextmanager
+async def mysqlclient_connection(
+    url: str,
+    *,
+    prepare: Prepare = nothing,
+    isolation: str = "",
+    is_at_once: bool = False,
+    **options: Any,
+) -> AsyncIterator[Borrower]:
+    import MySQLdb
+
+    parts = urlsplit(url)
+    place = {"host": parts.hostname, "port": parts.port, "user": parts.username}
+    options = {"charset": "utf8mb4", **place, "database": parts.path[1:], **options}
+    with closing(MySQLdb.connect(**options, autocommit=is_at_once)) as connection:
+        if isolation:
+            connection.query(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        prepare(connection)
+        yield CursorDriver(connection)
+
+
 def engine_url(url: str, driver: str) -> str:
     if url.startswith("mysql"):
         return url.replace("mysql://", f"mysql+{driver}://", 1)
@@ -415,7 +472,7 @@ def async_session_over(driver: str) -> Opener:
     return open_borrower
 
 
-KINDS: Final = [
+KINDS: list[Kind] = [
     Kind("sqlite", "sqlite3", sqlite3_connection),
     Kind("sqlite", "aiosqlite", aiosqlite_connection, is_async=True),
     Kind("sqlite", "Connection over pysqlite", connection_over("pysqlite")),
@@ -436,6 +493,18 @@ KINDS: Final = [
     Kind("postgres", "AsyncConnection over asyncpg", async_connection_over("asyncpg"), True),
     Kind("postgres", "AsyncSession over asyncpg", async_session_over("asyncpg"), True),
 ]
+if find_spec("psycopg2") is not None:
+    KINDS += [
+        Kind("postgres", "psycopg2", psycopg2_connection),
+        Kind("postgres", "Connection over psycopg2", connection_over("psycopg2")),
+        Kind("postgres", "Session over psycopg2", session_over("psycopg2")),
+    ]
+if find_spec("MySQLdb") is not None:  # it needs a compiler and the headers of MariaDB
+    KINDS += [
+        Kind("mariadb", "mysqlclient", mysqlclient_connection),
+        Kind("mariadb", "Connection over mysqlclient", connection_over("mysqldb")),
+        Kind("mariadb", "Session over mysqlclient", session_over("mysqldb")),
+    ]
 
 
 def each_kind(which: Callable[[Kind], bool] = lambda _: True) -> Any:

@@ -47,13 +47,29 @@ DEFINING = {
     "adhoc",
     "remote",
     "handler",
+    "middleware",
     "on",
+    "on_worker_start",
+    "on_worker_stop",
     "args",
+    "at",
+    "delay",
     "cli",
+    "use_celery",
 }
 """Methods that only change this process: they wait for no database."""
 
-WORKING = {"start", "stop", "join", "forever", "running", "collect", "release_dead"}
+WORKING = {
+    "start",
+    "stop",
+    "join",
+    "forever",
+    "running",
+    "collect",
+    "release_dead",
+    "watch",
+    "execute_handovers",
+}
 """Methods of the worker, which has threads of its own."""
 
 PAIRS = [

@@ -7,6 +7,7 @@ import pytest
 
 from servers import mariadb
 from tickwork import RunContext, RunStatus
+from tickwork.errors import InvalidTransition
 
 
 def connected(url):
@@ -47,6 +48,33 @@ def test_a_committed_completion_has_the_result_of_the_call(app, finish, passes, 
     assert run.status is RunStatus.COMPLETED
     assert run.result() == "theirs"
     assert "lost" not in caplog.text
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_follow_ups_are_added_in_the_same_transaction(app, url, passes, is_kept):
+    seen: list[str] = []
+
+    @app.job
+    def send(to: str) -> None:
+        seen.append(to)
+
+    @app.job
+    def order(ctx: RunContext) -> None:
+        ctx.then("send", to="ann")
+        connection = connected(url)
+        try:
+            begin(connection)
+            ctx.complete(connection=connection)
+            with pytest.raises(InvalidTransition):
+                ctx.then("send", to="too late")
+            (connection.commit if is_kept else connection.rollback)()
+        finally:
+            connection.close()
+
+    order.dispatch()
+    passes(app)
+
+    assert seen == (["ann"] if is_kept else [])
 
 
 def test_what_was_rolled_back_has_failed(app, finish, passes):

@@ -2,16 +2,17 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from application import handlers_elsewhere as elsewhere
-from tickwork import RunStatus, Tickwork
-from tickwork.errors import ConfigError, DuplicateDefinition, JobNotFound
+from tickwork import JobDefaults, RunStatus, Tickwork
+from tickwork.errors import ConfigError, DuplicateDefinition, JobNotFound, StoreError
 from tickwork.testing import ManualClock
 
 HERE = "application.handlers_elsewhere"
@@ -461,7 +462,22 @@ OPTIONS: list[tuple[str, Say, dict[str, Any]]] = [
     ('lease = "90s"', lambda job: job.lease(90), {"lease": 90}),
     ("timeout = 300", lambda job: job.timeout("5m"), {"timeout": 300}),
     ("max_running_time = 300", lambda job: job.timeout(300), {"timeout": 300}),
-    ("retries = 5", lambda job: job.retries(5), {"retries": 5}),
+    ("attempts = 5", lambda job: job.attempts(5), {"attempts": 5}),
+    (
+        'attempts = 5\ndelays = ["10s", "1m"]',
+        lambda job: job.delays(["10s", "1m"]).attempts(5),
+        {"attempts": 5, "delays": ["10s", "1m"]},
+    ),
+    (
+        'attempts = 5\nretry_on = ["ConnectionError", "tickwork.errors:StoreError"]',
+        lambda job: job.attempts(5).retry_on(ConnectionError, StoreError),
+        {"attempts": 5, "retry_on": (ConnectionError, StoreError)},
+    ),
+    (
+        'attempts = 5\ndont_retry_on = "ValueError"',
+        lambda job: job.attempts(5).dont_retry_on(ValueError),
+        {"attempts": 5, "dont_retry_on": ValueError},
+    ),
     (
         'retries = { max = 5, base = 2, cap = "1h", jitter = "none" }',
         lambda job: job.retries(max=5, base=2, cap="1h", jitter=None),
@@ -469,9 +485,13 @@ OPTIONS: list[tuple[str, Say, dict[str, Any]]] = [
     ),
     (
         "retries = { max = 3, delay = 10 }",
-        lambda job: job.retries(3, delay=10),
+        lambda job: job.retries(max=3, delay=10),
         {"retries": {"max": 3, "delay": 10}},
     ),
+    ('history = "7d"', lambda job: job.history("7d"), {"history": "7d"}),
+    ('history = "forever"', lambda job: job.history(None), {"history": None}),
+    ('results = "1d"', lambda job: job.results("1d"), {"results": "1d"}),
+    ('keep = "failures"', lambda job: job.keep("failures"), {"keep": "failures"}),
     ("crashes = 5", lambda job: job.crashes(5), {"crashes": 5}),
     ("unique = true", lambda job: job.unique(), {"unique": True}),
     (
@@ -506,6 +526,66 @@ OPTIONS: list[tuple[str, Say, dict[str, Any]]] = [
 ]
 
 
+class TestDefaults:
+    """``[defaults]`` has options for all jobs, in the file and in code."""
+
+    TEXT = """
+        [tickwork]
+        url = "memory://"
+
+        [defaults]
+        attempts = 3
+        timeout = "5m"
+        retry_on = ["ConnectionError"]
+
+        [[jobs]]
+        name = "it"
+        handler = "HERE:report"
+        timeout = 10
+    """
+
+    def test_they_apply_to_all_jobs(self, write):
+        app = Tickwork.from_config(write(self.TEXT))
+        app.schedule("code", lambda: None)
+
+        specs = {name: app.registry.get(name).spec for name in ("it", "code")}
+        assert {name: spec.attempts_max for name, spec in specs.items()} == {"it": 3, "code": 3}
+        assert specs["it"].timeout == timedelta(seconds=10)
+        assert specs["code"].timeout == timedelta(minutes=5)
+        assert app.registry.get("code").options.retry_errors.only == (ConnectionError,)
+
+    def test_arguments_override_them_one_by_one(self, write):
+        app = Tickwork(config=write(self.TEXT), defaults=JobDefaults(attempts=5))
+
+        assert dict(app.defaults.given) == {
+            "attempts": 5,
+            "timeout": "5m",
+            "retry_on": [ConnectionError],
+        }
+
+    def test_a_file_that_is_loaded_later_cannot_change_them(self, write):
+        path = write(self.TEXT)
+        app = Tickwork("memory://")
+
+        [problem] = problems_of(lambda: app.load_config(path))
+        assert problem.startswith("line 4: The defaults cannot be changed")
+        Tickwork(config=path).load_config(path)
+
+    def test_problems_have_their_lines(self, write):
+        path = write("""
+            [defaults]
+            atempts = 3
+            timeout = 0
+            unique = true
+        """)
+
+        for load in (lambda: Tickwork(config=path), lambda: Tickwork.from_config(path)):
+            first, second, third = problems_of(load)
+            assert first.startswith("line 2: Unknown key 'atempts'. Did you mean 'attempts'?")
+            assert second.startswith("line 3: timeout must be longer than 0s")
+            assert third.startswith("line 4: Unknown key 'unique'")
+
+
 class TestOneSpec:
     """A file, the builder and the decorator make equal specs."""
 
@@ -524,3 +604,52 @@ class TestOneSpec:
         assert first.spec == second.spec == third.spec
         assert first.options == second.options == third.options
         assert first.handler == second.handler == third.handler
+
+
+class TestTypedArguments:
+    """Arguments of a file become what the annotations of the handler say."""
+
+    def test_tables_and_texts_are_rebuilt(self, tmp_path):
+        seen = []
+
+        @dataclass
+        class Mail:
+            to: str
+            kind: Literal["plain", "html"] = "plain"
+
+        def send(mail: Mail, folder: Path, pause: timedelta, day: date) -> None:
+            seen.append((mail, folder, pause, day))
+
+        send.__annotations__.update(mail=Mail)
+        file = tmp_path / "tickwork.toml"
+        file.write_text(
+            """
+            [[schedules]]
+            name = "daily"
+            job = "send"
+            run = "@daily"
+            args = { mail = { to = "ann" }, folder = "out", pause = "5m", day = 2026-03-01 }
+            """
+        )
+        with Tickwork("memory://") as app:
+            app.job(send)
+            app.load_config(file)
+            app.run()
+            app.schedules.run_now("daily")
+            app.run()
+
+        assert seen == [
+            (Mail("ann"), Path("out"), timedelta(minutes=5), date(2026, 3, 1)),
+        ]
+
+    def test_one_that_does_not_fit_is_reported_at_its_line(self, tmp_path):
+        def send(count: int) -> None: ...
+
+        file = tmp_path / "tickwork.toml"
+        file.write_text(
+            '[[schedules]]\nname = "daily"\njob = "send"\nrun = "@daily"\nargs = { count = "7" }\n'
+        )
+        with Tickwork("memory://") as app:
+            app.job(send)
+            with pytest.raises(ConfigError, match=r"(?s)line 5.*count must be int, got str"):
+                app.load_config(file)

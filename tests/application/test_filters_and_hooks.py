@@ -147,7 +147,7 @@ class TestFilters:
                 calls.append(2)
                 raise ValueError
 
-        run = app.schedule("it", fail_once).when(once).retries(2, delay=0).dispatch()
+        run = app.schedule("it", fail_once).when(once).retries(max=2, delay=0).dispatch()
         passes(app)
 
         assert run.status is RunStatus.COMPLETED
@@ -241,7 +241,7 @@ class TestHooks:
         def fail():
             raise ValueError
 
-        self.hooked(app.schedule("it", fail).retries(3, delay=0), seen).dispatch()
+        self.hooked(app.schedule("it", fail).retries(max=3, delay=0), seen).dispatch()
         passes(app)
 
         assert seen.names == ["before", "error", "after"] * 3

@@ -265,7 +265,7 @@ class TestContext:
     def test_it_has_the_fields_of_the_run(self, app, clock, passes):
         seen: list[Any] = []
 
-        @app.job(timeout=30, retries=3)
+        @app.job(timeout=30, attempts=3)
         def look(ctx: RunContext, what: str) -> None:
             seen.append((ctx.run_id, ctx.job, ctx.schedule, ctx.nominal_at, ctx.tenant, ctx.target))
             seen.append((ctx.attempt, ctx.attempts_max, ctx.args, (ctx.deadline - clock.now())))

@@ -2,17 +2,22 @@
 
 import logging
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tickwork import RunStatus, Tickwork
+from tickwork._domain.tick import STILL_RUNNING
 from tickwork.errors import InvalidOption, LockHeld, SchemaMissing
 from tickwork.events import (
     AttemptFailed,
     Event,
+    FiringsMissed,
+    FiringsSkipped,
     RunDispatched,
     RunFailed,
+    RunsClaimed,
     RunStarted,
     RunSucceeded,
     ScheduleFired,
@@ -150,8 +155,12 @@ class TestEvents:
         run = app.schedule("it", nothing).dispatch()
         passes(app)
 
-        assert [type(event) for event in events] == [RunDispatched, RunStarted, RunSucceeded]
-        assert {event.run_id for event in events} == {run.id}
+        dispatched, claimed, started, succeeded = events
+        assert isinstance(claimed, RunsClaimed)
+        assert claimed.count == 1
+        about_run = [dispatched, started, succeeded]
+        assert [type(event) for event in about_run] == [RunDispatched, RunStarted, RunSucceeded]
+        assert {event.run_id for event in about_run} == {run.id}
 
     def test_the_last_failed_attempt_publishes_two_events(self, app, passes):
         events: list[Any] = []
@@ -161,7 +170,7 @@ class TestEvents:
         def fail():
             raise ValueError("no")
 
-        app.schedule("it", fail).retries(2, delay=0).dispatch()
+        app.schedule("it", fail).retries(max=2, delay=0).dispatch()
         passes(app)
 
         assert [(type(event), event.attempt) for event in events] == [
@@ -171,6 +180,8 @@ class TestEvents:
         ]
         assert [event.retry_at is None for event in events[:2]] == [False, True]
         assert events[2].error == "ValueError: no"
+        assert [type(event.exception) for event in events] == [ValueError] * 3
+        assert events[1].exception is events[2].exception
 
     def test_a_firing_publishes_an_event(self, app, clock, passes):
         events: list[Any] = []
@@ -182,6 +193,34 @@ class TestEvents:
 
         [event] = events
         assert (event.schedule, event.job, event.nominal_at) == ("it", "it", clock.now())
+
+    def test_missed_firings_publish_one_event_and_a_warning(self, app, clock, passes, caplog):
+        events: list[Any] = []
+        app.on(FiringsMissed)(events.append)
+        app.schedule("it", nothing).hourly().misfire("skip")
+        app.run()
+        start = clock.now()
+        clock.advance(hours=3, minutes=30)
+        passes(app)
+
+        [event] = events
+        assert (event.schedule, event.job, event.count) == ("it", "it", 3)
+        assert event.first_at == start + timedelta(hours=1)
+        assert event.last_at == start + timedelta(hours=3)
+        assert "3 firings of the schedule it" in caplog.text
+
+    def test_firings_that_another_run_prevented_publish_an_event(self, app, clock):
+        events: list[Any] = []
+        app.on(FiringsSkipped)(events.append)
+        app.schedule("it", nothing).hourly()
+        app.run()
+        for _ in range(2):
+            clock.advance(hours=1)
+            app.due()  # fires, and starts no run
+
+        [event] = events
+        assert (event.schedule, event.count, event.reason) == ("it", 1, STILL_RUNNING)
+        assert event.first_at == event.last_at == clock.now()
 
     def test_a_failing_subscriber_affects_nothing_else(self, app, passes, caplog):
         @app.on(RunSucceeded)

@@ -71,7 +71,7 @@ def busy(app, clock):
             raise Snooze(600)
 
     app.schedule("work", work).every_six_hours().timeout(30).jitter(60)
-    app.schedule("fail", fail).daily().retries(3, base=60)
+    app.schedule("fail", fail).daily().retries(max=3, base=60)
     app.schedule("snooze", snooze).daily_at("3:00").concurrency(1)
     app.schedule("skip", lambda: None).daily().when(lambda: False)
     app.schedule("unique", lambda n: None).unique(within=3600).expires("1h").args(n=1).daily()

@@ -36,7 +36,7 @@ class TestRetries:
 
     def test_the_delay_doubles_up_to_the_cap(self, app, clock):
         handler = failing(*[ValueError()] * 5)
-        run = app.schedule("it", handler).retries(5, base=2, cap=10, jitter=None).dispatch()
+        run = app.schedule("it", handler).retries(max=5, base=2, cap=10, jitter=None).dispatch()
         delays = []
         for _ in range(4):
             app.run()
@@ -49,10 +49,47 @@ class TestRetries:
         assert len(run.attempts()) == 5
 
     def test_full_jitter_stays_between_zero_and_that(self, app, clock):
-        run = app.schedule("it", failing(ValueError())).retries(2, base=8).dispatch()
+        run = app.schedule("it", failing(ValueError())).retries(max=2, base=8).dispatch()
         app.run()
 
         assert 0 <= (run.read().due_at - clock.now()).total_seconds() < 8
+        assert run.status is RunStatus.FAILED
+
+    def test_attempts_counts_all_tries(self, app, clock):
+        run = app.job(name="it", attempts=3)(failing(*[ValueError()] * 5)).dispatch()
+        for _ in range(5):
+            app.run()
+            clock.advance(minutes=2)
+
+        assert run.status is RunStatus.FAILED_PERMANENT
+        assert len(run.attempts()) == 3
+
+    def test_a_list_of_delays(self, app, clock):
+        handler = failing(*[ValueError()] * 5)
+        run = app.job(name="it", delays=["10s", "1m"])(handler).dispatch()
+        delays = []
+        for _ in range(2):
+            app.run()
+            delays.append((run.read().due_at - clock.now()).total_seconds())
+            clock.set(run.read().due_at)
+        app.run()
+
+        assert delays == [10, 60]
+        assert run.status is RunStatus.FAILED_PERMANENT
+
+    def test_an_exception_that_must_not_be_retried_is_final(self, app):
+        options = {"attempts": 3, "dont_retry_on": ValueError}
+        run = app.job(name="it", **options)(failing(ValueError("no"))).dispatch()
+        app.run()
+
+        assert run.status is RunStatus.FAILED_PERMANENT
+        [cause, *_] = app.explain(run.id).causes
+        assert "Attempt 1 of 3 failed and is not retried: ValueError: no" in cause.text
+
+    def test_intent_of_the_handler_wins_over_types(self, app):
+        run = app.job(name="it", attempts=3, retry_on=OSError)(failing(RetryLater("5s"))).dispatch()
+        app.run()
+
         assert run.status is RunStatus.FAILED
 
     def test_explicit_intent_without_a_policy_waits_60_s_and_doubles(self, app, clock):
@@ -81,14 +118,14 @@ class TestRetries:
         "intent", [RetryLater(17), JobResult.failure("no", should_retry=True, retry_delay=17)]
     )
     def test_a_given_delay_is_exact(self, app, clock, intent):
-        run = app.schedule("it", failing(intent)).retries(3, base=100).dispatch()
+        run = app.schedule("it", failing(intent)).retries(max=3, base=100).dispatch()
         app.run()
 
         assert (run.read().due_at - clock.now()).total_seconds() == 17
 
     def test_max_overrides_the_handler(self, app, passes):
         handler = failing(*[RetryLater(0)] * 5)
-        run = app.schedule("it", handler).retries(2, delay=0).dispatch()
+        run = app.schedule("it", handler).retries(max=2, delay=0).dispatch()
 
         assert passes(app) == 2
         assert run.status is RunStatus.FAILED_PERMANENT
@@ -96,7 +133,7 @@ class TestRetries:
     def test_without_should_retry_the_policy_decides(self, app, passes):
         report = JobResult.failure("no")
         final = app.schedule("final", failing(report)).dispatch()
-        again = app.schedule("again", failing(report)).retries(2, delay=0).dispatch()
+        again = app.schedule("again", failing(report)).retries(max=2, delay=0).dispatch()
         passes(app)
 
         assert final.status is RunStatus.FAILED_PERMANENT
@@ -106,7 +143,7 @@ class TestRetries:
         "intent", [Discard("pointless"), JobResult.failure("no", should_retry=False)]
     )
     def test_discard_is_permanent(self, app, passes, intent):
-        run = app.schedule("it", failing(intent)).retries(5, delay=0).dispatch()
+        run = app.schedule("it", failing(intent)).retries(max=5, delay=0).dispatch()
 
         assert passes(app) == 1
         assert run.status is RunStatus.FAILED_PERMANENT
@@ -133,7 +170,7 @@ class TestRetries:
 
     def test_every_attempt_is_kept_with_its_error(self, app, passes):
         handler = failing(ValueError("one"), KeyError("two"))
-        run = app.schedule("it", handler).retries(3, delay=0).dispatch()
+        run = app.schedule("it", handler).retries(max=3, delay=0).dispatch()
         passes(app)
 
         errors = [attempt.error for attempt in run.attempts()]
@@ -334,7 +371,7 @@ class TestEqualSpecs:
         builder = built.schedule("send", lambda to: None)
         builder.queue("emails").priority(7).concurrency(3).concurrency(1, per="to").lease(120)
         builder.rate(100, per="minute").rate(5, per=1, by="to")
-        builder.timeout(30).retries(5, base=2, cap=60, jitter="none").crashes(5)
+        builder.timeout(30).retries(max=5, base=2, cap=60, jitter="none").crashes(5)
         builder.unique(by="to", within="1h").expires("1d").overlap("queue_one")
         builder.misfire("all", grace=10).jitter(5).tags("mail").aliases("old_send").args(to="all")
 
@@ -353,10 +390,10 @@ class TestEqualSpecs:
         assert (spec.overlap, spec.misfire, spec.grace.seconds) == ("skip", "one", 60)
 
     def test_retries_default_to_full_jitter_from_one_second_to_a_minute(self):
-        spec = Tickwork("memory://").schedule("it", lambda: None).retries(5).job.definition.spec
+        spec = Tickwork("memory://").schedule("it", lambda: None).attempts(5).job.definition.spec
 
         assert spec.retry == Exponential(attempts_max=5)
-        fixed = Tickwork("memory://").schedule("it", lambda: None).retries(5, delay=3)
+        fixed = Tickwork("memory://").schedule("it", lambda: None).retries(max=5, delay=3)
         assert isinstance(fixed.job.definition.spec.retry, Fixed)
 
     @pytest.mark.parametrize(
@@ -369,7 +406,8 @@ class TestEqualSpecs:
             ("rate", "0/minute"),
             ("lease", 0.5),
             ("timeout", 0),
-            ("retries", 0),
+            ("attempts", 0),
+            ("retries", 3),
             ("overlap", "skpi"),
             ("misfire", "twice"),
             ("jitter", -1),

@@ -288,7 +288,7 @@ class TestOverlaps:
         def fail() -> None:
             raise ValueError
 
-        app.schedule("it", fail).every_minute().overlap(policy).retries(2, delay="1h")
+        app.schedule("it", fail).every_minute().overlap(policy).retries(max=2, delay="1h")
         app.run()
         for _ in range(4):
             clock.advance(minutes=1)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from application import handlers_elsewhere as elsewhere
 from tickwork import RunContext, RunStatus
 from tickwork.errors import (
     ArgumentError,
@@ -14,7 +15,6 @@ from tickwork.errors import (
     InvalidSchedule,
     JobNotFound,
     NaiveDatetime,
-    NotSerializable,
     PayloadTooLarge,
     ScheduleNotFound,
 )
@@ -328,9 +328,9 @@ class TestTheJob:
         with pytest.raises(DefinitionError, match="outlives"):
             app.schedules.register("a", "files", clock.now(), "1h", job)
 
-    def test_a_plain_function_is_refused(self, app, clock):
+    def test_a_value_that_is_no_job_is_refused(self, app, clock):
         with pytest.raises(InvalidOption, match="Define it"):
-            app.schedules.register("a", "files", clock.now(), "1h", print)
+            app.schedules.register("a", "files", clock.now(), "1h", 42)
 
 
 class TestErrors:
@@ -349,7 +349,7 @@ class TestErrors:
             ({"id": ""}, InvalidOption, "id must"),
             ({"tenant": None}, InvalidOption, "tenant"),
             ({"args": {"fodler": "/"}}, ArgumentError, "'fodler'"),
-            ({"args": {"folder": object()}}, NotSerializable, "folder"),
+            ({"args": {"folder": object()}}, ArgumentError, "folder"),
             ({"args": {"folder": "x" * 70_000}}, PayloadTooLarge, "limit"),
             ({"args": ["/"]}, InvalidOption, "must map names to values"),
             ({"queue": "a=b"}, InvalidOption, "queue"),
@@ -441,3 +441,61 @@ class TestUnregistering:
 
         assert other.schedules.unregister("", "files") == 0
         assert other.schedules.list() == []
+
+
+class TestRegisteringAFunction:
+    """``register`` takes a function of the application's package, which then is a job."""
+
+    def test_it_runs_in_this_program(self, make_app, clock, passes):
+        app = make_app(handler_paths=["application"])
+        elsewhere.CALLS.clear()
+
+        view = app.schedules.register(
+            "acme", "r-1", clock.now(), QUARTER, elsewhere.report, args={"kind": "weekly"}
+        )
+        clock.advance(minutes=15)
+        passes(app)
+
+        assert view.job == "application.handlers_elsewhere:report"
+        assert elsewhere.CALLS == [("report", "weekly")]
+
+    def test_registering_it_again_changes_nothing(self, make_app, clock):
+        app = make_app(handler_paths=["application"])
+        first = app.schedules.register("acme", "r-1", clock.now(), QUARTER, elsewhere.report)
+        again = app.schedules.register("acme", "r-1", clock.now(), QUARTER, elsewhere.report)
+
+        assert again == first
+
+    def test_another_program_runs_it_after_it_registered_it_too(self, make_app, clock, passes):
+        one = make_app(handler_paths=["application"])
+        two = make_app(handler_paths=["application"])
+        elsewhere.CALLS.clear()
+        one.schedules.register("acme", "r-1", clock.now(), QUARTER, elsewhere.report)
+        clock.advance(minutes=15)
+
+        passes(two)
+        assert elsewhere.CALLS == []
+
+        two.schedules.register("acme", "r-2", clock.now() + QUARTER, QUARTER, elsewhere.report)
+        passes(two)
+        assert elsewhere.CALLS == [("report", "daily")]
+
+    def test_the_function_of_a_job_gives_that_job(self, make_app, clock):
+        app = make_app(handler_paths=["application"])
+        app.schedule("reporting", elsewhere.report).queue("slow")
+
+        view = app.schedules.register("acme", "r-1", clock.now(), QUARTER, elsewhere.report)
+
+        assert view.job == "reporting"
+
+    @pytest.mark.parametrize(
+        "function",
+        [pytest.param(lambda: None, id="lambda"), pytest.param(print, id="builtin")],
+    )
+    def test_a_function_that_a_row_cannot_name_is_refused(self, make_app, clock, function):
+        app = make_app(handler_paths=["application"])
+
+        with pytest.raises(DefinitionError, match="cannot be registered") as refused:
+            app.schedules.register("acme", "r-1", clock.now(), QUARTER, function)
+        assert "@app.job" in str(refused.value)
+        assert app.schedules.list() == []

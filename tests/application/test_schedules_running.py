@@ -1,6 +1,7 @@
 """``run_now`` and ``backfill``: runs of a schedule that a caller requests."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ class TestRunningNow:
         assert [run.status for run in app.runs.recent()] == [RunStatus.SKIPPED, RunStatus.PENDING]
 
     def test_under_cancel_running_the_other_run_is_canceled(self, app, make_app, clock):
-        manual: list[RunHandle] = []
+        manual: list[RunHandle[Any]] = []
 
         @app.job
         def long(ctx: RunContext) -> None:
@@ -145,7 +146,7 @@ class TestRunningNow:
         assert passes(app) == 1
 
     def test_limits_and_retries_of_the_job_apply(self, app, clock):
-        app.schedule("limited", lambda: None).concurrency(1).retries(4).hourly()
+        app.schedule("limited", lambda: None).concurrency(1).attempts(4).hourly()
         app.run()
 
         run = app.schedules.run_now("limited").read()

@@ -113,7 +113,7 @@ class TestDrainResult:
 
     def test_an_attempt_with_a_retry_has_the_due_time(self, app, clock):
         failing = app.schedule("it", lambda: JobResult.failure("busy"))
-        failing.retries(2, delay=90).dispatch()
+        failing.retries(max=2, delay=90).dispatch()
 
         [attempt] = testing.drain(app)
 

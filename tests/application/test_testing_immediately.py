@@ -175,7 +175,7 @@ class TestFailures:
 
     def test_it_is_raised_even_if_the_run_will_be_retried(self, raising):
         with pytest.raises(ZeroDivisionError):
-            raising.schedule("it", lambda: 1 / 0).retries(5, base=60).dispatch()
+            raising.schedule("it", lambda: 1 / 0).retries(max=5, base=60).dispatch()
 
         [found] = testing.dispatched(raising)
         assert found.status is RunStatus.FAILED

@@ -56,7 +56,7 @@ class TestTravelling:
         def fail():
             raise ValueError("again")
 
-        job = app.schedule("it", fail).retries(4, base=60, cap=3600, jitter="none")
+        job = app.schedule("it", fail).retries(max=4, base=60, cap=3600, jitter="none")
         job.dispatch()
 
         done = testing.travel(app, hours=2)

@@ -80,7 +80,7 @@ class TestCommitted:
     ):
         hooks: list[object] = []
 
-        @app.job(retries=3, on_success=hooks.append, on_error=lambda: hooks.append("error"))
+        @app.job(attempts=3, on_success=hooks.append, on_error=lambda: hooks.append("error"))
         def charge(ctx: RunContext, amount: int) -> None:
             with connect() as connection:
                 pay(connection, amount)
@@ -336,7 +336,7 @@ class TestLost:
         raised = []
 
         def define(of, *, is_slow):
-            def charge(ctx: RunContext, amount: int) -> str:
+            def charge(ctx: RunContext, amount: int) -> bool | str:
                 if is_slow:
                     clock.advance(minutes=5)  # its lease ends, and another program takes it
                     other.run()

@@ -15,7 +15,7 @@ from tickwork import RunStatus, Tickwork
 from tickwork.errors import (
     ArgumentError,
     NotCommitted,
-    PayloadTooLarge,
+    NotSerializable,
     RunNotFound,
     RunUnsuccessful,
     WrongConnection,
@@ -147,8 +147,8 @@ class TestDispatching:
         connection.execute("INSERT INTO orders VALUES (1)")
         with pytest.raises(ArgumentError):
             ship.using(connection).dispatch(no="order")
-        with pytest.raises(PayloadTooLarge):
-            ship.using(connection).dispatch(order="x" * 100_000)
+        with pytest.raises(NotSerializable):
+            ship.using(connection).dispatch(order=10**5_000)
         connection.commit()
 
         assert orders(connect) == [1]

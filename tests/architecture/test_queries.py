@@ -13,10 +13,14 @@ SOURCE = Path(tickwork.__file__).parent
 DIALECTS = [
     path.parent.name for path in sorted((SOURCE / "stores").glob("*/queries")) if path.is_dir()
 ]
+GATES = {"count_gates", "restore_gates"}  # SQLite has one writer, and needs no gates
 # What one database needs and another has not.
 OWN = {
-    "mysql": {"count_change", "create_meta", "read_changes", "oldest_transaction", "server_time"},
-    "postgres": {"create_meta", "notify", "server_time"},
+    "mysql": {
+        *("count_change", "create_meta", "read_changes", "oldest_transaction", "server_time"),
+        *GATES,
+    },
+    "postgres": {"create_meta", "notify", "server_time", *GATES},
     "sqlite": {"drop_finished"},
 }
 

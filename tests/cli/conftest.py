@@ -60,8 +60,8 @@ class Cli:
 def define_shop(app: Tickwork) -> None:
     """Define the jobs and schedules of these tests."""
 
-    @app.job(queue="emails", priority=10, concurrency=1, retries=3)
-    def send_email(to: str, card: Secret[str] = "4711") -> str:
+    @app.job(queue="emails", priority=10, concurrency=1, attempts=3)
+    def send_email(to: str, card: Secret[str] = "card-4711") -> str:
         if to == "unknown":
             raise ValueError("no such address")
         return f"sent to {to}"

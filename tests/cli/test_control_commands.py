@@ -1,7 +1,10 @@
 """Commands that change something: dispatch, retry, cancel, pause, resume, prune, unlock."""
 
 import json
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,12 @@ from tickwork import RunStatus, Tickwork
 @pytest.fixture(params=DATABASES[:1])  # the methods that they call are tested on each database
 def database(request):
     return str(request.param)
+
+
+@dataclass
+class Order:
+    sku: str
+    count: int = 1
 
 
 class TestDispatch:
@@ -45,6 +54,27 @@ class TestDispatch:
         found = cli.json("dispatch", "takes_any", *arguments)
 
         assert found["run"]["args"] == args
+
+    def test_values_become_what_the_annotations_say(self, app, cli):
+        seen = []
+
+        def typed(order: Order, price: Decimal, folder: Path, at: datetime, note: str) -> None:
+            seen.append((order, price, folder, at, note))
+
+        app.job(typed)
+        cli(
+            *("dispatch", "typed", '{"order": {"sku": "a"}}', "price=1.50", "folder=out"),
+            *("at=2026-03-01T09:00:00Z", "note=null"),
+        )
+        app.run()
+
+        at = datetime(2026, 3, 1, 9, tzinfo=UTC)
+        assert seen == [(Order("a", count=1), Decimal("1.50"), Path("out"), at, "null")]
+
+    def test_a_value_that_does_not_fit_is_refused(self, app, cli):
+        done = cli("dispatch", "breaks", "n=many", code=1)
+
+        assert "n must be int, got str" in done.stderr
 
     def test_a_parameter_of_type_str_receives_text(self, app, cli):
         found = cli.json("dispatch", "send_email", "to=42")
@@ -285,7 +315,15 @@ class TestCollectAndUnlock:
             cli("unlock", "nightly", code=1)
 
     def test_the_error_names_the_command_that_releases_the_lock(self, app, cli):
-        with app.lock("tickwork collect"):
+        with app.lock("tickwork work"):
             done = cli("collect", "--exclusive", code=1)
 
-        assert "tickwork unlock 'tickwork collect'" in done.stderr
+        assert "tickwork unlock 'tickwork work'" in done.stderr
+
+    @pytest.mark.parametrize("command", ["work", "collect"])
+    def test_work_and_collect_exclude_each_other(self, app, cli, command):
+        """Both commands have the same lock."""
+        with app.lock("tickwork work"):
+            done = cli(command, "--exclusive", code=1)
+
+        assert "is held by" in done.stderr

@@ -17,15 +17,15 @@ from click.testing import CliRunner
 from application.conftest import DATABASES
 from cli.conftest import a_worker, claimed, newest
 from tickwork import RunStatus
-from tickwork.cli.commands import EXIT_CODES, Command
+from tickwork.cli.commands import EXIT_CODES, DocumentedCommand
 from tickwork.cli.main import MODULES, cli
 
 PAGES = Path(__file__).resolve().parents[2] / "docs"
 
 
-def command_named(name: str) -> Command:
+def command_named(name: str) -> DocumentedCommand:
     found = cli.get_command(click.Context(cli), name)
-    assert isinstance(found, Command)
+    assert isinstance(found, DocumentedCommand)
     return found
 
 
@@ -144,6 +144,8 @@ ARGUMENTS = {
     "pause": ["--queue", "emails"],
     "resume": ["--queue", "emails"],
     "explain": ["report"],
+    "import": ["crontab", "/dev/null"],
+    "watch": ["--once"],
 }
 WITH_JSON = [name for name in MODULES if command_named(name).result_type is not None]
 

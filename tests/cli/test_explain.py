@@ -265,7 +265,7 @@ class TestAFinishedRun:
         assert cause.fix == f"tickwork retry {run.id}"
 
     def test_its_handler_discarded_it(self, app, why):
-        @app.job(retries=5)
+        @app.job(attempts=5)
         def discards() -> None:
             raise Discard("no such user")
 

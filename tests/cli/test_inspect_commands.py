@@ -152,9 +152,9 @@ class TestRuns:
         run = newest(seeded, RunStatus.FAILED)
         details = cli("inspect", run).stdout
 
-        assert "4711" not in text + details
-        seeded.dispatch("send_email", to="ann", card="5555")
-        assert "5555" not in cli("runs", "--json").stdout + cli("runs").stdout
+        assert "card-4711" not in text + details
+        seeded.dispatch("send_email", to="ann", card="card-5555")
+        assert "card-5555" not in cli("runs", "--json").stdout + cli("runs").stdout
         assert '"card": "***"' in cli("runs", "--json").stdout
 
 
@@ -314,7 +314,9 @@ class TestDoctor:
     def test_workers_of_another_version(self, app, cli):
         a_worker(app, version="0.0.9")
 
-        assert "0.0.9" in cli.text("doctor")
+        text = cli.text("doctor")
+        assert "0.0.9" in text
+        assert "Healthy, with 1 warning." in text
 
     def test_workers_with_other_time_zone_data(self, app, cli):
         a_worker(app, version="0.1.0 tz/1999z")

@@ -325,6 +325,7 @@ class TestWorking:
 
         worker = folder.start("work", app="")
         begun = time.monotonic()
+        assert " started on sqlite:///" in read_line(worker)
         line = read_line(worker)
 
         taken = time.monotonic() - begun
@@ -335,7 +336,7 @@ class TestWorking:
         worker.send_signal(signal.SIGINT)
         out, _ = worker.communicate(timeout=20)
         assert worker.returncode == 0
-        assert "Worked for" in out
+        assert " stopped after " in out
 
     def test_no_terminal_library_is_loaded_to_work(self, folder):
         folder.write(
@@ -465,9 +466,9 @@ class TestOnATerminal:
         seen.type("\x03")
 
         assert seen.end() == 0
-        assert "Working on sqlite:///shop.db" in seen.drawn
-        assert "3 jobs, 1 schedule, all queues. Stop with Ctrl-C." in seen.drawn
-        assert "Worked for" in seen.drawn
+        assert " started on sqlite:///shop.db?" in seen.drawn
+        assert ": 3 jobs, 1 schedule, all queues." in seen.drawn
+        assert " stopped after " in seen.drawn
 
     def test_retry_asks_for_confirmation(self, folder):
         folder.run("dispatch", "fails")

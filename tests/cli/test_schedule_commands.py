@@ -187,6 +187,15 @@ class TestShow:
         assert "(to: str" in text
         assert "conftest.py" in text
 
+    def test_delays_and_exception_types(self, cli, app):
+        app.schedule("fetch", lambda: None).attempts(5).delays(["10s", "1m"]).retry_on(OSError)
+
+        text = " ".join(cli.text("show", "fetch").split())
+
+        assert "history: 30d" in text
+
+        assert "5, retry: after 10s, 1m, and so on, only on OSError" in text
+
     def test_no_database_is_needed(self, tmp_path):
         app = Tickwork(f"sqlite:///{tmp_path}/no/such/folder/jobs.db")
         app.schedule("idle", lambda: None).hourly()
@@ -266,8 +275,51 @@ def test_a_program_mounts_the_commands_in_its_own(app):
 
     done = CliRunner().invoke(shop, ["tickwork", "dispatch", "report", "--json"])
 
-    assert done.exit_code == 0
     assert json.loads(done.stdout)["run"]["job"] == "report"
     rejected = CliRunner().invoke(shop, ["tickwork", "inspect", "0123"])
     assert rejected.exit_code == 3
     assert "-a, --app" not in CliRunner().invoke(shop, ["tickwork", "--help"]).stdout
+
+
+class TestUsage:
+    """``usage`` shows the commands, and the settings of the application."""
+
+    def test_commands_and_settings(self, cli, app):
+        text = cli.text("usage")
+
+        assert "tickwork work" in text or "work " in text
+        assert "timezone" in text
+        found = cli.json("usage")
+        assert {"work", "usage", "prune"} <= {each["name"] for each in found["commands"]}
+        assert {each["name"] for each in found["settings"]} >= {"url", "timezone"}
+
+    def test_without_an_application_it_says_how_to_name_one(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("TICKWORK_APP", raising=False)
+
+        done = invoke("usage")
+
+        assert "prune" in done.stdout
+        assert "tickwork init" in done.stdout
+
+
+class TestCalendar:
+    """``calendar`` writes schedules as an iCalendar file, or as a link."""
+
+    def test_it_writes_a_file(self, cli, app, tmp_path):
+        text = cli.text("calendar")
+        cli("calendar", "nightly", "--past", "1d", "--output", str(tmp_path / "a.ics"))
+
+        assert text.startswith("BEGIN:VCALENDAR")
+        assert "SUMMARY:nightly" in text
+        assert "SUMMARY:tick" in text
+        assert b"SUMMARY:tick" not in (tmp_path / "a.ics").read_bytes()
+        assert (tmp_path / "a.ics").read_bytes().endswith(b"END:VCALENDAR\r\n")
+
+    def test_it_prints_links(self, cli, app):
+        assert "calendar.google.com" in cli.text("calendar", "nightly", "--link", "google")
+        assert "outlook" in cli.text("calendar", "nightly", "--link", "outlook")
+        assert "one schedule" in cli("calendar", "--link", "google", code=2).output
+
+    def test_an_unknown_schedule_is_an_error(self, cli, app):
+        assert "There is no schedule 'nihtly'" in cli("calendar", "nihtly", code=3).output

@@ -152,9 +152,12 @@ DIALECTS: Final = {
     ),
     "mariadb": (
         "concat('019a0000-TAG-7000-8000-', lpad(lower(hex(n)), 12, '0'))",
-        "(SELECT seq AS n FROM seq_1_to_{}) AS numbers",
+        """/*M! (SELECT seq AS n FROM seq_1_to_{0}) */ /*!80017 (WITH RECURSIVE numbers (n) AS (
+            SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {0}
+        ) SELECT n FROM numbers) */ AS numbers""",
     ),
 }
+DIALECTS["mysql"] = DIALECTS["mariadb"]
 
 
 FILL_SECONDS_MAX: Final = 900
@@ -173,7 +176,7 @@ def fill(kind: str, url: str, sizes: Sizes, *, now: datetime) -> None:
             now=micros(now),
             hour=HOUR // timedelta(microseconds=1),
             key=f"CASE WHEN n % 2 = 0 THEN '{LIMIT}=' ELSE '{RATE}=' END || (n % {2 * KEYS})",
-            key_column="`key`" if kind == "mariadb" else "key",
+            key_column="`key`" if kind in {"mariadb", "mysql"} else "key",
             limit=LIMIT,
             rate=RATE,
             worker=WORKER,
@@ -187,9 +190,12 @@ def fill(kind: str, url: str, sizes: Sizes, *, now: datetime) -> None:
                 server.execute(text.encode())
             server.execute("VACUUM ANALYZE")
         return
-    if kind == "mariadb":
+    if kind in {"mariadb", "mysql"}:
         with closing(mariadb.connect(url, read_timeout=FILL_SECONDS_MAX)) as server:
             server.execute("SET SESSION sql_mode = concat(@@sql_mode, ',PIPES_AS_CONCAT')")
+            server.execute(
+                "/*M! DO 0 */ /*!80017 SET SESSION cte_max_recursion_depth = 100000000 */"
+            )
             for text in texts:
                 server.execute(text)
             server.commit()
@@ -391,6 +397,10 @@ class Verbs:
 
     def list_schedules(self) -> Act:
         return lambda: self.store.list_schedules(limit=BATCH)
+
+    def list_ended(self) -> Act:
+        before = self.now - HOUR * 24 * 365
+        return lambda: self.store.list_ended(after=None, before=before, limit=BATCH)
 
     def prune(self) -> Act:
         return lambda: self.store.prune(

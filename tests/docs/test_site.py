@@ -152,7 +152,7 @@ def _is_valid(line: str) -> bool:
         part = parts.pop(0)
         if part in {"&&", "|", ";", "COMMAND", "…"}:
             return True
-        if part.startswith("-"):
+        if part.startswith("-") and part != "-":  # which is standard input
             option, _, value = part.partition("=")
             options = [one for one in command.params if option in one.opts]
             if not options and option not in {"-h", "--help"}:

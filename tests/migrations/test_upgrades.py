@@ -6,7 +6,7 @@ left behind raises an error.
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -29,7 +29,7 @@ from tickwork._domain.outcome import Failed
 from tickwork.errors import SchemaOutdated, SchemaTooNew
 from tickwork.stores import Store, open_store
 from tickwork.stores._sql import migrate
-from tickwork.stores._sql.migrate import Migration, check_version
+from tickwork.stores._sql.migrate import SchemaMigration, check_version
 from tickwork.stores.contract import LogLine
 from tickwork.stores.mysql import schema as mysql_schema
 from tickwork.stores.mysql.store import MysqlStore
@@ -46,7 +46,7 @@ MODULES: dict[str, Any] = {
 }
 NOW = migrate.SCHEMA_VERSION
 NEXT = NOW + 1
-STEP = Migration(NEXT, ["ALTER TABLE tickwork_job ADD COLUMN colour TEXT"])
+STEP = SchemaMigration(NEXT, ["ALTER TABLE tickwork_job ADD COLUMN colour TEXT"])
 
 
 @pytest.fixture(params=ON_DISK)
@@ -78,7 +78,7 @@ def install_as(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Store, i
     module, steps = MODULES[kind], migrate.migrations
 
     def install(store: Store, version: int) -> None:
-        def known(package: str, *, prefix: str) -> list[Migration]:
+        def known(package: str, *, prefix: str) -> list[SchemaMigration]:
             return [*steps(package, prefix=prefix), STEP][:version]
 
         with monkeypatch.context() as patch:
@@ -145,6 +145,33 @@ def shape_of(store: Store) -> list[Any]:
         ]
 
 
+def alter(store: Store, statement: str) -> None:
+    if isinstance(store, SqliteStore):
+        with closing(sqlite3.connect(store.path)) as connection, connection:
+            connection.execute(statement)
+    elif isinstance(store, MysqlStore):
+        with mariadb.connect(store.url) as server:
+            server.execute(statement)
+    elif isinstance(store, PostgresStore):
+        with psycopg.connect(store.url) as postgres:
+            postgres.execute(statement.encode())
+
+
+LATER_COLUMNS = {"expect_within": 5}
+"""Columns that this code writes, and the version that added them to tickwork_schedule."""
+
+
+@contextmanager
+def later_columns(store: Store, version: int) -> Iterator[None]:
+    """Add what this code needs to tables of another version for a block: then it can fill them."""
+    names = [name for name, since in LATER_COLUMNS.items() if version < since]
+    for name in names:
+        alter(store, f"ALTER TABLE tickwork_schedule ADD COLUMN {name} BIGINT")
+    yield
+    for name in names:
+        alter(store, f"ALTER TABLE tickwork_schedule DROP COLUMN {name}")
+
+
 def seen(store: Store) -> list[Any]:
     """What people see of it."""
     runs = all_runs(store)
@@ -163,12 +190,13 @@ class TestSteps:
         store.set_limits({"job:send_email": 1})
         limited = [a_run(limit_keys=("job:send_email",), attempts_max=2) for _ in range(3)]
         add(store, *limited, a_run(due_at=NOON + HOUR), a_run(unique=UniqueKey("key", None)))
-        added(store, "digest", job="sweep")
-        added(store, "report", next_due_at=NOON + HOUR)
-        for claim in hands.claim(2):
-            hands.record(claim, Failed("no", retry=False))
-        store.append_logs({limited[0].id: [LogLine(NOON, "INFO", "x", "y")]}, lines_max=9)
-        before = seen(store)
+        with later_columns(store, version):
+            added(store, "digest", job="sweep")
+            added(store, "report", next_due_at=NOON + HOUR)
+            for claim in hands.claim(2):
+                hands.record(claim, Failed("no", retry=False))
+            store.append_logs({limited[0].id: [LogLine(NOON, "INFO", "x", "y")]}, lines_max=9)
+            before = seen(store)
 
         assert store.install() == NOW
 

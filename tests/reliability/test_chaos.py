@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from servers import choice
+
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("sqlite", "postgres", "mariadb")
+KINDS = ("mysql",) if choice.chosen() == "mysql" else ("sqlite", "postgres", "mariadb")
 SECONDS = 60
 
 

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import pytest
 
 import chaos.checker
 from chaos.checker import judge
@@ -35,6 +37,7 @@ class Book:
 
     def __init__(self) -> None:
         self.now = T0
+        self.offset = 0
         self.lines: list[Line] = []
         self.changes: list[Change] = []
         self.finished: dict[str, Finished] = {}
@@ -62,7 +65,8 @@ class Book:
         row = self.rows[run]
         row = row._replace(
             op="UPDATE", args=None, status="running", phase="running", token=row.token + 1,
-            attempt=row.attempt + 1, worker=worker, lease_until=self.now + LEASE,
+            attempt=row.attempt + 1, worker=worker,
+            lease_until=self.now + self.offset + LEASE,
             claim_tag=f"{worker}-{len(self.changes)}",
         )  # fmt: skip
         self.put(row._replace(**facts))
@@ -95,6 +99,11 @@ class Book:
         self.finished[run] = done = done._replace(**facts)
         if done.outcome == "succeeded" and done.job != "charge":
             self.last[done.job] = self.now
+
+    def set_clock(self, seconds: int) -> None:
+        """Rows get the new time; journals and the audit do not."""
+        self.log("clock", "driver", offset=seconds)
+        self.offset = seconds * SECOND
 
     def run_to_end(self, run="r1", worker=ANN, **facts) -> None:
         """One good attempt."""
@@ -427,6 +436,124 @@ class TestLeases:
         assert_only(book.broken(), "another attempt completed it")
 
 
+class TestClockSteps:
+    """The lease of a live worker is as long as before when the clock of the machine is set."""
+
+    EXPIRED: ClassVar = {"crashes": 1, "attempt": 0, "reason": "The lease expired."}
+
+    def taken_back(self, book: Book, worker: str = BOB) -> list[str]:
+        book.give_back(**self.EXPIRED)
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.run_to_end("r1", worker)
+        return book.broken()
+
+    @pytest.mark.parametrize("seconds", [-3600, -20, 20, 3600])
+    def test_a_run_that_ends_under_the_other_time(self, seconds):
+        book = Book()
+        book.add()
+        book.claim()
+        nonce = book.begin()
+        book.set_clock(seconds)
+        book.end()
+        book.finish(result=json.dumps({"nonce": nonce}))
+        book.add("r2")
+        book.run_to_end("r2")
+
+        assert book.broken() == []
+
+    def test_a_lease_that_the_clock_ended(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.set_clock(3600)
+
+        assert_only(self.taken_back(book), "leases", "taken back 0.9", "too early")
+
+    def test_the_lease_of_a_dead_worker(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.log("signal", "driver", actor="worker-1", child=PIDS[ANN], number="SIGKILL")
+        book.set_clock(3600)
+
+        assert self.taken_back(book) == []
+
+    def test_a_lease_under_the_new_time(self):
+        book = Book()
+        book.set_clock(-3600)
+        book.add()
+        book.claim()
+        book.begin()
+        book.set_clock(0)
+
+        assert_only(self.taken_back(book), "leases", "taken back 0.9", "too early")
+
+    def test_a_lease_that_has_expired_in_real_time(self):
+        book = Book()
+        book.set_clock(60)
+        book.add()
+        book.claim()
+        book.begin()
+        book.set_clock(-3600)
+        book.now += 2 * LEASE
+
+        assert self.taken_back(book) == []
+
+    def test_a_heartbeat_that_did_not_shorten_a_lease(self):
+        book = Book()
+        book.add()
+        book.claim()
+        nonce = book.begin()
+        book.set_clock(-3600)
+        book.put(book.rows["r1"])
+        book.end()
+        book.finish(result=json.dumps({"nonce": nonce}))
+
+        assert book.broken() == []
+
+    def test_a_process_that_is_not_registered(self):
+        book = Book()
+        book.add()
+        book.claim(worker="collect")
+        book.log("begin", "collect", run="r1", token=1, nonce="<33.1>", job="plain")
+        book.set_clock(3600)
+
+        assert self.taken_back(book) == []
+
+    def test_a_process_that_is_not_registered_and_has_the_old_time(self):
+        book = Book()
+        book.add()
+        book.set_clock(3600)
+        book.offset = 0
+        book.claim(worker="collect")
+        book.log("begin", "collect", run="r1", token=1, nonce="<33.1>", job="plain")
+        book.offset = 3600 * SECOND
+
+        assert self.taken_back(book) == []
+
+    def test_a_process_that_is_not_registered_under_one_time(self):
+        book = Book()
+        book.set_clock(3600)
+        book.add()
+        book.claim(worker="collect")
+        book.log("begin", "collect", run="r1", token=1, nonce="<33.1>", job="plain")
+
+        assert_only(self.taken_back(book), "leases", "too early")
+
+    def test_starts_of_a_rate_before_and_after_a_step(self):
+        book = Book()
+        for run in ("r1", "r2", "r3"):
+            book.add(run)
+            book.run_to_end(run)
+            if run == "r2":
+                book.set_clock(60)
+        rate = {"job": "plain", "starts": 2, "seconds": 60, "lease": LEASE / SECOND}
+
+        assert book.broken(manifest=manifest() | {"rates": [rate]}) == []
+
+
 class TestLimits:
     def test_one_too_many(self):
         book = Book()
@@ -507,27 +634,105 @@ class TestLimits:
 
 class TestPriorities:
     @staticmethod
-    def passed_over(times: int, **fault: Any) -> list[str]:
+    def passed_over(
+        times: int,
+        *,
+        ready_for: int = SECOND,
+        locked_for: int = 0,
+        rival: int | None = None,
+        **fault: Any,
+    ) -> list[str]:
         book = Book()
-        book.add("best", "ranked", priority=1)
+        if rival is not None:
+            book.add("other", "ranked", priority=rival)
         worse = [f"w{number}" for number in range(times)]
         for run in worse:
             book.add(run, "ranked", priority=9)
-        book.now += SECOND
+        book.add("best", "ranked", priority=1)
+        book.now += ready_for
         if fault:
             book.log("fault", "driver", **fault)
-        for run in [*worse, "best"]:
-            book.run_to_end(run)
+        for run in worse:
+            book.claim(run)
+        if rival is not None:
+            book.claim("other", lease_until=book.now - 2 * SECOND + LEASE)
+        book.now += SECOND // 10
+        book.claim("best", lease_until=book.now - locked_for + LEASE)
+        for run in [*worse, "best", *(["other"] if rival is not None else [])]:
+            nonce = book.begin(run)
+            book.end(run)
+            book.finish(run, result=json.dumps({"nonce": nonce}))
         return book.broken()
 
     def test_a_better_one_that_is_passed_over_again_and_again(self):
         assert_only(self.passed_over(3), "priorities", "3 claims", "best")
 
-    def test_twice_may_be_chance(self):
+    def test_two_claims_that_were_rolled_back(self):
         assert self.passed_over(2) == []
+
+    def test_a_claim_that_was_about_to_take_it(self):
+        assert self.passed_over(3, locked_for=3 * SECOND // 2) == []
+        # The first ones of these took their runs before that claim had begun.
+        assert_only(self.passed_over(6, locked_for=3 * SECOND // 2), "priorities", "3 claims")
+
+    def test_a_claim_that_locked_more_than_it_took(self):
+        assert self.passed_over(3, rival=1) == []
+        assert_only(self.passed_over(3, rival=2), "priorities", "3 claims", "best")
+
+    def test_claims_that_began_before_it_was_ready(self):
+        assert self.passed_over(3, ready_for=-SECOND) == []
 
     def test_a_frozen_worker_may_have_had_it(self):
         assert self.passed_over(3, name="freeze_worker", target="worker-1", seconds=9.0) == []
+
+
+class TestAttemptsInProcesses:
+    @staticmethod
+    def attempted_for(worker_pid: int) -> list[str]:
+        book = Book()
+        book.add("r1", "isolated")
+        book.claim("r1")
+        line = {"run": "r1", "token": 1, "nonce": "<99.1>", "job": "isolated"}
+        book.log("begin", "child", worker_pid=worker_pid, **line)
+        book.log("end", "child", run="r1", token=1, how="returned")
+        book.finish("r1", result=json.dumps({"nonce": "<99.1>"}))
+        return book.broken()
+
+    def test_a_child_makes_the_attempts_of_its_worker(self):
+        assert self.attempted_for(PIDS[ANN]) == []
+
+    def test_a_child_of_another_worker(self):
+        assert_only(self.attempted_for(PIDS[BOB]), "attempts", "was attempted by 22")
+
+
+class TestPauses:
+    @staticmethod
+    def claimed_while_paused(**fault: Any) -> list[str]:
+        book = Book()
+        book.add("r1", "narrow")
+        book.log("paused", "dispatcher", job="narrow")
+        book.now += SECOND
+        if fault:
+            book.log("fault", "driver", **fault)
+        book.run_to_end("r1")
+        book.log("resuming", "dispatcher", job="narrow")
+        return book.broken()
+
+    def test_a_run_that_starts_during_a_pause(self):
+        assert_only(self.claimed_while_paused(), "pauses", "the job narrow was paused", "r1")
+
+    def test_a_frozen_worker_may_have_chosen_it_before(self):
+        assert self.claimed_while_paused(name="freeze_worker", target="worker-1", seconds=9.0) == []
+
+    def test_a_run_that_starts_after_it(self):
+        book = Book()
+        book.add("r1", "narrow")
+        book.log("paused", "dispatcher", job="narrow")
+        book.log("resuming", "dispatcher", job="narrow")
+        book.now += SECOND
+        book.run_to_end("r1")
+
+        assert book.broken() == []
 
 
 class TestFirings:

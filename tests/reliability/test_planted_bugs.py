@@ -11,8 +11,8 @@ import pytest
 from chaos.planted_bugs import BUGS, Edit, PatchOutdated, PlantedBug, plant_bug
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 20
-ROUNDS = 3  # together as long as `make chaos` takes by default
+SECONDS = 40  # a worker is frozen for up to 10 s
+ROUNDS = 3
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
@@ -55,7 +55,7 @@ def test_the_documentation_lists_it():
         for bug in BUGS
     ],
 )
-def test_it_is_found_within_a_minute(bug, tmp_path):
+def test_it_is_found(bug, tmp_path):
     copy = plant_bug(bug, ROOT / "src", tmp_path)
     output = ""
     for seed in range(1, ROUNDS + 1):

@@ -1,5 +1,8 @@
 """Fixtures for tests of workers: `project` is a user's folder on a new database of each kind."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +11,7 @@ import pytest
 
 from scenarios.project import Project
 
+ROOT = Path(__file__).resolve().parents[2]
 SERVERS = ["postgres", "mariadb"]
 KINDS = ["sqlite", *(pytest.param(kind, marks=[pytest.mark.servers(kind)]) for kind in SERVERS)]
 
@@ -51,3 +55,17 @@ def projects(tmp_path: Path, postgres_url: str, mariadb_url: str) -> Iterator[li
             folder.mkdir()
             made.append(stack.enter_context(Project(folder, url)))
         yield made
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    target = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(target)]
+    env = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    done = subprocess.run(
+        [*pip, str(ROOT)], env=env, capture_output=True, text=True, check=False, cwd=target
+    )
+    assert done.returncode == 0, done.stderr
+    [built] = target.glob("*.whl")
+    return built

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, cast
 import psycopg
 import pytest
 
-from contract import builders
 from contract.builders import (
     ANN,
     BOB,
@@ -53,6 +52,7 @@ from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores._sql.store import SqlStore
 from tickwork.stores.contract import ChangeResult, ClaimRequest
 from tickwork.testing import ManualClock
+from tickwork.testing.conformance import builders
 
 KEY: Final = "job:send_email"
 QUEUE_KEY: Final = "queue:default"
@@ -161,6 +161,29 @@ def a_record(store: Store, clock: ManualClock) -> Act:
 
     def again(store: Store) -> None:
         assert store.record(steps, is_repeat=True) == [stale.run_id]
+
+    return Act(lambda store: store.record(steps), again)
+
+
+def a_record_with_follow_ups(store: Store, clock: ManualClock) -> Act:
+    """Some runs of a batch add others: at once, later, and with keys that are taken or free."""
+    add(store, *(a_run(attempts_max=2) for _ in range(3)))
+    claims = Hands(store, clock, ANN).claim(3)
+    add(store, a_run(unique=UniqueKey("taken", None)))
+    follow_ups = (
+        a_run(),
+        a_run(due_at=NOON + HOUR, queue="other"),
+        a_run(unique=UniqueKey("taken", None)),
+        a_run(unique=UniqueKey("free", NOON + HOUR)),
+    )
+    steps = [
+        settled(claims[0]),
+        settled(claims[1], Succeeded('"done"'))._replace(follow_ups=follow_ups),
+        settled(claims[2], Failed("no")),
+    ]
+
+    def again(store: Store) -> None:
+        assert store.record(steps, is_repeat=True) == []
 
     return Act(lambda store: store.record(steps), again)
 
@@ -327,6 +350,7 @@ GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Act], int]]] = {
     "record": (a_record, 14),
     "fire": (a_firing, 8),
     "cancel": (a_cancel, 7),
+    "record_follow_ups": (a_record_with_follow_ups, 9),
     "reap": (a_reaping, 8),
     "complete": (a_completion, 3),
     "after_complete": (a_sweep_after_completion, 6),

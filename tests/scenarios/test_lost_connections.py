@@ -27,6 +27,7 @@ from contract.builders import (
     tick,
 )
 from servers.mariadb import MariaDBServer
+from servers.mysql import ChosenServer
 from servers.postgres import PostgresServer
 from servers.private import HOST
 from servers.proxy import TcpProxy
@@ -80,7 +81,7 @@ KINDS = [
         ),
         Kind(
             "mariadb",
-            MariaDBServer,
+            ChosenServer,
             MysqlStore,
             lambda sent: sent.endswith(b"COMMIT"),
             is_last_ok,

@@ -15,10 +15,11 @@ import psycopg
 import pymysql
 import pytest
 
-from servers import guard, install, mariadb, postgres, workspace
+from servers import choice, guard, install, mariadb, postgres, unpacked, workspace
 from servers.given import GivenServer, given_server
 from servers.install import ServerUnavailable
 from servers.mariadb import MariaDBServer
+from servers.mysql import ChosenServer, MySQLServer
 from servers.postgres import PostgresServer
 from servers.private import ServerFailed
 from servers.proxy import TcpProxy
@@ -64,7 +65,7 @@ def is_alive(pid):
     return guard.started_ticks(pid) is not None
 
 
-@pytest.fixture(params=[PostgresServer, MariaDBServer])
+@pytest.fixture(params=[PostgresServer, ChosenServer])
 def server_class(request):
     return request.param
 
@@ -124,7 +125,8 @@ class TestPrivateServer:
     def test_it_keeps_port_and_committed_rows_and_leaves_nothing_behind(
         self, server_class, end, fsync, request
     ):
-        shared = request.getfixturevalue(f"{server_class.kind}_server")
+        kind = "postgres" if server_class is PostgresServer else "mariadb"
+        shared = request.getfixturevalue(f"{kind}_server")
         threads = threading.active_count()
         with server_class(fsync=fsync) as server:
             name, pids, folder = server.create_database(), [server.pid], server.folder
@@ -282,6 +284,9 @@ def programs(monkeypatch, tmp_path):
     monkeypatch.setattr(mariadb, "FOLDERS", ())
     monkeypatch.setattr(install, "may_install", lambda: False)
     monkeypatch.setattr(install, "_failures", {})
+    monkeypatch.setattr(unpacked, "_failures", {})
+    monkeypatch.setenv(unpacked.VARIABLE, str(tmp_path / "unpacked"))
+    monkeypatch.delenv(choice.VARIABLE, raising=False)
 
     def write(*lines, names):
         for name in names:
@@ -318,6 +323,8 @@ class TestMissingServer:
             PostgresServer()
         with pytest.raises(ServerUnavailable, match=r"mariadbd.*\n.*PATH.*\n.*mariadb-server-core"):
             MariaDBServer()
+        with pytest.raises(ServerUnavailable, match=r"need apt-get and dpkg-deb.*\n.*apt sources"):
+            MySQLServer()
 
     def test_root_on_debian_installs_it_without_starting_anything(
         self, programs, monkeypatch, tmp_path
@@ -355,6 +362,31 @@ class TestMissingServer:
                 MariaDBServer()
 
         assert (tmp_path / "calls").read_text("ascii") == "x\n"
+
+    def test_packages_that_could_not_be_unpacked_leave_nothing(
+        self, programs, monkeypatch, tmp_path
+    ):
+        sources = tmp_path / "debian.sources"
+        sources.write_text("Signed-By: /keys.gpg\n", encoding="ascii")
+        programs(
+            'case "$*" in *indextargets*)',
+            f"echo Debian bookworm-security http://one {sources}:1",
+            f"echo Debian bookworm http://two {sources}:1 ;;",
+            "*update*)",
+            'for word; do case "$word" in Dir::Etc::SourceList=*)',
+            f'/bin/cat "${{word#*=}}" >> {tmp_path}/source;; esac; done ;;',
+            "*) echo no network; exit 100 ;; esac",
+            names=["apt-get", "dpkg-deb"],
+        )
+
+        for _ in range(2):
+            with pytest.raises(ServerUnavailable, match=r"(?s)mysql-server-core.*no network"):
+                MySQLServer()
+
+        source = (tmp_path / "source").read_text("ascii")
+        assert source == "deb [signed-by=/keys.gpg] http://two sid main\n"  # once
+        assert unpacked.find("mysql") is None
+        assert [path.name for path in (tmp_path / "unpacked").iterdir()] == [".lock"]
 
     @pytest.mark.parametrize(
         ("environment", "status"),
@@ -399,9 +431,10 @@ class TestGivenServer:
             rights = ["DROP ROLE IF EXISTS guest", "CREATE ROLE guest LOGIN"]
         else:
             guest = "guest@'127.0.0.1'"
-            rights = [f"CREATE OR REPLACE USER {guest}", f"GRANT ALL ON {database}.* TO {guest}"]
+            rights = [f"DROP USER IF EXISTS {guest}", f"CREATE USER {guest}"]
+            rights += [f"GRANT ALL ON {database}.* TO {guest}"]
         query(server.url(), *rights)
-        own_user = {"postgres": "postgres@", "mariadb": "root@"}[server.kind]
+        own_user = "postgres@" if server.kind == "postgres" else "root@"
         given = GivenServer(server.url(database).replace(own_user, "guest@"))
 
         name = given.create_database()
@@ -428,7 +461,7 @@ PYTEST += ["-p", "no:cacheprovider"]
 
 
 def inner_environment(folder, **variables):
-    ours = {"CI", "TICKWORK_TEST_URL", "TICKWORK_REQUIRE_SERVERS"}
+    ours = {"CI", "TICKWORK_TEST_URL", "TICKWORK_REQUIRE_SERVERS", choice.VARIABLE}
     paths = [str(TESTS_FOLDER), str(folder), os.environ.get("PYTHONPATH", "")]
     return {
         **{name: value for name, value in os.environ.items() if name not in ours},

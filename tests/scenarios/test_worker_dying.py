@@ -151,7 +151,7 @@ class TestStopped:
 
         assert worker.wait(20) == 0
         assert run.status is RunStatus.COMPLETED
-        assert "Worked for" in worker.log
+        assert " stopped after " in worker.log
         assert "1 attempt, 0 failed" in worker.log
 
     @pytest.mark.parametrize("job", ["sleeper", "dreamer"])

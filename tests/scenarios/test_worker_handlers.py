@@ -58,7 +58,7 @@ async def blocks_the_loop(seconds: float):
     mark("unblocked")
     return "done"
 
-@app.job(timeout=0.3, retries=2)
+@app.job(timeout=0.3, attempts=2)
 def slow():
     mark("slow")
     time.sleep(0.8)

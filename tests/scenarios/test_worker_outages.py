@@ -6,7 +6,7 @@ import time
 import pytest
 
 from scenarios.project import Project, figure, now
-from servers.mariadb import MariaDBServer
+from servers.mysql import ChosenServer
 from servers.postgres import PostgresServer
 from tickwork import RunStatus
 
@@ -46,7 +46,7 @@ ON_SERVERS = pytest.mark.parametrize(
     "kind",
     [
         pytest.param(kind, id=kind.kind, marks=pytest.mark.servers(kind.kind))
-        for kind in (PostgresServer, MariaDBServer)
+        for kind in (PostgresServer, ChosenServer)
     ],
 )
 

@@ -1,5 +1,7 @@
 """Jobs that ask for a process of their own: it can be killed, and takes nothing with it."""
 
+from datetime import date
+
 import pytest
 
 from scenarios.project import is_there
@@ -19,13 +21,24 @@ async def double_too(n: int):
     await asyncio.sleep(0.01)
     return 2 * n
 
+import dataclasses, datetime
+
+@dataclasses.dataclass
+class Order:
+    sku: str
+    day: datetime.date
+
+@app.job(engine="process")
+def ship(order: Order) -> Order:
+    return dataclasses.replace(order, day=order.day + datetime.timedelta(days=1))
+
 @app.job(engine="process", crashes=2, on_error=lambda ctx, error: mark("on_error"))
 def segfaults():
     mark("segfaults")
     logging.getLogger("shop").warning("last words")
     ctypes.string_at(0)
 
-@app.job(engine="process", retries=2)
+@app.job(engine="process", attempts=2)
 def raises(kind: str):
     mark("raises")
     raise {"SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt()}[kind]
@@ -77,6 +90,15 @@ def test_attempts_are_made_in_children_and_say_what_others_say(project, worker):
     worker.terminate()
     assert worker.wait(30) == 0
     assert not any(map(is_there, pids))
+
+
+def test_a_child_rebuilds_arguments_and_checks_them(project, worker):
+    run = project.dispatch("ship", order={"sku": "a", "day": "2026-02-28"})
+    wrong = project.dispatch("ship", order={"sku": "a"})
+
+    assert run.result(60) == {"sku": "a", "day": date(2026, 3, 1)}
+    assert wrong.wait(60) is RunStatus.FAILED_PERMANENT
+    assert "order lacks 'day'" in wrong.read().reason
 
 
 def test_a_child_that_dies_is_a_crash_of_its_run_alone(project, worker):

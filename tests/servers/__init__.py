@@ -6,6 +6,9 @@ install    finds the programs of a server, or installs Debian's packages
 private    what every private server can do: start, stop, crash, restart
 postgres   PostgresServer
 mariadb    MariaDBServer
+mysql      MySQLServer
+unpacked   newer servers and interpreters, in a folder of their own
+choice     which of them the tests start
 pgbouncer  PgBouncer: a pooler in front of a PostgreSQL
 given      a server that TICKWORK_TEST_URL names instead
 proxy      TcpProxy: cuts, stalls, delays, and loses the answer to a commit

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 UPDATE_SECONDS_MAX = 120
@@ -100,11 +100,11 @@ def _install(packages: Sequence[str]) -> None:
         )
     quietly = ["--yes", "--quiet", "--no-install-recommends", *packages]
     try:
-        _apt_get("update", "--quiet", seconds_max=UPDATE_SECONDS_MAX)
+        apt_get("update", "--quiet", seconds_max=UPDATE_SECONDS_MAX)
         # Downloading takes long, and may be interrupted; unpacking does not, and should not be.
-        _apt_get("install", "--download-only", *quietly, seconds_max=DOWNLOAD_SECONDS_MAX)
+        apt_get("install", "--download-only", *quietly, seconds_max=DOWNLOAD_SECONDS_MAX)
         with _no_server_starts():
-            _apt_get("install", *quietly, seconds_max=INSTALL_SECONDS_MAX)
+            apt_get("install", *quietly, seconds_max=INSTALL_SECONDS_MAX)
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "output", None) or ""
         raise ServerUnavailable(
@@ -112,7 +112,13 @@ def _install(packages: Sequence[str]) -> None:
         ) from error
 
 
-def _apt_get(order: str, *arguments: str, seconds_max: int) -> None:
+def apt_get(order: str, *arguments: str, seconds_max: int) -> None:
+    """Run apt-get without questions and with a limit of time.
+
+    Raises:
+        CalledProcessError: it failed; with its output.
+        TimeoutExpired: it took too long, and was ended.
+    """
     command = [
         "apt-get",
         *("-o", "Dpkg::Lock::Timeout=60"),  # seconds
@@ -178,3 +184,29 @@ def _write_new(path: Path, text: str, *, mode: int) -> bool:
     path.write_text(text, encoding="utf-8")
     path.chmod(mode)
     return True
+
+
+def find_or_install(
+    name: str,
+    find: Callable[[], Path | None],
+    *,
+    folders: Iterable[Path],
+    packages: Sequence[str],
+    is_installed_on_demand: bool = True,
+) -> Path:
+    """Find a program, or install its packages.
+
+    Raises:
+        ServerUnavailable: it is not there, and cannot be installed.
+    """
+    program = find()
+    if program is None and is_installed_on_demand and may_install():
+        install(packages)
+        program = find()
+    if program is None:
+        raise ServerUnavailable(
+            f"The program {name} is not on this machine.",
+            why=f"Looked in {', '.join(map(str, folders))}, PATH.",
+            fix=f"Install it: apt-get install {' '.join(packages)} (as root, the tests do).",
+        )
+    return program

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 import pymysql.cursors
 
-from servers import install
+from servers import choice, install, unpacked
 from servers.install import ServerUnavailable
 from servers.private import HOST, PrivateServer
 
@@ -41,10 +41,14 @@ def find_programs(*, may_install: bool = True) -> Programs:
     Raises:
         ServerUnavailable: there are none, and none can be installed.
     """
-    programs = _find()
+    folders = [*install.folders_on_path(), *FOLDERS]
+    if choice.chosen() == "newest":
+        root = unpacked.prepare("mariadb") if may_install else unpacked.find("mariadb")
+        folders = [] if root is None else [root / "usr/sbin", root / "usr/bin"]
+    programs = _find(folders)
     if programs is None and may_install and install.may_install():
         install.install(PACKAGES)
-        programs = _find()
+        programs = _find(folders)
     if programs is None:
         raise ServerUnavailable(
             "MariaDB's programs mariadbd, mariadb-install-db and my_print_defaults "
@@ -55,8 +59,7 @@ def find_programs(*, may_install: bool = True) -> Programs:
     return programs
 
 
-def _find() -> Programs | None:
-    folders = [*install.folders_on_path(), *FOLDERS]
+def _find(folders: list[Path]) -> Programs | None:
     server = install.find_program(["mariadbd", "mysqld"], folders)
     preparer = install.find_program(["mariadb-install-db", "mysql_install_db"], folders)
     # The preparer is a script, and calls a program that Debian keeps in another package.
@@ -82,8 +85,11 @@ class MariaDBServer(PrivateServer):
     }
 
     def __init__(self, *, fsync: bool = True, settings: Mapping[str, str] | None = None) -> None:
-        self.programs = find_programs()
+        self.programs = self._find_programs()
         super().__init__(fsync=fsync, settings=settings)
+
+    def _find_programs(self) -> Programs:
+        return find_programs()
 
     def url(self, database: str = "mysql", *, port: int | None = None) -> str:
         return f"mysql://root@{HOST}:{port or self.port}/{database}"
@@ -183,6 +189,19 @@ def empty(url: str) -> None:
             if name not in {"tickwork_meta", "tickwork_gate", "tickwork_news"}:
                 # Quicker than TRUNCATE, which creates a new file.
                 connection.execute(f"DELETE FROM {name}")
+
+
+def ignore_checks(connection: Connection) -> None:
+    """Accept rows that violate constraints. MySQL can only alter the tables for that."""
+    connection.execute("/*M! SET SESSION check_constraint_checks = OFF */ /*!80017 DO 0 */")
+    found = connection.execute(
+        "SELECT concat('ALTER TABLE ', table_name, ' ALTER CHECK ', constraint_name,"
+        " ' NOT ENFORCED') FROM information_schema.table_constraints"
+        " WHERE constraint_type = 'CHECK' AND table_schema = database()"
+        " AND /*M! false */ /*!80017 enforced = 'YES' */"
+    )
+    for (alteration,) in found.fetchall():
+        connection.execute(alteration)
 
 
 def drop_tables(url: str) -> None:

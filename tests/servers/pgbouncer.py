@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from servers import install
-from servers.install import ServerUnavailable
 from servers.postgres import create_database, drop_database
 from servers.private import HOST, PrivateServer
 
@@ -20,17 +19,13 @@ def find_programs(*, may_install: bool = True) -> Path:
     Raises:
         ServerUnavailable: it is not there, and cannot be installed.
     """
-    program = _program()
-    if program is None and may_install and install.may_install():
-        install.install(PACKAGES)
-        program = _program()
-    if program is None:
-        raise ServerUnavailable(
-            "The program pgbouncer is not on this machine.",
-            why=f"Looked in {', '.join(map(str, FOLDERS))}, PATH.",
-            fix=f"Install it: apt-get install {' '.join(PACKAGES)} (as root, the tests do).",
-        )
-    return program
+    return install.find_or_install(
+        "pgbouncer",
+        _program,
+        folders=FOLDERS,
+        packages=PACKAGES,
+        is_installed_on_demand=may_install,
+    )
 
 
 def _program() -> Path | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 
-from servers import install
+from servers import choice, install, unpacked
 from servers.install import ServerUnavailable
 from servers.private import HOST, PrivateServer
 
@@ -25,6 +25,8 @@ def find_programs(*, may_install: bool = True) -> Path:
     Raises:
         ServerUnavailable: there is none, and none can be installed.
     """
+    if choice.chosen() == "newest" and may_install:
+        unpacked.prepare("postgres")
     folder = _newest_folder()
     if folder is None and may_install and install.may_install():
         install.install(PACKAGES)
@@ -40,6 +42,9 @@ def find_programs(*, may_install: bool = True) -> Path:
 
 
 def _newest_folder() -> Path | None:
+    if choice.chosen() == "newest":
+        root = unpacked.find("postgres")
+        return None if root is None else max(root.glob(FOLDER_PATTERNS[0]), default=None)
     candidates = [folder for pattern in FOLDER_PATTERNS for folder in Path("/").glob(pattern)]
     if (pg_config := shutil.which("pg_config")) is not None:
         answer = subprocess.run(

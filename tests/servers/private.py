@@ -51,6 +51,7 @@ class PrivateServer(ABC):
     kind: ClassVar[str]  # for folders and fixtures
     user_names: ClassVar[Sequence[str]]  # the user that runs it if we are root
     signals_by_mode: ClassVar[Mapping[str, signal.Signals]]
+    start_seconds_max: ClassVar[float] = START_SECONDS_MAX
 
     def __init__(self, *, fsync: bool = True, settings: Mapping[str, str] | None = None) -> None:
         self.fsync = fsync
@@ -261,7 +262,7 @@ class PrivateServer(ABC):
         self._process = process = self._spawn(
             self._server_command(), end_by=self.signals_by_mode["immediate"]
         )
-        give_up_at = time.monotonic() + START_SECONDS_MAX
+        give_up_at = time.monotonic() + self.start_seconds_max
         while not self._is_ready(self._output_since(written_before)):
             if process.poll() is None and time.monotonic() < give_up_at:
                 time.sleep(0.01)

@@ -1,14 +1,18 @@
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tickwork import Tickwork, composition
 from tickwork.composition import Services, built_once
+from tickwork.errors import InvalidOption
 from tickwork.stores.memory import MemoryStore
 from tickwork.testing import ManualClock
 
 ALWAYS = {"opened_store", "clock"}
+NOW_ONLY: Any = SimpleNamespace(now=ManualClock().now)
 DISPATCHING = ALWAYS | {"store", "inserter", "runs"}
 
 
@@ -106,3 +110,18 @@ class TestSwapped:
         with pytest.raises(ZeroDivisionError):
             fail()
         assert app._services.store is store
+
+
+class TestClocks:
+    """A clock has now() and monotonic(). Anything else is refused where it is given."""
+
+    def test_a_clock_without_monotonic_is_refused(self):
+        with pytest.raises(InvalidOption, match=r"clock must have now\(\) and monotonic\(\)"):
+            Tickwork("memory://", clock=NOW_ONLY)
+
+    def test_so_is_one_for_a_block(self, app):
+        with (
+            pytest.raises(InvalidOption, match="clock must have"),
+            app._services.swapped(MemoryStore(ManualClock()), NOW_ONLY),
+        ):
+            pass

@@ -3,18 +3,28 @@ import pickle
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from docs.error_examples import ERRORS, SIGNALS
 from tickwork import errors
-from tickwork.errors import Signal, TickworkError, mask_url
+from tickwork.errors import (
+    AccessDenied,
+    InvalidStoreUrl,
+    Signal,
+    StoreUnavailable,
+    TickworkError,
+    mask_url,
+)
 
 EXAMPLES: list[Any] = [*ERRORS, *(signal for signal, _ in SIGNALS)]
 KINDS: list[Any] = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, Exception) and kind.__module__ == errors.__name__
+    if issubclass(kind, Exception)
+    and not issubclass(kind, Warning)
+    and kind.__module__ == errors.__name__
 ]
 
 
@@ -144,15 +154,48 @@ class TestMasking:
             ("postgresql://db:5432/jobs", "postgresql://db:5432/jobs"),
             ("postgresql://app:p%40ss@db:5432/jobs", "postgresql://app:***@db:5432/jobs"),
             ("mysql://app:p@ss:w/rd@db/jobs", "mysql://app:***@db/jobs"),
+            ("redis://:s3cret@db/0", "redis://:***@db/0"),  # without a user
             (
                 "postgresql://db/x?user=a&password=b&c=d",
                 "postgresql://db/x?user=a&password=***&c=d",
             ),
             ("mysql://db/x?PASSWD=b", "mysql://db/x?PASSWD=***"),
+            # A scheme that is mistyped, or missing.
+            ("postgresql//app:s3cret@db/jobs", "postgresql//app:***@db/jobs"),
+            ("postgresql:app:s3cret@db/jobs", "postgresql:***@db/jobs"),
+            ("app:s3cret@db/jobs", "app:***@db/jobs"),
+            # Characters that should have been escaped.
+            ("postgresql://app:s3?cret@db/jobs", "postgresql://app:***@db/jobs"),
+            ("postgresql://app:s3#cret@db/jobs", "postgresql://app:***@db/jobs"),
+            ("postgresql://app:s3cret%40db/jobs", "postgresql://app:***/jobs"),
+            ("postgresql://app:s3cret", "postgresql://app:***"),
+            # What is no password stays.
+            ("postgresql://[::1]:5432/jobs", "postgresql://[::1]:5432/jobs"),
+            ("postgresql://a:1,b:2/jobs", "postgresql://a:1,b:2/jobs"),
+            ("postgresql://app@db:5432/x?options=a@b", "postgresql://app@db:5432/x?options=a@b"),
+            ("sqlite:///C:/jobs@home.db", "sqlite:///C:/jobs@home.db"),
         ],
     )
     def test_the_password_is_hidden_everywhere(self, url, shown):
         assert mask_url(url) == shown
+
+    @pytest.mark.parametrize("kind", [InvalidStoreUrl, StoreUnavailable, AccessDenied])
+    @pytest.mark.parametrize("password", ["s3cret", "s3%2Fcret", "S3CRET"])
+    def test_nor_does_the_text_of_a_driver_show_it(self, kind, password):
+        url = f"postgresql://app:{password}@db/jobs"
+        error = kind(url, f"invalid port: {password.lower()} or {unquote(password)}")
+
+        assert "cret" not in str(error).lower()
+        assert "invalid port: *** or ***" in str(error)
+
+    @pytest.mark.parametrize("password", ["s3@cret", "s3/cret", "s3?cret", "s3#cret"])
+    def test_a_character_that_is_not_escaped_is_named_instead(self, password):
+        """The driver takes a part of the password for something else, and shows it."""
+        url = f"postgresql://app:{password}@db/jobs"
+        error = StoreUnavailable(url, 'could not translate host name "cret" to address')
+
+        assert "cret" not in str(error)
+        assert "%40" in str(error)
 
 
 class TestSignals:

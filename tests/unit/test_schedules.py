@@ -1,13 +1,12 @@
 """The public module of rules: what it offers, and that it is the words of the chain."""
 
 import inspect
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tickwork import schedules
 from tickwork._domain.schedules.frequencies import Frequencies
-from tickwork.errors import InvalidOption
 from tickwork.schedules import Timetable
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -127,6 +126,23 @@ class TestPreview:
         assert len(found) == 3
         assert found[0] > now
 
-    def test_a_timetable_without_a_clock_needs_a_time(self):
-        with pytest.raises(InvalidOption, match="after must be a datetime"):
-            schedules.Timetable().hourly().preview(3)
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            schedules.Cron.parse("0 9 * * *"),
+            schedules.Timetable().hourly(),
+            schedules.Interval(length=timedelta(hours=1), anchor=datetime(2026, 1, 1, tzinfo=UTC)),
+            schedules.Once(at=datetime(2999, 1, 1, tzinfo=UTC)),
+            schedules.daily(interval=2, starting=datetime(2026, 1, 1, tzinfo=UTC)).rule(),
+            schedules.hourly().between("09:00", "17:00").rule(),
+            schedules.hourly().until(datetime(2999, 1, 1, tzinfo=UTC)).rule(),
+            schedules.pattern(minutes="*/15").rule(),
+        ],
+        ids=lambda rule: type(rule).__name__,
+    )
+    def test_every_rule_has_a_preview_from_now_on(self, rule):
+        now = datetime.now(UTC)  # noqa: TID251
+
+        found = rule.preview(1)
+
+        assert [at > now for at in found] in ([True], [])

@@ -4,7 +4,16 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from chaos.checker.evidence import Evidence
-from chaos.checker.rules import actors, dispatches, firings, leases, limits, priorities, records
+from chaos.checker.rules import (
+    actors,
+    dispatches,
+    firings,
+    leases,
+    limits,
+    pauses,
+    priorities,
+    records,
+)
 from chaos.checker.violation import Violation
 
 __all__ = ["RULES", "Rule", "Violation"]
@@ -28,6 +37,7 @@ RULES: Final[tuple[Rule, ...]] = (
     limits.windows_are_kept,
     limits.schedules_do_not_overlap,
     priorities.better_priorities_start_first,
+    pauses.paused_runs_do_not_start,
     firings.each_instant_is_accounted_for_once,
     records.outcomes_match_the_handlers,
     records.counters_agree,

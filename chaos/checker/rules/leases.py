@@ -50,19 +50,23 @@ def leases_are_taken_only_after_they_expired(evidence: Evidence) -> Iterator[Vio
                 continue
             if after.is_running:
                 is_shortened = (after.lease_until or 0) < before.lease_until
-                if is_shortened and not _is_gone(evidence, gone_at, after):
+                if is_shortened and not _is_gone(evidence, gone_at, after, after.at):
                     yield Violation("leases", "the lease of a living worker was ended", run)
             elif _is_taken_back(evidence, before, after) and before.lease_until > after.at + SLACK:
+                # If the clock was set forward, the lease of a dead worker need not be ended first.
+                if before.worker in evidence.pids and _is_gone(evidence, gone_at, before, after.at):
+                    continue
                 early = (before.lease_until - after.at) / SECOND
                 yield Violation("leases", f"it was taken back {early:.3f} s too early", run)
 
 
-def _is_gone(evidence: Evidence, gone_at: Mapping[int, int], after: Change) -> bool:
-    pid = evidence.pids.get(after.worker or "")
+def _is_gone(evidence: Evidence, gone_at: Mapping[int, int], held: Change, at: int) -> bool:
+    """Whether the worker of this row can have been gone at this moment."""
+    pid = evidence.pids.get(held.worker or "")
     if pid is None:
         return True  # of a helper process, whose end the driver does not record
     moment = gone_at.get(pid)
-    return moment is not None and moment <= after.at + SLACK
+    return moment is not None and moment <= at + SLACK
 
 
 def _is_taken_back(evidence: Evidence, before: Change, after: Change) -> bool:
@@ -89,8 +93,9 @@ def attempts_do_not_overlap(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("attempts", f"token {token} was attempted, and never claimed", run)
             continue
         pid = evidence.pids.get(hold.worker or "")
-        if pid is not None and pid != line.pid:
-            what = f"token {token} is of process {pid}, and was attempted by {line.pid}"
+        made_by = line.facts.get("worker_pid", line.pid)
+        if pid is not None and pid != made_by:
+            what = f"token {token} is of process {pid}, and was attempted by {made_by}"
             yield Violation("attempts", what, run)
         if line.at < hold.claimed_at - SLACK:
             yield Violation("attempts", f"token {token} was attempted before its claim", run)

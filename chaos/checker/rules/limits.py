@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from chaos.checker.clock_steps import ClockSteps
 from chaos.checker.evidence import SECOND, Change, Evidence
 from chaos.checker.holds import all_holds
 from chaos.checker.violation import Violation
@@ -60,8 +61,10 @@ def limits_hold_by_the_clock(evidence: Evidence) -> Iterator[Violation]:
 def rates_are_kept(evidence: Evidence) -> Iterator[Violation]:
     """No window has more starts than the rate allows.
 
-    A start is a claim, at the time of its worker's clock, from which the lease is counted.
+    A start is a claim, at the time of its worker's clock, from which the lease is counted. A
+    window in which that clock was set is left out: the rate counts by it.
     """
+    clock = ClockSteps(evidence)
     for rate in evidence.manifest.get("rates", ()):
         window, lease = round(rate["seconds"] * SECOND), round(rate["lease"] * SECOND)
         starts = sorted(
@@ -71,7 +74,7 @@ def rates_are_kept(evidence: Evidence) -> Iterator[Violation]:
             if claim.job == rate["job"] and claim.is_running and claim.token > before.token
         )
         for (first, _), (last, run) in zip(starts, starts[rate["starts"] :], strict=False):
-            if last - first < window:
+            if last - first < window and len(clock.offsets(first, last)) == 1:
                 apart = (last - first) / SECOND
                 what = f"{rate['starts'] + 1} starts of {rate['job']} within {apart:.3f} s"
                 yield Violation("rates", what, run)

@@ -1,10 +1,10 @@
 """``app.aio.schedules`` and ``app.aio.limits``: the same methods for coroutines."""
 
 from collections.abc import Callable
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from tickwork._client.job_lookup import JobRef
-from tickwork._client.limits import LimitRows, Limits
+from tickwork._client.limits import LimitHolders, LimitRows, Limits
 from tickwork._client.runs import RunHandle
 from tickwork._client.schedule_definition import (
     ScheduleChanges,
@@ -68,7 +68,7 @@ class AsyncSchedules:
         """As :meth:`Schedules.resume`."""
         return await self._call(lambda each: each.resume(name, tenant=tenant))
 
-    async def run_now(self, name: str, *, tenant: str = "") -> RunHandle:
+    async def run_now(self, name: str, *, tenant: str = "") -> RunHandle[Any]:
         """As :meth:`Schedules.run_now`."""
         return await self._call(lambda each: each.run_now(name, tenant=tenant))
 
@@ -91,6 +91,16 @@ class AsyncSchedules:
     async def list(self, *, tenant: str | None = None) -> Views:
         """As :meth:`Schedules.list`."""
         return await self._call(lambda each: each.list(tenant=tenant))
+
+    async def count_between(self, name: str, since: When, until: When, *, tenant: str = "") -> int:
+        """As :meth:`Schedules.count_between`."""
+        return await self._call(lambda each: each.count_between(name, since, until, tenant=tenant))
+
+    async def page(
+        self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 50
+    ) -> Views:
+        """As :meth:`Schedules.page`."""
+        return await self._call(lambda each: each.page(tenant=tenant, after=after, limit=limit))
 
     async def _call(self, method: Callable[[Schedules], T]) -> T:
         # Created in the thread: the first use may open the database.
@@ -115,3 +125,7 @@ class AsyncLimits:
     async def list(self) -> LimitRows:
         """As :meth:`Limits.list`."""
         return await self._bridge.call(lambda: self._limits().list())
+
+    async def holders(self, name: str, *, limit: int = 5) -> LimitHolders:
+        """As :meth:`Limits.holders`."""
+        return await self._bridge.call(lambda: self._limits().holders(name, limit=limit))

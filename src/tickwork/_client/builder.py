@@ -6,7 +6,7 @@ builder, so the last call in a chain wins.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Self
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from tickwork._client.dispatch import Dispatcher
 from tickwork._client.jobs import Calls, Dispatchable, Draft, Job
@@ -17,13 +17,17 @@ from tickwork._define.direct_call import direct_callable
 from tickwork._define.handlers import Construct, handler_of
 from tickwork._define.options import JobOptionMethods, JobOptions, ScheduleOptionMethods
 from tickwork._define.registry import Registry, declare
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import PreviewClock, Schedule
 from tickwork._domain.schedules.frequencies import Frequencies
 from tickwork._domain.schedules.pattern import Symbols
 from tickwork._domain.schedules.timing import Timing
+from tickwork._kernel.clock import SystemClock
 from tickwork.errors import DefinitionError
 
+PreviewClock.now = SystemClock().now
+
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
@@ -79,28 +83,28 @@ class ScheduleBuilder(ScheduleOptionMethods, Frequencies, Generic[P]):
         return self.rule().describe()
 
 
-class JobBuilder(JobOptionMethods, ScheduleBuilder[P], Dispatchable[P]):
+class JobBuilder(JobOptionMethods, ScheduleBuilder[P], Dispatchable[P, R], Generic[P, R]):
     """A job and its schedule. Without a time rule, the job is only dispatched."""
 
     def _with_options(self, options: JobOptions) -> Self:
         target, before = self._declaration.target, self._declaration.options
         filters = (*options.when, *options.skip)
         # A handler that is named by path is imported, and checked, later.
-        if filters != (*before.when, *before.skip) and _is_here(target):
+        if filters != (*before.when, *before.skip) and _is_code(target):
             for check in filters:
                 check_filter(self.name, check, handler_of(target).parameters)
         return super()._with_options(options)
 
     @property
-    def draft(self) -> Draft[P]:
+    def draft(self) -> Draft[P, R]:
         """A dispatch to which options can be added."""
         return self.job.draft
 
-    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """As :meth:`Job.dispatch`."""
         return self.job.dispatch(*args, **kwargs)
 
-    def dispatch_many(self, calls: Calls, /) -> list[RunHandle]:
+    def dispatch_many(self, calls: Calls, /) -> list[RunHandle[R]]:
         """As :meth:`Job.dispatch_many`."""
         return self.job.dispatch_many(calls)
 
@@ -128,15 +132,15 @@ class JobFactory:
     def make_job(self, name: str, handler: Any, options: JobOptions) -> Job[Any, Any]:
         """Declare a job with all its options."""
         declaration = declare(name, handler, options=options)
-        self.registry.define(declaration)  # raises before anything is declared
+        self.registry.define(declaration, is_trial=True)  # raises before anything is declared
         self.registry.add_complete(declaration)
         return self._job(name, handler)
 
-    def make_builder(self, name: str, handler: Any) -> JobBuilder[Any]:
+    def make_builder(self, name: str, handler: Any) -> JobBuilder[Any, Any]:
         """Declare a job whose options follow."""
-        if _is_here(handler):
+        if _is_code(handler):
             handler_of(handler)  # raises before anything is declared
-        declaration = declare(name, handler)
+        declaration = declare(name, handler, options=self.registry.defaults)
         self.registry.add(declaration)
         return JobBuilder(self, declaration, self._job(name, handler))
 
@@ -146,15 +150,15 @@ class JobFactory:
         self.registry.add(declaration)
         return ScheduleBuilder(self, declaration, job)
 
-    def make_adhoc(self, name: str, handler: Any) -> JobBuilder[Any]:
+    def make_adhoc(self, name: str, handler: Any) -> JobBuilder[Any, Any]:
         """Declare a job that only this process has."""
-        if _is_here(handler):
+        if _is_code(handler):
             handler_of(handler)
-        declaration = declare(name, handler, is_adhoc=True)
+        declaration = declare(name, handler, is_adhoc=True, options=self.registry.defaults)
         self.registry.replace(declaration)
         return JobBuilder(self, declaration, self._job(name, handler))
 
-    def make_remote(self, name: str, registry: Registry) -> JobBuilder[Any]:
+    def make_remote(self, name: str, registry: Registry) -> JobBuilder[Any, Any]:
         """Declare a job of another program, in a registry of its own."""
         handler = _missing_handler(name)
         declaration = declare(name, handler, is_adhoc=True, is_remote=True)
@@ -177,7 +181,7 @@ class JobFactory:
         return Job(self._dispatcher, name, called, wrapped=handler)
 
 
-def _is_here(target: object) -> bool:
+def _is_code(target: object) -> bool:
     """Whether the target is code, and neither a path nor left to a registered handler."""
     return target is not None and not isinstance(target, str)
 

@@ -2,14 +2,13 @@
 
 It writes differences: rows are added, changed and marked as seen. A definition that is
 missing here retires nothing, because another program may define it. The catalog never
-touches a person's pause.
+changes a pause.
 
 When two versions of a program differ, the one that started last wins: a program writes its
 definitions when it starts and when they change. After that it marks them as seen every
 hour, writes rows that are missing, and leaves alone what another program has changed since.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from tickwork._domain.job import ScheduleOrigin, ScheduleRow, ScheduleSpec
 from tickwork._domain.schedules.rules import from_text
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
+from tickwork._kernel.loggers import get_logger
 from tickwork.errors import ArgumentError, DefinitionError, InvalidSchedule
 from tickwork.stores.contract import NewSchedule, Store
 
@@ -31,7 +31,7 @@ SEEN_EVERY: Final = 3600.0
 """Seconds after which a running program marks its definitions as seen again."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_log: Final = logging.getLogger("tickwork.catalog")
+_log: Final = get_logger("tickwork.catalog")
 
 
 class Catalog:

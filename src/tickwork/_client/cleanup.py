@@ -1,13 +1,14 @@
 """Cleanup: prune finished runs, cancel runs of jobs that no program defines any more."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tickwork._client.catalog import SEEN_EVERY
 from tickwork._define.registry import Registry
 from tickwork._domain.status import CLAIMABLE
 from tickwork._kernel.clock import Clock
+from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption
 from tickwork.stores.contract import ChangeResult, Pruned, RunFilter, Store
 
@@ -18,6 +19,10 @@ UNSEEN_MIN: Final = timedelta(seconds=2 * SEEN_EVERY)
 """A live program may have marked its definitions as seen this long ago, one late mark included."""
 
 PAGE_SIZE: Final = 500
+AUDIT_DAYS_MIN: Final = 365
+"""The audit log is kept for a year at least, however few days of runs are kept."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ORPHAN_REASON: Final = "orphan: no program has had its job for long"
 
 
@@ -50,7 +55,14 @@ class Cleanup:
             if not any(gone) and with_definitions:
                 break
             with_definitions = with_definitions or not any(gone)
+        self._prune_audit(_age(max(days, AUDIT_DAYS_MIN)), batch)
         return total
+
+    def _prune_audit(self, age: timedelta, batch: int) -> None:
+        before = new_id(max(self._clock.now() - age, _EPOCH))
+        for _ in range(PRUNE_ROUNDS_MAX):
+            if not self._store.prune_audit(before=before, limit=batch):
+                break
 
     def cancel_orphans(self, days: float) -> int:
         """Cancel old waiting runs of jobs that were not defined since; return how many."""

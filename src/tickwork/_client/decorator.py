@@ -27,10 +27,12 @@ MakeJob = Callable[[str, Callable[..., Any], JobOptions], Job[..., Any]]
 class JobDecorator:
     """What ``@app.job(queue="emails")`` returns: it is called with the function."""
 
-    def __init__(self, make: MakeJob, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, make: MakeJob, name: str, options: Mapping[str, Any], defaults: JobOptions
+    ) -> None:
         self._make = make
         self._name = name
-        self._options = options_by_name(options)
+        self._options = options_by_name(options, defaults)
 
     @overload
     def __call__(self, handler: OpenClass[R], /) -> Job[..., R]: ...

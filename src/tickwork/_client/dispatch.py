@@ -1,11 +1,12 @@
 """Dispatching: the options of one dispatch, and the runs that they make."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Never, Protocol, TypeVar
 
-from tickwork._client.insert import RunInserter
+from tickwork._client.insert import DispatchTracer, RunInserter
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.definition import Definition
@@ -24,6 +25,10 @@ from tickwork.errors import InvalidOption
 from tickwork.stores.contract import Enqueued, Store
 
 D = TypeVar("D")
+
+
+_MISSING: Final[Any] = None
+"""For type checkers, a length is required. Without one, the error shows what to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +57,30 @@ class DispatchOptions:
 NO_DISPATCH_OPTIONS: Final = DispatchOptions()
 
 
-class DueOptionMethods(Generic[D]):
+class DueOptionMethods(ABC, Generic[D]):
     """The options that a dispatch has and a job does not. ``D`` is the draft they return."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _draft_with(self, **changes: Any) -> D:
-        raise NotImplementedError
+        """Return a draft with these options changed."""
 
     def at(self, when: When) -> D:
         """Run at this instant. One in the past is due at once."""
         return self._draft_with(at=as_instant(when), delay=None)
 
-    def delay(self, length: Length) -> D:
-        """Run this long after the dispatch."""
+    def delay(self, length: Length = _MISSING, *args: Never, **kwargs: Never) -> D:
+        """Run this long after the dispatch. The arguments of the handler go to ``dispatch``."""
+        if length is _MISSING or args or kwargs:
+            named: Mapping[str, object] = kwargs
+            given = [*map(repr, args), *(f"{name}={value!r}" for name, value in named.items())]
+            raise InvalidOption(
+                "delay",
+                ", ".join(given) or None,
+                "must be a length of time, and nothing else",
+                fix=f'Write .delay("10s").dispatch({", ".join(given)}).',
+            )
         return self._draft_with(delay=as_delay(length), at=None)
 
     def tenant(self, tenant: str) -> D:
@@ -144,6 +159,8 @@ class DispatchServices(Protocol):
     def bridge(self) -> ThreadBridge: ...
     @property
     def would_block(self) -> bool: ...
+    @property
+    def tracer(self) -> DispatchTracer | None: ...
 
     def check_connection(self, connection: object) -> None:
         """Check that creating the tables does not wait for this connection of the caller."""
@@ -167,17 +184,17 @@ class Dispatcher:
         options: DispatchOptions,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-    ) -> RunHandle:
+    ) -> RunHandle[Any]:
         """Add one run.
 
         Raises:
             ArgumentError: The arguments do not fit the handler. Nothing was stored.
             PayloadError: They cannot be stored.
         """
-        _, now = self._prepare(options.connection)
+        store, now = self._prepare(options.connection)
         run = new_run(definition, options, RunId(new_id(now)), args, kwargs, now=now)
         [answer] = self._add([run], options)
-        is_open = options.connection is not None
+        is_open = options.connection is not None or store.caller_transaction is not None
         return RunHandle(
             self.services.runs, answer.run_id, is_new=answer.is_new, is_uncommitted=is_open
         )
@@ -187,7 +204,7 @@ class Dispatcher:
         definition: Definition,
         options: DispatchOptions,
         calls: Iterable[Mapping[str, Any]],
-    ) -> list[RunHandle]:
+    ) -> list[RunHandle[Any]]:
         """Add many runs in one transaction: all of them or none."""
         _, now = self._prepare(options.connection)
         runs = new_runs(definition, options, calls, now=now)
@@ -200,9 +217,12 @@ class Dispatcher:
             return await self.services.bridge.call(self._prepare, connection)
         return self._prepare(connection)
 
-    def handles(self, answers: Iterable[Enqueued], options: DispatchOptions) -> list[RunHandle]:
+    def handles(
+        self, answers: Iterable[Enqueued], options: DispatchOptions
+    ) -> list[RunHandle[Any]]:
         """Handles on runs that were added."""
-        runs, is_open = self.services.runs, options.connection is not None
+        runs, store = self.services.runs, self.services.store
+        is_open = options.connection is not None or store.caller_transaction is not None
         return [
             RunHandle(runs, answer.run_id, is_new=answer.is_new, is_uncommitted=is_open)
             for answer in answers
@@ -217,7 +237,12 @@ class Dispatcher:
     def _add(self, runs: Sequence[NewRun], options: DispatchOptions) -> list[Enqueued]:
         if options.connection is None:
             return self.services.inserter.add(runs)
-        return self.services.store.using(options.connection).enqueue(runs)
+        store = self.services.store.using(options.connection)
+        tracer = self.services.tracer
+        if tracer is None:
+            return store.enqueue(runs)
+        with tracer.dispatching(runs) as traced:
+            return store.enqueue(traced)
 
 
 def new_run(

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Final
+from contextlib import AbstractContextManager, suppress
+from typing import Final, Protocol
 
 from tickwork._domain.run import NewRun
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
 from tickwork.events import RunDispatched
 from tickwork.events.bus import EventBus
-from tickwork.stores.contract import Enqueued, RunStore
+from tickwork.stores.contract import Enqueued, ReadStore, RunStore
 
 PAUSES: Final = (0.01, 0.1, 0.5)
 """Seconds before each retry of an insert whose answer was lost. Then the caller gets the error."""
@@ -17,15 +17,41 @@ PAUSES: Final = (0.01, 0.1, 0.5)
 _NAMED_MAX: Final = 3
 
 
-class RunInserter:
-    """Adds runs in a transaction of its own.
+class InsertStore(RunStore, ReadStore, Protocol):
+    """Adds and reads runs."""
 
-    ``on_added`` is called after each insert, in the thread of the caller.
+
+class DispatchTracer(Protocol):
+    """Follows runs from their dispatch to their attempts."""
+
+    def dispatching(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
+        """Wrap the insert of these runs; return them with ``trace``, which their attempts get."""
+        ...
+
+
+class TracedApp(Protocol):
+    """An application that may have a tracer."""
+
+    tracer: DispatchTracer | None
+
+
+class RunInserter:
+    """Adds runs in a transaction of its own, or in that of the calling thread.
+
+    ``on_added`` is called after each insert, in the thread of the caller. Runs that are added in
+    a transaction of the caller emit no event: it may still roll back.
     """
 
-    def __init__(self, *, store: RunStore, bus: EventBus) -> None:
+    def __init__(
+        self,
+        *,
+        store: InsertStore,
+        bus: EventBus,
+        app: TracedApp,
+    ) -> None:
         self._store = store
         self._bus = bus
+        self._app = app
         self.on_added: Callable[[Sequence[NewRun]], None] | None = None
 
     def add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
@@ -33,13 +59,28 @@ class RunInserter:
 
         With ``is_repeat``, runs of these ids may exist already, unfinished or finished.
         """
-        answers = self._insert(runs, is_repeat=is_repeat)
+        tracer = self._app.tracer
+        if tracer is None:
+            answers = self._insert(runs, is_repeat=is_repeat)
+        else:
+            with tracer.dispatching(runs) as traced:
+                answers = self._insert(traced, is_repeat=is_repeat)
         if self._bus.has_subscribers or self.on_added is not None:
             self._report([run for run, answer in zip(runs, answers, strict=True) if answer.is_new])
         return answers
 
+    def report_follow_ups(self, runs: Sequence[NewRun]) -> None:
+        """Report runs that were added with the success of an attempt."""
+        if not self._bus.has_subscribers and self.on_added is None:
+            return
+        # A run whose key was taken was not added.
+        keyed = [run.id for run in runs if run.unique is not None]
+        added = {run.id for run in self._store.get_runs(keyed)} if keyed else set()
+        self._report([run for run in runs if run.unique is None or run.id in added])
+
     def _report(self, new: Sequence[NewRun]) -> None:
-        for run in new:
+        is_committed = self._store.caller_transaction is None
+        for run in new if is_committed else ():
             self._bus.emit(
                 RunDispatched(
                     at=run.created_at,

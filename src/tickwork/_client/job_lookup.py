@@ -1,7 +1,8 @@
 """Finds the job of a schedule: by its name, by a path, or as an object."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from inspect import isroutine
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tickwork._client.builder import ScheduleBuilder
@@ -22,8 +23,9 @@ class Named(Protocol):
         ...
 
 
-JobRef: TypeAlias = str | Named
-"""A job's name, the path of its handler, the job itself, or ``app.remote(name)``."""
+JobRef: TypeAlias = str | Named | Callable[..., Any]
+"""A job's name, the job itself, the path or class of its handler, a function of the
+application's package, or ``app.remote(name)``."""
 
 
 class FoundJob(NamedTuple):
@@ -53,8 +55,9 @@ def find_job(job: JobRef, registry: Registry) -> FoundJob:
 
     Raises:
         JobNotFound: This process has jobs, but none of that name; a similar one is suggested.
-        HandlerNotAllowed: It is a path that a row must not name.
-        DefinitionError: It is an ad hoc job, which ends with this process.
+        HandlerNotAllowed: It is a path or a class that a row must not name.
+        DefinitionError: It is an ad hoc job, which ends with this process, or a function that
+            other processes could not find.
     """
     if isinstance(job, Enum):
         job = job.value  # some programs keep their job types in an Enum
@@ -62,6 +65,10 @@ def find_job(job: JobRef, registry: Registry) -> FoundJob:
         job = job.job
     if isinstance(job, Job):
         definition = job.definition
+    elif isinstance(job, type):
+        definition = registry.get_by_class(job)
+    elif isroutine(job):
+        definition = registry.get_or_add_function(job)
     elif isinstance(job, str):
         check_name("job", job, forbidden="=")
         try:

@@ -2,6 +2,9 @@
 
 # ruff: noqa: SLF001  # jobs and drafts make each other of their own parts
 
+import sys
+import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import update_wrapper
@@ -28,10 +31,11 @@ from tickwork._client.dispatch import (
 )
 from tickwork._client.runs import RunHandle
 from tickwork._define.definition import Definition
+from tickwork._define.handlers import line_of_caller
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import NewRun
 from tickwork._kernel.ids import new_id
-from tickwork.errors import InvalidOption
+from tickwork.errors import InvalidOption, UndispatchedDraft
 from tickwork.stores.contract import Store
 
 P = ParamSpec("P")
@@ -79,44 +83,47 @@ Calls: TypeAlias = Iterable[Mapping[str, Any]]
 """Sets of arguments, each by name, for one run each."""
 
 
-class Dispatchable(DueOptionMethods["Draft[P]"], Generic[P]):
+class Dispatchable(DueOptionMethods["Draft[P, R]"], Generic[P, R]):
     """What jobs, builders and drafts have in common: ways to dispatch."""
 
     __slots__ = ()
 
     @property
-    def draft(self) -> "Draft[P]":
+    @abstractmethod
+    def draft(self) -> "Draft[P, R]":
         """A dispatch to which options can be added."""
-        raise NotImplementedError
 
-    def _draft_with(self, **changes: Any) -> "Draft[P]":
+    def _draft_with(self, **changes: Any) -> "Draft[P, R]":
         draft = self.draft
+        draft._is_used = True
         return Draft(draft._dispatcher, replace(draft._options, **changes), draft._job)
 
     @property
-    def aio(self) -> "AsyncDraft[P]":
+    def aio(self) -> "AsyncDraft[P, R]":
         """The same dispatch for coroutines: ``await job.aio.dispatch(...)``."""
         draft = self.draft
+        draft._is_used = True
         if draft._options.connection is not None:
             raise _not_async(draft._options.connection)
         return AsyncDraft(draft._dispatcher, draft._options, draft._job)
 
     @overload
-    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]": ...
+    def using(self, connection: AsyncConnection) -> "AsyncDraft[P, R]": ...
     @overload
-    def using(self, connection: SyncConnection) -> "Draft[P]": ...
+    def using(self, connection: SyncConnection) -> "Draft[P, R]": ...
 
-    def using(self, connection: Any) -> "Draft[P] | AsyncDraft[P]":
+    def using(self, connection: Any) -> "Draft[P, R] | AsyncDraft[P, R]":
         """Add the run inside your own transaction: if you roll back, it never existed.
 
         Given an async connection, ``dispatch`` must be awaited.
         """
         draft = self._draft_with(connection=connection)
         if is_async_connection(connection):
+            draft._is_used = True
             return AsyncDraft(draft._dispatcher, draft._options, draft._job)
         return draft
 
-    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """Add a run with these arguments of the handler.
 
         Raises:
@@ -130,7 +137,7 @@ class Dispatchable(DueOptionMethods["Draft[P]"], Generic[P]):
 class DraftState(DispatchOptionMethods[D]):
     """What a draft consists of. Without a job, ``dispatch`` takes the job first."""
 
-    __slots__ = ("_dispatcher", "_job", "_options")
+    __slots__ = ("_dispatcher", "_is_used", "_job", "_options", "_place")
 
     def __init__(
         self,
@@ -141,20 +148,37 @@ class DraftState(DispatchOptionMethods[D]):
         self._dispatcher = dispatcher
         self._options = options
         self._job = job
+        # A draft without options, such as ``job.draft``, is what introspection finds.
+        self._is_used = options is NO_DISPATCH_OPTIONS
+        self._place = None if self._is_used else line_of_caller()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._options}>"
 
+    def __del__(self) -> None:
+        # Without the attribute, the constructor has failed.
+        if not getattr(self, "_is_used", True) and not sys.is_finalizing():
+            assert self._place is not None, self
+            warnings.warn_explicit(
+                UndispatchedDraft(
+                    "A draft was never dispatched, so nothing was enqueued. "
+                    'Write job.delay("10s").dispatch(...).'
+                ),
+                UndispatchedDraft,
+                *self._place,
+            )
+
     def _split(self, args: tuple[Any, ...]) -> tuple[Definition, tuple[Any, ...]]:
         """The job to dispatch, and the arguments that are left for it."""
+        self._is_used = True
         if self._job is not None:
             return self._job(), args
         if not args:
-            raise TypeError("dispatch() needs a job: its name, the path of its handler, or itself.")
+            raise TypeError("dispatch() needs a job: itself, its name, or the path of its handler.")
         return find_definition(args[0], self._dispatcher), args[1:]
 
 
-class Draft(Dispatchable[P], DraftState["Draft[P]"]):
+class Draft(Dispatchable[P, R], DraftState["Draft[P, R]"]):
     """A dispatch with options. Each option returns a new draft; the old one stays as it was.
 
     A draft of the application has no job yet, and ``dispatch`` takes the job first:
@@ -170,11 +194,11 @@ class Draft(Dispatchable[P], DraftState["Draft[P]"]):
     __slots__ = ()
 
     @property
-    def draft(self) -> "Draft[P]":
+    def draft(self) -> "Draft[P, R]":
         """This draft."""
         return self
 
-    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """Add a run with these arguments of the handler.
 
         Raises:
@@ -186,17 +210,19 @@ class Draft(Dispatchable[P], DraftState["Draft[P]"]):
         return self._dispatcher.dispatch(definition, self._options, rest, kwargs)
 
     @overload
-    def dispatch_many(self: "OpenDraft", job: "JobOrName", calls: Calls, /) -> list[RunHandle]: ...
+    def dispatch_many(
+        self: "OpenDraft", job: "JobOrName", calls: Calls, /
+    ) -> list[RunHandle[Any]]: ...
     @overload
-    def dispatch_many(self, calls: Calls, /) -> list[RunHandle]: ...
+    def dispatch_many(self, calls: Calls, /) -> list[RunHandle[R]]: ...
 
-    def dispatch_many(self, *job_and_calls: Any) -> list[RunHandle]:
+    def dispatch_many(self, *job_and_calls: Any) -> list[RunHandle[R]]:
         """Add a run for each of these sets of arguments, in one transaction."""
         definition, (calls,) = self._split(job_and_calls)
         return self._dispatcher.dispatch_many(definition, self._options, calls)
 
 
-class AsyncDraft(DraftState["AsyncDraft[P]"], Generic[P]):
+class AsyncDraft(DraftState["AsyncDraft[P, R]"], Generic[P, R]):
     """A dispatch with options, for coroutines: ``await job.aio.delay(10).dispatch(...)``.
 
     With an async connection of yours, the run is added on it directly. Otherwise one of
@@ -205,16 +231,17 @@ class AsyncDraft(DraftState["AsyncDraft[P]"], Generic[P]):
 
     __slots__ = ()
 
-    def _draft_with(self, **changes: Any) -> "AsyncDraft[P]":
+    def _draft_with(self, **changes: Any) -> "AsyncDraft[P, R]":
+        self._is_used = True
         return AsyncDraft(self._dispatcher, replace(self._options, **changes), self._job)
 
-    def using(self, connection: AsyncConnection) -> "AsyncDraft[P]":
+    def using(self, connection: AsyncConnection) -> "AsyncDraft[P, R]":
         """Add the run inside your own transaction: if you roll back, it never existed."""
         if not is_async_connection(connection):
             raise _not_async(connection)
         return self._draft_with(connection=connection)
 
-    async def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+    async def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """As :meth:`Draft.dispatch`."""
         if self._options.connection is None:
             return await self._in_thread(Draft.dispatch, *args, **kwargs)
@@ -227,11 +254,11 @@ class AsyncDraft(DraftState["AsyncDraft[P]"], Generic[P]):
     @overload
     async def dispatch_many(
         self: "AsyncOpenDraft", job: "JobOrName", calls: Calls, /
-    ) -> list[RunHandle]: ...
+    ) -> list[RunHandle[Any]]: ...
     @overload
-    async def dispatch_many(self, calls: Calls, /) -> list[RunHandle]: ...
+    async def dispatch_many(self, calls: Calls, /) -> list[RunHandle[R]]: ...
 
-    async def dispatch_many(self, *job_and_calls: Any) -> list[RunHandle]:
+    async def dispatch_many(self, *job_and_calls: Any) -> list[RunHandle[R]]:
         """As :meth:`Draft.dispatch_many`."""
         *job, calls = job_and_calls
         calls = list(calls)  # a generator may be bound to this thread
@@ -242,15 +269,22 @@ class AsyncDraft(DraftState["AsyncDraft[P]"], Generic[P]):
         return await self._add(store, new_runs(definition, self._options, calls, now=now))
 
     async def _in_thread(self, dispatch: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        draft: Draft[P] = Draft(self._dispatcher, self._options, self._job)
+        self._is_used = True
+        draft: Draft[P, R] = Draft(self._dispatcher, self._options, self._job)
         return await self._dispatcher.services.bridge.call(dispatch, draft, *args, **kwargs)
 
-    async def _add(self, store: Store, runs: Sequence[NewRun]) -> list[RunHandle]:
-        added = await store.using_async(self._options.connection).enqueue(runs)
+    async def _add(self, store: Store, runs: Sequence[NewRun]) -> list[RunHandle[R]]:
+        lent = store.using_async(self._options.connection)
+        tracer = self._dispatcher.services.tracer
+        if tracer is None:
+            added = await lent.enqueue(runs)
+        else:
+            with tracer.dispatching(runs) as traced:
+                added = await lent.enqueue(traced)
         return self._dispatcher.handles(added, self._options)
 
 
-class Job(Dispatchable[P], DispatchOptionMethods["Draft[P]"], Generic[P, R]):
+class Job(Dispatchable[P, R], DispatchOptionMethods["Draft[P, R]"], Generic[P, R]):
     """A job: still the function that it was, with ways to dispatch it.
 
     Options of a dispatch come before ``dispatch``, which takes only the handler's arguments:
@@ -296,11 +330,11 @@ class Job(Dispatchable[P], DispatchOptionMethods["Draft[P]"], Generic[P, R]):
         return self._dispatcher.registry.get(self.name)
 
     @property
-    def draft(self) -> Draft[P]:
+    def draft(self) -> Draft[P, R]:
         """A dispatch to which options can be added."""
         return Draft(self._dispatcher, NO_DISPATCH_OPTIONS, lambda: self.definition)
 
-    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+    def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """Add a run with these arguments of the handler.
 
         Raises:
@@ -311,22 +345,55 @@ class Job(Dispatchable[P], DispatchOptionMethods["Draft[P]"], Generic[P, R]):
         definition = dispatcher.registry.get(self.name)
         return dispatcher.dispatch(definition, NO_DISPATCH_OPTIONS, args, kwargs)
 
-    def dispatch_many(self, calls: Calls, /) -> list[RunHandle]:
+    def dispatch_many(self, calls: Calls, /) -> list[RunHandle[R]]:
         """Add a run for each of these sets of arguments, in one transaction."""
         return self._dispatcher.dispatch_many(self.definition, NO_DISPATCH_OPTIONS, calls)
 
 
-JobOrName: TypeAlias = str | Job[..., Any]
-"""A job, its name, or the path of its handler."""
+JobOrName: TypeAlias = str | type | Job[..., Any]
+"""A job, its name, the path of its handler, or its class."""
 
-OpenDraft: TypeAlias = Draft[Concatenate[JobOrName, ...]]
-AsyncOpenDraft: TypeAlias = AsyncDraft[Concatenate[JobOrName, ...]]
+OpenDraft: TypeAlias = Draft[Concatenate[JobOrName, ...], Any]
+AsyncOpenDraft: TypeAlias = AsyncDraft[Concatenate[JobOrName, ...], Any]
+
+
+def plan_run(
+    dispatcher: Dispatcher, job: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> NewRun:
+    """Make a run of a job or of a draft, without adding it.
+
+    Raises:
+        ArgumentError: The arguments do not fit the handler.
+        InvalidOption: The draft has a connection: the run is added on another one.
+    """
+    options = NO_DISPATCH_OPTIONS
+    if isinstance(job, Draft | AsyncDraft):
+        definition, args = job._split(args)
+        options = job._options
+    else:
+        definition = find_definition(job, dispatcher)
+    if options.connection is not None:
+        raise InvalidOption(
+            "then",
+            options.connection,
+            "must be a draft without using()",
+            fix="Pass the draft without using(): its run is added with the success of this one.",
+        )
+    now = dispatcher.services.clock.now()
+    run = new_run(definition, options, RunId(new_id(now)), args, kwargs, now=now)
+    tracer = dispatcher.services.tracer
+    if tracer is None:
+        return run
+    with tracer.dispatching([run]) as [traced]:
+        return traced
 
 
 def find_definition(job: object, dispatcher: Dispatcher) -> Definition:
-    """The definition of a job that is given by its name, by a path, or as it is."""
+    """The definition of a job that is given by its name, path or class, or as it is."""
     if isinstance(job, str):
         return dispatcher.registry.get(job)
+    if isinstance(job, type):
+        return dispatcher.registry.get_by_class(job)
     found = getattr(job, "job", job)  # a builder has one
     if not isinstance(found, Job):
         raise InvalidOption(

@@ -1,8 +1,9 @@
 """Concurrency limits at run time: an operator's override of the limits in code."""
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tickwork._define.registry import Registry
+from tickwork._domain.identity import RunId
 from tickwork._domain.limits import SLOTS_MAX
 from tickwork._domain.schedules.interval import is_whole
 from tickwork._kernel.clock import Clock
@@ -11,6 +12,13 @@ from tickwork.stores.contract import LimitRow, Store
 
 # Inside the class, ``list`` is a method.
 LimitRows: TypeAlias = list[LimitRow]
+
+
+class LimitHolders(NamedTuple):
+    """The taken slots of a limit, and some of the runs that hold them."""
+
+    taken: int
+    runs: list[RunId]
 
 
 class Limits:
@@ -49,6 +57,11 @@ class Limits:
     def list(self) -> LimitRows:
         """All limits: the one in code, the override, and the one in force."""
         return self._store.list_limits()
+
+    def holders(self, name: str, *, limit: int = 5) -> LimitHolders:
+        """Return how many slots of a limit are taken, and the runs that hold the first ones."""
+        taken = self._store.count_taken([name]).get(name, 0)
+        return LimitHolders(taken, self._store.slot_holders(name, limit=limit))
 
     def _override(self, name: str, slots: int | None) -> LimitRow:
         # Limits of this program may not have been written to the database yet.

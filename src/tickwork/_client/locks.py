@@ -1,6 +1,5 @@
 """Named locks: one holder across all processes, renewed while the holder lives."""
 
-import logging
 import os
 import socket
 import threading
@@ -13,6 +12,7 @@ from tickwork._domain.names import check_name
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import later
 from tickwork._kernel.ids import new_id
+from tickwork._kernel.loggers import get_logger
 from tickwork.errors import InvalidOption, LockHeld, OutcomeUnknown, StoreError
 from tickwork.stores.contract import ControlStore, LockRow
 
@@ -20,11 +20,11 @@ TTL_MIN: Final = timedelta(seconds=1)
 PACE_MAX: Final = 3600.0
 """Seconds between two renewals, at most; otherwise a third of the lock's time to live."""
 
-_log: Final = logging.getLogger("tickwork.locks")
+_log: Final = get_logger("tickwork.locks")
 
 
 class Lock:
-    """A lock that this process holds. A thread renews it; ``is_lost`` tells if that failed."""
+    """A lock that this process holds. A thread renews it; ``is_lost`` is true if that failed."""
 
     def __init__(
         self,

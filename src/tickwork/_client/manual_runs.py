@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from tickwork._client.insert import RunInserter
 from tickwork._client.runs import RunHandle, Runs
@@ -40,7 +40,7 @@ class ManualRuns:
         self._inserter = inserter
         self._runs = runs
 
-    def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle:
+    def now(self, row: ScheduleRow, *, now: datetime) -> RunHandle[Any]:
         run = new_manual_run(row, self._job(row), RunId(new_id(now)), nominal_at=now, now=now)
         [handle] = self._add([run])
         if row.spec.overlap is Overlap.CANCEL_RUNNING and handle.is_new:
@@ -56,7 +56,7 @@ class ManualRuns:
         until: datetime,
         limit: int,
         now: datetime,
-    ) -> list[RunHandle]:
+    ) -> list[RunHandle[Any]]:
         """Add a run for each instant from ``since`` to ``until`` without one; return those."""
         job = self._job(row)
         if until < since:
@@ -76,7 +76,7 @@ class ManualRuns:
         # Another process may have added the same runs meanwhile.
         return [handle for handle in self._add(runs, is_repeat=True) if handle.is_new]
 
-    def _add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle]:
+    def _add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle[Any]]:
         answers = self._inserter.add(runs, is_repeat=is_repeat) if runs else []
         return [self._runs.handle(answer.run_id, is_new=answer.is_new) for answer in answers]
 

@@ -1,16 +1,19 @@
 """Runs by id: read, reschedule, cancel, retry, wait."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait as wait_for
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar, overload
 
 from tickwork._client.insert import RunInserter
 from tickwork._client.thread_bridge import ThreadBridge, result_within
 from tickwork._client.wait import RunWaiter
+from tickwork._define.definition import Definition
 from tickwork._define.options import Length
 from tickwork._domain.identity import RunId
+from tickwork._domain.outcome import JobResult
 from tickwork._domain.rates import Turn
+from tickwork._domain.retention import RESULT_EXPIRED
 from tickwork._domain.run import NewRun, Run
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.clock import Clock
@@ -21,12 +24,16 @@ from tickwork._kernel.instants import When, as_instant
 from tickwork.errors import (
     AlreadyClaimed,
     NotCommitted,
+    ResultExpired,
     RunError,
     RunNotFound,
     RunUnsuccessful,
     WaitTimeout,
 )
 from tickwork.stores.contract import Attempt, ChangeResult, LogLine, RunFilter, RunPage, Store
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 
 EVERYTHING: Final = RunFilter()
 PAGE_SIZE: Final = 500
@@ -38,8 +45,17 @@ class Runs:
     """``app.runs``: read and change runs by id, or by a filter."""
 
     def __init__(
-        self, *, store: Store, clock: Clock, inserter: RunInserter, bridge: ThreadBridge
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        inserter: RunInserter,
+        bridge: ThreadBridge,
+        find: Callable[[str], Definition | None],
+        check_wait: Callable[[], None] = lambda: None,
     ) -> None:
+        self._find = find
+        self._check_wait = check_wait
         self._store = store
         self._clock = clock
         self._inserter = inserter
@@ -48,9 +64,14 @@ class Runs:
 
     def handle(
         self, run_id: RunId, *, is_new: bool = True, is_uncommitted: bool = False
-    ) -> "RunHandle":
+    ) -> "RunHandle[Any]":
         """A handle on a run."""
         return RunHandle(self, run_id, is_new=is_new, is_uncommitted=is_uncommitted)
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether calls of this thread take part in a transaction of the caller."""
+        return self._store.caller_transaction is not None
 
     def read(self, run_id: RunId) -> Run:
         """Read a run.
@@ -85,7 +106,7 @@ class Runs:
         return found.attempts, found.log
 
     def turn(self, run_id: RunId) -> Turn | None:
-        """The place of a run that waits for a rate limit; None if it does not."""
+        """The position of a run that waits for a rate limit; None if it does not wait."""
         return self._store.find_turn(run_id)
 
     def cancel(self, run_id: RunId, *, reason: str = "") -> bool:
@@ -105,7 +126,7 @@ class Runs:
         if answer is not ChangeResult.DONE:
             raise AlreadyClaimed(run_id, status=self.read(run_id).status)
 
-    def retry(self, run_id: RunId) -> "RunHandle":
+    def retry(self, run_id: RunId) -> "RunHandle[Any]":
         """Run a finished run again, as a new run whose ``retry_of`` is this one.
 
         Raises:
@@ -139,6 +160,10 @@ class Runs:
         self._inserter.add([again])
         return self.handle(again.id)
 
+    def delete(self, run_ids: Sequence[RunId]) -> int:
+        """Delete finished runs with their attempts and logs; return how many there were."""
+        return self._store.delete_runs(run_ids)
+
     # ------------------------------------------------------------ many
 
     def find_ids(self, where: RunFilter, *, limit: int = MATCHES_MAX) -> list[RunId]:
@@ -155,7 +180,7 @@ class Runs:
         again = RunFilter(tenant=where.tenant, job=where.job, queue=where.queue, is_retry=True)
         return {run.retry_of for run in self._each(again) if run.retry_of is not None}
 
-    def retry_many(self, where: RunFilter) -> "list[RunHandle]":
+    def retry_many(self, where: RunFilter) -> "list[RunHandle[Any]]":
         """Retry all finished runs that match, except those that were retried before.
 
         >>> from tickwork import RunStatus, Tickwork
@@ -190,9 +215,11 @@ class Runs:
 
         Raises:
             WaitTimeout: It had not finished after that time.
+            InvalidOption: The wait would block the loop on which the worker runs coroutines.
         """
         if run.is_finished:
             return run
+        self._check_wait()
         with self.waiter.watch(run.id) as finished:
             wait_for([finished], None if timeout is None else timeout.total_seconds())
             if finished.done():
@@ -216,14 +243,25 @@ class Runs:
 
         Raises:
             RunUnsuccessful: It failed, was canceled or was skipped.
+            ResultExpired: The result was deleted: see the option ``results``.
+            PayloadMismatch: It does not fit the return annotation of the handler.
         """
         if run.status is not RunStatus.COMPLETED:
             raise RunUnsuccessful(run.id, status=run.status, reason=run.reason)
-        return None if run.result is None else decode(run.result)
+        if run.result is None and run.reason == RESULT_EXPIRED:
+            raise ResultExpired(run.id)
+        if run.result is None:
+            return None
+        definition = self._find(run.job)
+        if definition is None:  # a job of another program
+            return decode(run.result)
+        return definition.payload.decode_result(run.result)
 
 
-class RunHandle:
+class RunHandle(Generic[R_co]):
     """One run. The handle holds only its id; everything else is read from the database.
+
+    ``RunHandle[Order]`` is a run whose handler returns an ``Order``.
 
     ``is_new`` is False if a unique key led to an earlier run. ``aio`` has the same methods
     for coroutines.
@@ -258,7 +296,7 @@ class RunHandle:
         return hash(self.id)
 
     @property
-    def aio(self) -> "AsyncRunHandle":
+    def aio(self) -> "AsyncRunHandle[R_co]":
         """The same methods for coroutines: ``await run.aio.wait()``."""
         return AsyncRunHandle(self, self._runs)
 
@@ -275,7 +313,7 @@ class RunHandle:
             if self._is_uncommitted:
                 raise NotCommitted(self.id) from None
             raise
-        self._is_uncommitted = False
+        self._is_uncommitted = self._is_uncommitted and self._runs.is_in_transaction
         return found
 
     @property
@@ -292,13 +330,13 @@ class RunHandle:
         return self._committed().attempts_and_log(self.id)[1]
 
     def turn(self) -> Turn | None:
-        """The place of the run in the line for a rate limit; None if it waits for none.
+        """The position of the run among those that wait for a rate limit; None if it does not wait.
 
-        The time is the earliest one: runs with a better priority go first.
+        Its time is the earliest possible one: runs with a lower priority number may come first.
         """
         return self._committed().turn(self.id)
 
-    def at(self, when: When) -> "RunHandle":
+    def at(self, when: When) -> "RunHandle[R_co]":
         """Change when the run is due. A time in the past is due at once.
 
         Raises:
@@ -308,7 +346,7 @@ class RunHandle:
         self._committed().reschedule(self.id, as_instant(when))
         return self
 
-    def delay(self, length: Length) -> "RunHandle":
+    def delay(self, length: Length) -> "RunHandle[R_co]":
         """Make the run due this long from now.
 
         Raises:
@@ -322,7 +360,7 @@ class RunHandle:
         """Cancel the run, or ask its worker to stop it; False if it had finished."""
         return self._committed().cancel(self.id, reason=reason)
 
-    def retry(self) -> "RunHandle":
+    def retry(self) -> "RunHandle[R_co]":
         """Run it again, as a new run. It must have finished."""
         return self._committed().retry(self.id)
 
@@ -337,11 +375,19 @@ class RunHandle:
         """
         return self._wait(timeout).status
 
+    @overload
+    def result(self: "RunHandle[Coroutine[Any, Any, T]]", timeout: Length | None = None) -> T: ...
+    @overload
+    def result(self: "RunHandle[JobResult]", timeout: Length | None = None) -> Any: ...
+    @overload
+    def result(self, timeout: Length | None = None) -> R_co: ...
+
     def result(self, timeout: Length | None = None) -> Any:
         """Wait until the run has finished; return the handler's return value.
 
         Raises:
             RunUnsuccessful: It failed, was canceled or was skipped.
+            PayloadMismatch: The stored value does not fit the annotation of the handler.
             WaitTimeout: It had not finished after that time.
             NotCommitted: It was dispatched in a transaction that is not committed.
         """
@@ -349,7 +395,10 @@ class RunHandle:
 
     def _wait(self, timeout: Length | None) -> Run:
         limit = None if timeout is None else as_duration(timeout)
-        return self._runs.wait(self.read(), timeout=limit)
+        found = self.read()
+        if self._is_uncommitted and not found.is_finished:
+            raise NotCommitted(self.id)  # no worker can see it
+        return self._runs.wait(found, timeout=limit)
 
     def _committed(self) -> Runs:
         """Check that the run is visible: otherwise a change would wait for your transaction."""
@@ -358,12 +407,12 @@ class RunHandle:
         return self._runs
 
 
-class AsyncRunHandle:
+class AsyncRunHandle(Generic[R_co]):
     """The methods of a run for coroutines: ``await run.aio.result()``."""
 
     __slots__ = ("_bridge", "_run", "_runs")
 
-    def __init__(self, run: RunHandle, runs: Runs) -> None:
+    def __init__(self, run: RunHandle[R_co], runs: Runs) -> None:
         self._run = run
         self._runs = runs
         self._bridge = runs.bridge
@@ -391,11 +440,11 @@ class AsyncRunHandle:
         """As :meth:`RunHandle.turn`."""
         return await self._bridge.call(self._run.turn)
 
-    async def at(self, when: When) -> RunHandle:
+    async def at(self, when: When) -> RunHandle[R_co]:
         """As :meth:`RunHandle.at`."""
         return await self._bridge.call(self._run.at, when)
 
-    async def delay(self, length: Length) -> RunHandle:
+    async def delay(self, length: Length) -> RunHandle[R_co]:
         """As :meth:`RunHandle.delay`."""
         return await self._bridge.call(self._run.delay, length)
 
@@ -403,13 +452,26 @@ class AsyncRunHandle:
         """As :meth:`RunHandle.cancel`."""
         return await self._bridge.call(self._run.cancel, reason)
 
-    async def retry(self) -> RunHandle:
+    async def retry(self) -> RunHandle[R_co]:
         """As :meth:`RunHandle.retry`."""
         return await self._bridge.call(self._run.retry)
 
     async def wait(self, timeout: Length | None = None) -> RunStatus:  # noqa: ASYNC109  # as there
         """As :meth:`RunHandle.wait`. No thread is blocked, however many coroutines wait."""
         return (await self._wait(timeout)).status
+
+    @overload
+    async def result(
+        self: "AsyncRunHandle[Coroutine[Any, Any, T]]",
+        timeout: Length | None = None,  # noqa: ASYNC109  # as there
+    ) -> T: ...
+    @overload
+    async def result(
+        self: "AsyncRunHandle[JobResult]",
+        timeout: Length | None = None,  # noqa: ASYNC109  # as there
+    ) -> Any: ...
+    @overload
+    async def result(self, timeout: Length | None = None) -> R_co: ...  # noqa: ASYNC109  # as there
 
     async def result(self, timeout: Length | None = None) -> Any:  # noqa: ASYNC109  # as there
         """As :meth:`RunHandle.result`. No thread is blocked, however many coroutines wait."""

@@ -31,6 +31,7 @@ class ScheduleOptions(TypedDict, total=False):
     misfire: Misfire | str | None
     grace: Length | None
     jitter: Length | None
+    expect_within: Length | None
     until: When | None
     max_firings: int | None
     target: str | None
@@ -84,6 +85,7 @@ class ScheduleDefinition:
     misfire: Misfire | str | None = None
     grace: Length | None = None
     jitter: Length | None = None
+    expect_within: Length | None = None
     until: When | None = None
     max_firings: int | None = None
     target: str | None = None
@@ -161,8 +163,11 @@ def _count(_: str, value: Any) -> int:
     return int(value)
 
 
+_BY_BUILDER: Final = (
+    "queue", "priority", "expires", "overlap", "misfire", "jitter", "expect_within",
+)  # fmt: skip
 _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    **dict.fromkeys(("queue", "priority", "expires", "overlap", "misfire", "jitter"), _by_builder),
+    **dict.fromkeys(_BY_BUILDER, _by_builder),
     **dict.fromkeys(("at", "until"), _instant),
     "grace": lambda _, value: as_duration(value),
     "max_firings": _count,

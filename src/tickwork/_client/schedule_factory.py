@@ -14,7 +14,6 @@ from tickwork._client.rule_from_definition import (
     timing_of,
 )
 from tickwork._client.schedule_definition import ScheduleDefinition, convert_options
-from tickwork._define.arguments import encode_args
 from tickwork._define.registry import Registry
 from tickwork._domain.job import ScheduleOrigin, ScheduleSpec
 from tickwork._domain.names import NAME_MAX
@@ -23,10 +22,10 @@ from tickwork._domain.schedules.interval import Once
 from tickwork._domain.schedules.pattern import Symbols
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.schedules.zones import EPOCH
-from tickwork._kernel.codec import decode, encode_canonical
+from tickwork._kernel.codec import decode, encode, encode_canonical
 from tickwork.errors import DefinitionError, InvalidOption, InvalidSchedule
 
-POLICIES: Final = ("overlap", "misfire", "grace", "jitter")
+POLICIES: Final = ("overlap", "misfire", "grace", "jitter", "expect_within")
 """Options that are copied from the job when the schedule is created without them."""
 
 FROM_THE_JOB: Final = ("queue", "priority", "expires")
@@ -93,7 +92,7 @@ class ScheduleFactory:
         }
         changed |= _fill_from_job(options, job)
         if "args" in given or "job" in given:
-            args = given.get("args", decode(spec.args))
+            args = given["args"] if "args" in given else self._decode_args(spec)
             changed["args"] = self._encode_args({**job.options.args, **args}, job)
         rule = self._change_rule(spec, given, created_at=created_at, now=now)
         if rule is not None:
@@ -115,7 +114,7 @@ class ScheduleFactory:
                 timezone=given.get("timezone"),
                 symbols=self._symbols,
             )
-            # A number of firings counts from now. An interval keeps counting from where it did.
+            # max_firings counts from now. Without it, an interval keeps its anchor.
             anchor = created_at if max_firings is None else now
             # The new rule keeps the time zone of the schedule, unless it has one itself.
             zone = self._timezone if "timezone" in given else spec.zone
@@ -139,9 +138,17 @@ class ScheduleFactory:
         definition = self._registry.find(spec.job)
         return FoundJob(spec.job) if definition is None else FoundJob(spec.job, definition)
 
+    def _decode_args(self, spec: ScheduleSpec) -> Mapping[str, Any]:
+        definition = self._registry.find(spec.job)
+        args: Mapping[str, Any]
+        args = decode(spec.args) if definition is None else definition.payload.decode(spec.args)
+        return args
+
     def _encode_args(self, args: Mapping[str, Any], job: FoundJob) -> str:
         job.check(args)
-        return encode_args(args, size_max=self._size_max)
+        if job.definition is not None:
+            return job.definition.payload.encode(args)
+        return encode(dict(args), size_max=self._size_max)
 
 
 def _derive_name(job: str, facts: Mapping[str, Any]) -> str:
@@ -163,7 +170,7 @@ def _fill_from_job(options: Mapping[str, Any], job: FoundJob) -> dict[str, Any]:
 
 
 def check_not_code(spec: ScheduleSpec, *, doing: str) -> None:
-    """Refuse to change a schedule that code defines: the next start would undo the change."""
+    """Raise if code defines the schedule: the next start would undo the change."""
     if spec.origin is ScheduleOrigin.CODE:
         raise DefinitionError(
             f"The schedule {spec.name!r} is defined in code and cannot be {doing} here.",

@@ -150,7 +150,7 @@ class ScheduleRows:
     def _change(
         self, row: ScheduleRow, spec: ScheduleSpec, *, starts_at: datetime | None, now: datetime
     ) -> ScheduleRow | None:
-        """Change a schedule; None if another process changed it first, or it is unknown."""
+        """Change a schedule; None if another process was first, or the outcome is unknown."""
         next_due_at = row.next_due_at
         if is_retimed(row.spec, spec) or row.spec.origin is not spec.origin:
             next_due_at = _first_due(spec, now=now, starts_at=starts_at, row=row)

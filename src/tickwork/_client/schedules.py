@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 from tickwork._client.job_lookup import JobRef
 from tickwork._client.manual_runs import BACKFILL_MAX, ManualRuns, last_decided
@@ -42,7 +42,7 @@ _INSTANT: Final = timedelta(microseconds=1)
 _SET_BY_REGISTER: Final = frozenset({"job", "rule", "at", "timezone"})
 
 # Inside the class, ``list`` is a method.
-Handles: TypeAlias = list[RunHandle]
+Handles: TypeAlias = list[RunHandle[Any]]
 Instants: TypeAlias = list[datetime]
 Views: TypeAlias = list[ScheduleView]
 
@@ -97,8 +97,10 @@ class Schedules:
 
         The schedule fires at ``start_at + k * every``; with ``every=None`` it fires once.
         Registering the same again changes nothing. Registering the id with other options
-        changes the schedule. For a job that another program defines, pass
-        ``app.remote(name)``; a program that defines no jobs may pass the name alone.
+        changes the schedule. A function of the application's package becomes a job, named
+        after its path: workers run it if their program defines or registers it, too. For a job
+        that another program defines, pass ``app.remote(name)``; a program that defines no jobs
+        may pass the name alone.
 
         Raises:
             JobNotFound: The job does not exist; the error suggests a close name.
@@ -206,7 +208,7 @@ class Schedules:
 
     # ------------------------------------------------------------ running
 
-    def run_now(self, name: str, *, tenant: str = "") -> RunHandle:
+    def run_now(self, name: str, *, tenant: str = "") -> RunHandle[Any]:
         """Add a run now. The next firing stays the same.
 
         The overlap policy applies: if it does not allow a second run, the existing one is
@@ -281,6 +283,19 @@ class Schedules:
             if len(rows) < PAGE:
                 return found
             after = (rows[-1].spec.tenant, rows[-1].spec.name)
+
+    def count_between(self, name: str, since: When, until: When, *, tenant: str = "") -> int:
+        """Count the instants of a schedule in a span of time, with or without runs."""
+        row = self._rows.find(tenant, name)
+        first, last = as_instant(since, option="since"), as_instant(until, option="until")
+        return _rule(row).count_between(first, last)
+
+    def page(
+        self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 50
+    ) -> Views:
+        """Return one page of schedules, starting after this tenant and name."""
+        rows = self._store.list_schedules(tenant=tenant, after=after, limit=limit)
+        return [self._view(row) for row in rows]
 
     def _view(self, row: ScheduleRow) -> ScheduleView:
         now = self._clock.now()

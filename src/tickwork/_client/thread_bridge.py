@@ -1,7 +1,7 @@
 """The threads through which coroutines reach the store.
 
-A call in a thread costs about 40 µs, so it is paid once for an operation and never for a
-statement. The threads are tickwork's own: the loop's default executor is left to the program.
+A call in a thread costs about 40 µs, so a whole operation is one call, not each of its
+statements. The threads are tickwork's own; the default executor of the loop is not used.
 
 When a task is cancelled while it waits, a call that has begun is completed as a whole, and
 one that has not begun is dropped.

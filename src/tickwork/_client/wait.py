@@ -14,7 +14,7 @@ from tickwork.errors import RunNotFound
 
 PAUSE_MIN: Final = 0.005
 PAUSE_MAX: Final = 0.25
-"""Seconds between two polls for one run: a third of the time waited so far, within these."""
+"""Seconds between two polls for one run: a third of the time waited so far, between these two."""
 
 POLL_MAX: Final = 500
 """Runs that one query reads."""

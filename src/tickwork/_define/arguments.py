@@ -10,6 +10,7 @@ from typing import (
     Annotated,
     Any,
     Final,
+    NamedTuple,
     TypeAlias,
     TypeVar,
     Union,
@@ -18,7 +19,8 @@ from typing import (
     get_type_hints,
 )
 
-from tickwork._kernel.codec import encode
+from tickwork._define.class_codecs import class_hints
+from tickwork._define.secret_mask import MASK
 from tickwork.errors import ArgumentError, DefinitionError, suggest
 
 T = TypeVar("T")
@@ -35,9 +37,21 @@ SECRET: Final = _SecretMark()
 Secret: TypeAlias = Annotated[T, SECRET]
 """An argument that is masked wherever it is shown: ``def charge(card: Secret[str])``."""
 
-MASK: Final = "***"
+
+class _Hidden:
+    def __repr__(self) -> str:
+        return MASK
+
+
+HIDDEN: Final = _Hidden()
+"""Shown instead of the default of a secret parameter."""
 
 _NAMES: Final = re.compile(r"\w+")
+_FIELDS: Final = (
+    *("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__", "__pydantic_fields__"),
+    *("_fields", "__required_keys__"),
+)
+"""Attributes of classes whose values are stored by field."""
 _OUTER: Final = frozenset({Union, UnionType, Annotated})
 
 _NOT_BY_NAME: Final = {
@@ -97,11 +111,16 @@ class Parameters:
     def text(self) -> str:
         """The signature without the injected context."""
         shown = [
-            parameter.replace(annotation=_bare(parameter.annotation))
+            self._shown(parameter)
             for name, parameter in self.signature.parameters.items()
             if name != self.context
         ]
         return str(inspect.Signature(shown))
+
+    def _shown(self, parameter: inspect.Parameter) -> inspect.Parameter:
+        is_hidden = parameter.name in self.secrets and parameter.default is not parameter.empty
+        default = HIDDEN if is_hidden else parameter.default
+        return parameter.replace(annotation=_bare(parameter.annotation), default=default)
 
 
 def parameters_of(function: Callable[..., Any], *, context_type: type | None = None) -> Parameters:
@@ -112,7 +131,7 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
             f"The signature of {function!r} cannot be read: {error}.",
             fix="Wrap it in a function of your own.",
         ) from None
-    hints = _hints(function)
+    hints = hints_of(function)
     names: list[str] = []
     required: set[str] = set()
     secrets: set[str] = set()
@@ -153,16 +172,6 @@ def parameters_of(function: Callable[..., Any], *, context_type: type | None = N
     )
 
 
-def encode_args(given: Mapping[str, Any], *, size_max: int) -> str:
-    if not given:
-        return "{}"
-    return encode(given if type(given) is dict else dict(given), size_max=size_max)
-
-
-def mask_args(given: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
-    return {name: MASK if name in secrets else value for name, value in given.items()}
-
-
 _ANY_NUMBER: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 CONTEXT_NAMES: Final = ("ctx", "context")
 """Parameters of a filter that get the :class:`RunContext`, unless the handler has them."""
@@ -196,16 +205,82 @@ def parameter_names(function: Callable[..., Any]) -> frozenset[str] | None:
     return frozenset(parameter.name for parameter in parameters)
 
 
-def count_positional_parameters(function: Callable[..., Any]) -> int | None:
-    """Return how many positional arguments a hook takes; None if it takes any number.
+class HookCall(NamedTuple):
+    """The facts that a hook gets: by position, and by the name of a parameter."""
 
-    A hook may take fewer than it could get: ``on_after()`` instead of ``on_after(ctx, outcome)``.
+    positional: tuple[str, ...]
+    by_name: Mapping[str, str]
+
+
+HOOK_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "on_before": ("ctx",),
+    "on_success": ("ctx", "result", "outcome"),
+    "on_error": ("ctx", "error", "outcome"),
+    "on_after": ("ctx", "outcome", "result", "error"),
+}
+"""What each hook can get. Parameters without such a name get the first facts that are left."""
+
+_BY_POSITION: Final = 2  # those that a hook may take under names of its own
+_FACT_NAMES: Final = {"context": "ctx", "exception": "error"}
+
+
+def plan_hook(kind: str, hook: Any) -> HookCall:
+    """Choose the arguments of a hook by the names of its parameters.
+
+    A hook may take fewer facts than it could get: ``on_after()``, ``on_after(outcome)``.
+
+    Raises:
+        TypeError: It requires an argument that it cannot get.
     """
-    parameters = _parameters(function)
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return None
-    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    return sum(parameter.kind in kinds for parameter in parameters)
+    plan = _cached_hook_plan
+    return plan(kind, hook) if isinstance(hook, Hashable) else plan.__wrapped__(kind, hook)
+
+
+@lru_cache(maxsize=2048)
+def _cached_hook_plan(kind: str, hook: Callable[..., Any]) -> HookCall:
+    facts, parameters = HOOK_FACTS[kind], _parameters(hook)
+    fact_by_parameter: dict[str, str] = {}
+    for name in (parameter.name for parameter in parameters if parameter.kind not in _ANY_NUMBER):
+        if (fact := _FACT_NAMES.get(name, name)) in facts:
+            fact_by_parameter[name] = fact
+    left = [fact for fact in facts[:_BY_POSITION] if fact not in fact_by_parameter.values()]
+    positional: list[str] = []
+    by_name: dict[str, str] = {}
+    has_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional += left
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            by_name.update({fact: fact for fact in facts if fact not in by_name})
+            continue
+        found = fact_by_parameter.get(parameter.name)
+        if found is None and parameter.default is not parameter.empty:
+            continue
+        if found is None and left and parameter.kind is not parameter.KEYWORD_ONLY:
+            found = left.pop(0)
+        if found is None:
+            raise TypeError(
+                f"its parameter {parameter.name!r} has no value: it gets {', '.join(facts)}"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY or (
+            has_any and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ):
+            positional.append(found)
+        else:
+            by_name[parameter.name] = found
+    return HookCall(tuple(positional), by_name)
+
+
+def check_hook(job: str, kind: str, hook: Callable[..., Any]) -> None:
+    """Check that a hook requires only what it can get."""
+    try:
+        plan_hook(kind, hook)
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(
+            f"{_name_of(hook)} cannot be a hook {kind} of the job {job!r}: {error}.",
+            fix="Name its parameters after what they get, or give them defaults.",
+        ) from None
 
 
 def _parameters(function: Any) -> tuple[inspect.Parameter, ...]:
@@ -219,7 +294,7 @@ def _cached_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter,
     return tuple(inspect.signature(function).parameters.values())
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Evaluate annotations. One that cannot be evaluated is left out."""
     bare: Any = function
     while isinstance(bare, partial):
@@ -250,10 +325,16 @@ def _is_of(hint: object, wanted: type) -> bool:
     return hint is wanted or (get_origin(hint) in _OUTER and wanted in get_args(hint))
 
 
-def _is_secret(hint: object) -> bool:
+def _is_secret(hint: object, seen: set[type] | None = None) -> bool:
+    """Whether the annotation is ``Secret``, or an item type or a field of a class in it is."""
     if isinstance(hint, str):
         return "Secret" in _NAMES.findall(hint)
-    return hint is SECRET or any(map(_is_secret, get_args(hint)))
+    seen = set() if seen is None else seen
+    parts = get_args(hint)
+    if isinstance(hint, type) and hint not in seen and any(hasattr(hint, it) for it in _FIELDS):
+        seen.add(hint)
+        parts = (*parts, *class_hints(hint).values())
+    return hint is SECRET or any(_is_secret(part, seen) for part in parts)
 
 
 def _bare(annotation: object) -> object:

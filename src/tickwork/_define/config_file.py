@@ -14,13 +14,18 @@ from tickwork._define.definition import NO_TIMING, Declaration, Definition, sche
 from tickwork._define.handlers import handler_of
 from tickwork._define.import_path import INVALID, import_at
 from tickwork._define.options import (
+    DEFAULT_OPTIONS,
+    ERRORS,
     HOOKS,
     JOB_OPTIONS,
+    NO_OPTIONS,
     SCHEDULE_OPTIONS,
+    JobDefaults,
     JobOptions,
     options_by_name,
     parameters_of_option,
 )
+from tickwork._define.payloads import HandlerPayload
 from tickwork._define.registry import Registry, declare
 from tickwork._define.toml_document import Document, shown
 from tickwork._define.toml_lines import Path
@@ -30,7 +35,8 @@ from tickwork._domain.schedules.pattern import SYMBOLS, SymbolRule, Symbols
 from tickwork._domain.schedules.timing import Timing
 from tickwork.errors import ArgumentError, InvalidOption, TickworkError, suggest
 
-TABLES: Final = ("tickwork", "symbols", "jobs", "schedules")
+DEFAULTS: Final = "defaults"
+TABLES: Final = ("tickwork", DEFAULTS, "symbols", "jobs", "schedules")
 
 # Names that other schedulers use for the same options.
 _SYNONYMS: Final = {"single_instance": "overlap", "max_running_time": "timeout"}
@@ -41,6 +47,29 @@ _ANCHOR: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def read_defaults(document: Document) -> JobDefaults:
+    """Read the defaults of all jobs in a file. Problems are reported to the document."""
+    path: Path = (DEFAULTS,)
+    table = document.table(path, document.content.get(DEFAULTS, {}))
+    document.check_keys(path, table, tuple(sorted(DEFAULT_OPTIONS)))
+    given = _OptionReader(document).read(path, table, DEFAULT_OPTIONS)
+    try:
+        return JobDefaults(**given)
+    except InvalidOption as error:
+        document.report_error(path, error)
+        return JobDefaults()
+
+
+def report_late_defaults(document: Document, current: JobDefaults) -> None:
+    """Report defaults in a file that differ from those of the existing application."""
+    if DEFAULTS in document.content and read_defaults(document) != current:
+        document.report(
+            (DEFAULTS,),
+            f"The defaults cannot be changed: the app was created with {current}. "
+            f"Create it with Tickwork(config={document.source!r}).",
+        )
+
+
 def read_declarations(
     document: Document, *, registry: Registry, symbols: Symbols, timezone: str
 ) -> tuple[list[Declaration], Symbols]:
@@ -49,12 +78,74 @@ def read_declarations(
     return reader.read(), reader.symbols
 
 
+class _OptionReader:
+    """Reads the options of jobs, schedules and defaults."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def read(self, path: Path, table: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+        """Read the options of a table. An invalid one is reported at its line and left out."""
+        given: dict[str, Any] = {}
+        for key in table:
+            option = _SYNONYMS.get(key, key)
+            if option not in known:
+                continue
+            if option in given:
+                self._document.report(
+                    (*path, key), f"{key!r} and {_synonym_in(table, key)!r} are the same option."
+                )
+                continue
+            with self._document.reporting((*path, key)):
+                value = self.value(path, key, table[key])
+                if value is not None and self._has_known_keys((*path, key), option, value):
+                    options_by_name({option: value}).spec("job", args="{}")
+                    given[option] = value
+        return given
+
+    def value(self, path: Path, key: str, value: Any) -> Any:
+        """Convert a value for the option; None if the option is not set."""
+        if key == "single_instance":
+            if not isinstance(value, bool):
+                raise InvalidOption(key, value, "must be true or false")
+            return "skip" if value else "allow"
+        if key == "max_running_time" and value == 0 and not isinstance(value, bool):
+            return None  # other schedulers write 0 for no timeout
+        if key in HOOKS or key == "on_missed":
+            return self._imported((*path, key), value)
+        if key in ERRORS:
+            texts = value if isinstance(value, list) else [value]
+            paths = [_error_path(each) for each in texts]
+            return self._imported((*path, key), paths)
+        return value
+
+    def _has_known_keys(self, path: Path, option: str, value: Any) -> bool:
+        """Whether tables of arguments, alone or in a list, have only keys the option takes."""
+        before = self._document.problem_count
+        names = parameters_of_option(option)
+        tables = [(path, value)]
+        if isinstance(value, list):
+            tables = [((*path, position), each) for position, each in enumerate(value)]
+        for here, table in tables:
+            if isinstance(table, dict) and names:
+                self._document.check_keys(here, table, names)
+        return self._document.problem_count == before
+
+    def _imported(self, path: Path, value: Any) -> list[Any] | None:
+        paths = value if isinstance(value, list) else [value]
+        found = [
+            import_at(self._document, (*path, place), each) for place, each in enumerate(paths)
+        ]
+        return None if any(each is INVALID for each in found) else found
+
+
 class _DeclarationReader:
     def __init__(
         self, document: Document, registry: Registry, symbols: Symbols, timezone: str
     ) -> None:
         self.symbols: dict[str, SymbolRule] = {}
         self._document = document
+        self._option_reader = _OptionReader(document)
         self._registry = registry
         self._known_symbols = symbols
         self._timezone = timezone
@@ -128,13 +219,14 @@ class _DeclarationReader:
         self._check_keys(path, table, _JOB_KEYS)
         name = self._job_name(path, table)
         target = self._target(path, table, name)
-        options = self._options(path, table, JOB_OPTIONS)
+        options = self._options(path, table, JOB_OPTIONS, self._registry.defaults)
         timing = self._timing(path, table)
         for alias in options.aliases:
             self._reserve_name((*path, "aliases"), alias, path)
         self._job_names.update(options.aliases, () if name is None else (name,))
         if target is INVALID or name is None:
             return None
+        options = self._rebuild_args(path, options, self._payload_of(name, target))
         place = self._document.place(path)
         declaration = declare(name, target, place=place, options=options, timing=timing)
         definition = self._define(path, table, declaration)
@@ -149,7 +241,7 @@ class _DeclarationReader:
         self._check_keys(path, table, _SCHEDULE_KEYS)
         name = self._name(path, table)
         job = table.get("job")
-        options = self._options(path, table, SCHEDULE_OPTIONS)
+        options = self._options(path, table, SCHEDULE_OPTIONS, NO_OPTIONS)
         timing = self._timing(path, table)
         if "run" not in table:
             self._document.report(path, "A schedule needs a rule: add run = ...")
@@ -159,6 +251,7 @@ class _DeclarationReader:
         definition = self._find_job((*path, "job"), job)
         if definition is None or name is None:
             return None
+        options = self._rebuild_args(path, options, definition.payload)
         declaration = Declaration(
             name=name,
             target=None,
@@ -266,55 +359,31 @@ class _DeclarationReader:
 
     # ------------------------------------------------------------ options
 
-    def _options(self, path: Path, table: Mapping[str, Any], known: frozenset[str]) -> JobOptions:
-        """Read the options of a table. An invalid one is reported at its line and left out."""
-        given: dict[str, Any] = {}
-        for key in table:
-            option = _SYNONYMS.get(key, key)
-            if option not in known:
-                continue
-            if option in given:
-                self._document.report(
-                    (*path, key), f"{key!r} and {_synonym_in(table, key)!r} are the same option."
-                )
-                continue
-            with self._document.reporting((*path, key)):
-                value = self._value(path, key, table[key])
-                if value is not None and self._has_known_keys((*path, key), option, value):
-                    options_by_name({option: value}).spec("job", args="{}")
-                    given[option] = value
-        return options_by_name(given)
+    def _options(
+        self, path: Path, table: Mapping[str, Any], known: frozenset[str], defaults: JobOptions
+    ) -> JobOptions:
+        given = self._option_reader.read(path, table, known)
+        try:
+            return options_by_name(given, defaults)
+        except InvalidOption as error:  # two options that exclude each other
+            self._document.report_error(path, error)
+            return defaults
 
-    def _value(self, path: Path, key: str, value: Any) -> Any:
-        """Convert a value for the option; None if the option is not set."""
-        if key == "single_instance":
-            if not isinstance(value, bool):
-                raise InvalidOption(key, value, "must be true or false")
-            return "skip" if value else "allow"
-        if key == "max_running_time" and value == 0 and not isinstance(value, bool):
-            return None  # other schedulers write 0 for no timeout
-        if key in HOOKS:
-            return self._hooks((*path, key), value)
-        return value
+    def _payload_of(self, name: str, target: object) -> HandlerPayload | None:
+        handler = self._registry.handler_for(name) if target is None else handler_of(target)
+        return None if handler is None else self._registry.payload_of(name, handler)
 
-    def _has_known_keys(self, path: Path, option: str, value: Any) -> bool:
-        """Whether tables of arguments, alone or in a list, have only keys the option takes."""
-        before = self._document.problem_count
-        names = parameters_of_option(option)
-        tables = [(path, value)]
-        if isinstance(value, list):
-            tables = [((*path, position), each) for position, each in enumerate(value)]
-        for here, table in tables:
-            if isinstance(table, dict) and names:
-                self._document.check_keys(here, table, names)
-        return self._document.problem_count == before
-
-    def _hooks(self, path: Path, value: Any) -> list[Any] | None:
-        paths = value if isinstance(value, list) else [value]
-        found = [
-            import_at(self._document, (*path, place), each) for place, each in enumerate(paths)
-        ]
-        return None if any(each is INVALID for each in found) else found
+    def _rebuild_args(
+        self, path: Path, options: JobOptions, payload: HandlerPayload | None
+    ) -> JobOptions:
+        """Make arguments of what the file has: tables become dataclasses, text becomes a Path."""
+        if not options.args or payload is None:
+            return options
+        try:
+            return replace(options, args=payload.rebuild(options.args))
+        except TickworkError as error:
+            self._document.report_error((*path, "args"), error)
+            return replace(options, args={}, explicit=options.explicit - {"args"})
 
     def _timing(self, path: Path, table: Mapping[str, Any]) -> Timing:
         if "run" not in table:
@@ -334,8 +403,9 @@ class _DeclarationReader:
             before = self._document.problem_count
             for key in table:
                 option = _SYNONYMS.get(key, key)
-                is_given = option in declaration.options.explicit
-                value = self._value(path, key, table[key]) if is_given else None
+                # retry_on and dont_retry_on are skipped: without attempts they are always invalid.
+                is_given = option in declaration.options.explicit - ERRORS
+                value = self._option_reader.value(path, key, table[key]) if is_given else None
                 if value is not None:
                     only = options_by_name({option: value})
                     with self._document.reporting((*path, key)):
@@ -366,6 +436,12 @@ class _DeclarationReader:
             self._document.report((*path, "args"), f"{error.what} Add args = {{ ... }}.")
         except TickworkError as error:
             self._document.report_error(path, error)
+
+
+def _error_path(text: Any) -> Any:
+    """Return the path of an exception type; one without a module is built in."""
+    is_name = isinstance(text, str) and text.isidentifier()
+    return f"builtins:{text}" if is_name else text
 
 
 def _synonym_in(table: Mapping[str, Any], key: str) -> str:

@@ -1,19 +1,29 @@
 """Jobs as a program declares them, and as the registry defines them once they are checked."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tickwork._define.arguments import Parameters, check_filter, encode_args, mask_args
+from tickwork._define.arguments import (
+    HOOK_FACTS,
+    Parameters,
+    check_filter,
+    check_hook,
+)
 from tickwork._define.handlers import Handler
-from tickwork._define.options import NO_OPTIONS, JobOptions
+from tickwork._define.middleware import MiddlewarePair
+from tickwork._define.options import ERRORS, HOOKS, NO_OPTIONS, JobOptions
+from tickwork._define.payloads import HandlerPayload
+from tickwork._define.secret_mask import SecretMask, mask_args
 from tickwork._domain.job import JobSpec, ScheduleSpec
 from tickwork._domain.limits import Unique
+from tickwork._domain.retry import NoRetry
 from tickwork._domain.run import NO_ARGS
 from tickwork._domain.schedules.timing import Timing
-from tickwork._kernel.codec import SIZE_MAX, decode
-from tickwork.errors import DefinitionError, suggest
+from tickwork._kernel.codec import decode
+from tickwork.errors import DefinitionError, InvalidOption, TickworkError, suggest
 
 NO_TIMING = Timing()
 
@@ -42,9 +52,9 @@ class Declaration:
     def is_like(self, other: "Declaration") -> bool:
         """Whether both declare the same, so that one of them is enough.
 
-        For a job it does not matter which options were given: an option that is not given
-        equals its default. For a further schedule it does, because such an option is the
-        job's.
+        For a job, an option that is not given is equal to its default. For a further schedule it
+        is not, because an option that is not given comes from the job.
+
         """
         explicit = other.options.explicit if not self.job else self.options.explicit
         return (
@@ -61,12 +71,13 @@ class Definition:
     spec: JobSpec
     handler: Handler
     options: JobOptions
+    payload: HandlerPayload
     place: str
     is_adhoc: bool = False
     is_remote: bool = False
-    size_max: int = SIZE_MAX
-    redacted: frozenset[str] = frozenset()
-    is_simple: bool = False  # a plain function without filters and hooks
+    secrets: frozenset[str] = frozenset()  # arguments that are masked wherever they are shown
+    middleware: tuple[MiddlewarePair, ...] = ()  # the outermost first
+    is_simple: bool = False  # a plain function without filters, hooks and middleware
 
     @property
     def name(self) -> str:
@@ -80,11 +91,6 @@ class Definition:
     def parameters(self) -> Parameters:
         return self.handler.parameters
 
-    @property
-    def secrets(self) -> frozenset[str]:
-        """Arguments that are masked wherever they are shown."""
-        return self.parameters.secrets | self.redacted
-
     def args_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Merge the arguments of a dispatch with the defaults, check them, and encode them."""
         parameters, name = self.handler.parameters, self.spec.name
@@ -92,37 +98,67 @@ class Definition:
         if self.options.args:
             given = {**self.options.args, **given}
         parameters.check(name, given)
-        return encode_args(given, size_max=self.size_max)
+        return self.payload.encode(given)
 
     def check_unique(self, unique: Unique) -> None:
         _check_names(self.name, set(unique.by), "uses the argument", self.parameters)
+
+    def mask_for(self, args: Mapping[str, Any]) -> SecretMask:
+        """Return the mask for texts of an attempt with these arguments."""
+        offered = {**self.parameters.defaults, **args}
+        secrets = {name: offered[name] for name in self.secrets & offered.keys()}
+        found = list(secrets.values())
+        with suppress(TickworkError):
+            found.append(decode(self.payload.encode(secrets)))  # the fields of objects
+        return SecretMask(found)
 
     def decode_masked_args(self, args: str) -> dict[str, Any]:
         return mask_args(decode(args), self.secrets)
 
 
 def define(
-    declaration: Declaration, handler: Handler, *, size_max: int = SIZE_MAX, redact: frozenset[str]
+    declaration: Declaration,
+    handler: Handler,
+    *,
+    payload: HandlerPayload,
+    redact: frozenset[str],
+    middleware: tuple[MiddlewarePair, ...] = (),
 ) -> Definition:
     options = declaration.options
-    spec = options.spec(declaration.name, args=encode_args(options.args, size_max=size_max))
+    _check_names(declaration.name, set(options.args), "sets the argument", handler.parameters)
+    spec = options.spec(declaration.name, args=payload.encode(options.args))
+    given = sorted(ERRORS & options.explicit)
+    if given and isinstance(spec.retry, NoRetry):
+        option = given[-1]
+        types = options.retry_errors.only or options.retry_errors.never
+        raise InvalidOption(
+            option,
+            ", ".join(each.__name__ for each in types),
+            "must come with attempts",
+            fix="Without them the first error is final. Add attempts=3.",
+        )
+    secrets = handler.parameters.secrets | redact
+    spec = replace(spec, limits=tuple(limit.hide(secrets) for limit in spec.limits))
     named = {name for limit in spec.limits for name in limit.parameters}
     if spec.unique is not None:
         named.update(spec.unique.by)
     _check_names(declaration.name, named, "uses the argument", handler.parameters)
-    _check_names(declaration.name, set(options.args), "sets the argument", handler.parameters)
     for check in (*options.when, *options.skip):
         check_filter(declaration.name, check, handler.parameters)
+    for kind in HOOK_FACTS:
+        for hook in getattr(options, HOOKS[kind]):
+            check_hook(declaration.name, kind, hook)
     return Definition(
         spec=spec,
         handler=handler,
         options=options,
+        payload=payload,
         place=declaration.place,
         is_adhoc=declaration.is_adhoc,
         is_remote=declaration.is_remote,
-        size_max=size_max,
-        redacted=redact,
-        is_simple=options.is_plain and handler.is_simple,
+        secrets=secrets,
+        middleware=middleware,
+        is_simple=options.is_plain and handler.is_simple and not middleware,
     )
 
 
@@ -143,7 +179,7 @@ def schedule_spec(
         job=definition.name,
         rule=rule.to_text(),
         zone=declaration.timing.zone_name(tz),
-        args=encode_args(own.args, size_max=definition.size_max) if declaration.job else NO_ARGS,
+        args=definition.payload.encode(own.args) if declaration.job else NO_ARGS,
         queue=own.queue if "queue" in explicit else None,
         priority=own.priority if "priority" in explicit else None,
         expires=own.expires if "expires" in explicit else None,
@@ -151,6 +187,7 @@ def schedule_spec(
         misfire=option("misfire").misfire,
         grace=option("misfire").grace,
         jitter=option("jitter").jitter,
+        expect_within=option("expect_within").expect_within,
         tags=own.tags if "tags" in explicit else (),
     )
 

@@ -56,7 +56,7 @@ def direct_callable(
 
 
 class _NoAttempt:
-    """Serves a context without a run: there is nothing to save, finish or cancel."""
+    """The store of a context without a run: there is nothing to save, finish or cancel."""
 
     def save(self, *_: Any, **__: Any) -> bool:
         return True
@@ -67,8 +67,14 @@ class _NoAttempt:
     async def complete_async(self, *_: Any, **__: Any) -> bool:
         return True
 
-    def has_landed(self, *_: Any) -> bool:
+    def plan_run(self, *_: Any) -> None:
+        return None
+
+    def is_committed(self, *_: Any) -> bool:
         return True
+
+    def keep_line(self, *_: Any, **__: Any) -> None:
+        return None
 
     def should_stop(self, *_: Any) -> bool:
         return False

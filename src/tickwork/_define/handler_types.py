@@ -1,8 +1,9 @@
 """The kinds of handlers, for type checkers: which arguments a dispatch of each of them takes.
 
-The order of a function's overloads matters. A handler whose first argument has no type would
-match one that takes the context, and lose that argument. It is recognized first, because it
-accepts :class:`Unnamed`, which no handler mentions, and its dispatch is not checked.
+The order of the overloads in ``decorator.py`` matters. A handler whose first parameter has no
+annotation would also match the types for handlers that take the context, and dispatches would lose
+that parameter. The types with :class:`Unnamed` come first and match only such handlers, because no
+other handler accepts an ``Unnamed``. Type checkers do not check their dispatches.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Unnamed:
-    """A type that only a handler which takes anything accepts."""
+    """No annotation names this type, so only a parameter without annotation accepts it."""
 
 
 class HandlesAnything(Protocol[R_co]):

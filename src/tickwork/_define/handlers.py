@@ -5,9 +5,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, TypeAlias, TypeGuard, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, cast
 
 from tickwork._define.arguments import Parameters, parameters_of
 from tickwork._define.context import RunContext
@@ -17,6 +18,8 @@ Construct: TypeAlias = Callable[[type], Any]
 """Creates an instance of a handler class: ``app.construct = container.get``."""
 
 METHODS: Final = ("handle", "execute")
+
+_PACKAGE: Final = f"{__name__.partition('.')[0]}."
 
 # A metaclass cannot override these.
 _QUALNAME: Final = type.__dict__["__qualname__"]
@@ -67,6 +70,25 @@ class ScheduledJob(ABC):
     @abstractmethod
     def execute(self) -> bool | None:
         """Do the work."""
+
+
+class JobHandler(Protocol):
+    """A handler for job types: ``app.handler(instance)`` registers it.
+
+    A job that was defined without code of its own, as ``app.schedule("reports.export")``, is
+    handled by the registered instance that supports its name.
+    """
+
+    def supports(self, job_type: str, /) -> bool:
+        """Whether this handler executes runs of a job type."""
+        ...
+
+    def handle(self, run: RunContext, /) -> Any:
+        """Execute a run. The result can be a :class:`tickwork.JobResult`, or any JSON value.
+
+        If it has several parameters, it is called with the arguments of the run instead.
+        """
+        ...
 
 
 def handler_of(target: object) -> Handler:
@@ -158,6 +180,21 @@ def check_allowed(path: str, prefixes: Iterable[str]) -> None:
             raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
 
 
+def check_function(path: str, function: object, prefixes: tuple[str, ...]) -> None:
+    """Check that a function is the one that its path names, and that the path lies below a prefix.
+
+    Raises:
+        HandlerNotAllowed: It is not.
+    """
+    if not is_path(path):
+        reason = "It has no path: it is a lambda, or defined inside a function."
+        raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
+    check_allowed(path, prefixes)
+    if _defined_at(*_split_path(path)) is not function:
+        reason = f"It is not the function that {path} names."
+        raise HandlerNotAllowed(path, allowed=prefixes, reason=reason)
+
+
 def is_path(name: str) -> bool:
     """Whether a job's name is the path of its handler: ``shop.mail:Send``.
 
@@ -178,13 +215,18 @@ def path_of(target: Any) -> str:
     return f"{getattr(target, '__module__', '?')}:{name}"
 
 
-def place_of_caller(depth: int = 2) -> str:
+def place_of_caller() -> str:
+    """Return the file and line of the innermost caller outside of tickwork, as text."""
+    file, line = line_of_caller()
+    return f"{file}:{line}"
+
+
+def line_of_caller() -> tuple[str, int]:
     """Return the file and line of the innermost caller outside of tickwork."""
-    frame = sys._getframe(depth)  # noqa: SLF001  # inspect.stack reads every source file
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
+    frame = sys._getframe(1)  # noqa: SLF001  # inspect.stack reads every source file
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _split_path(path: str) -> tuple[str, str]:
@@ -278,7 +320,8 @@ def _of_class(kind: type) -> Handler:
         if not callable(getattr(kind, method, None)):
             continue
         returns_success = method == "execute"
-        if isinstance(static, classmethod | staticmethod):
+        # From Python 3.14 on an instance would be passed to a partial. No version passes one here.
+        if isinstance(static, classmethod | staticmethod | partial):
             return _handler(getattr(kind, method), path_of(kind), returns_success=returns_success)
         unbound = getattr(kind, method)
         _check_not_generator(unbound, path_of(kind))

@@ -1,6 +1,6 @@
 """Imports the code that a configuration file names as ``package.module:Name``.
 
-It is imported when the file is loaded, so that a typo does not wait for the first firing.
+It is imported when the file is loaded, so that a typo is found at once, not at the first firing.
 """
 
 import sys

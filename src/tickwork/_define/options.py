@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from inspect import Parameter, signature
-from typing import Any, Final, Self, TypeAlias, TypedDict
+from typing import Any, Final, Never, Self, TypeAlias, TypedDict, Unpack
 
 from tickwork._define.engine_choice import AUTO
 from tickwork._domain.job import JobPolicies, JobSpec, Misfire, Overlap
@@ -20,8 +20,19 @@ from tickwork._domain.lease import Lease
 from tickwork._domain.limits import Limit, Unique
 from tickwork._domain.names import check_name
 from tickwork._domain.rates import as_window
-from tickwork._domain.retry import Exponential, Fixed, Jitter, RetryPolicy
+from tickwork._domain.retention import Keep
+from tickwork._domain.retry import (
+    ANY_ERROR,
+    Delays,
+    Exponential,
+    Fixed,
+    Jitter,
+    NoRetry,
+    RetryErrors,
+    RetryPolicy,
+)
 from tickwork._kernel.durations import as_duration
+from tickwork._kernel.plurals import count_of
 from tickwork.errors import InvalidOption, UnknownOption, suggest
 
 Length: TypeAlias = timedelta | float | str
@@ -31,7 +42,10 @@ Hook: TypeAlias = Callable[..., Any]
 
 _ArgumentsByName: TypeAlias = Mapping[str, Any]
 _Hooks: TypeAlias = Hook | Sequence[Hook]
+_Errors: TypeAlias = type[BaseException] | Sequence[type[BaseException]]
 _Strings: TypeAlias = str | Sequence[str] | AbstractSet[str]
+
+FOREVER: Final = "forever"
 
 HOOKS: Final = {
     "when": "when",
@@ -49,6 +63,7 @@ class JobOptions(JobPolicies):
     """The options of a job, as they were given: with functions, and arguments not encoded."""
 
     engine: str = AUTO
+    retry_errors: RetryErrors = ANY_ERROR
     args: Mapping[str, Any] = field(default_factory=dict)
     when: tuple[Hook, ...] = ()
     skip: tuple[Hook, ...] = ()
@@ -56,6 +71,7 @@ class JobOptions(JobPolicies):
     success: tuple[Hook, ...] = ()
     error: tuple[Hook, ...] = ()
     after: tuple[Hook, ...] = ()
+    missed: tuple[Hook, ...] = ()
     explicit: frozenset[str] = frozenset()  # the options that were given; others are defaults
 
     def spec(self, name: str, *, args: str) -> JobSpec:
@@ -72,7 +88,32 @@ _POLICIES: Final = tuple(each.name for each in fields(JobPolicies))
 NO_OPTIONS: Final = JobOptions()
 
 
-class JobKeywords(TypedDict, total=False):
+class DefaultKeywords(TypedDict, total=False):
+    """The options that can be defaults of an application: the arguments of ``JobDefaults``."""
+
+    attempts: int
+    crashes: int
+    delays: Sequence[Length]
+    dont_retry_on: _Errors
+    engine: str
+    expect_within: Length | _ArgumentsByName
+    expires: Length
+    history: Length | None
+    jitter: Length
+    keep: Keep | str
+    lease: Length
+    misfire: Misfire | str | _ArgumentsByName
+    overlap: Overlap | str
+    priority: int
+    queue: str
+    results: Length | None
+    retries: _ArgumentsByName
+    retry_on: _Errors
+    tags: _Strings
+    timeout: Length
+
+
+class JobKeywords(DefaultKeywords, total=False):
     """The keyword arguments of ``@app.job``: one for each method of the builder.
 
     A mapping holds the arguments of the method: ``retries={"max": 5, "base": 2}``.
@@ -81,24 +122,13 @@ class JobKeywords(TypedDict, total=False):
     aliases: _Strings
     args: Mapping[str, Any]
     concurrency: int | _ArgumentsByName | Sequence[int | _ArgumentsByName]
-    crashes: int
-    engine: str
-    expires: Length
-    jitter: Length
-    lease: Length
-    misfire: Misfire | str | _ArgumentsByName
     on_after: _Hooks
     on_before: _Hooks
     on_error: _Hooks
+    on_missed: _Hooks
     on_success: _Hooks
-    overlap: Overlap | str
-    priority: int
-    queue: str
     rate: str | _ArgumentsByName | Sequence[str | _ArgumentsByName]
-    retries: int | _ArgumentsByName
     skip: _Hooks
-    tags: _Strings
-    timeout: Length
     unique: bool | str | _ArgumentsByName
     when: _Hooks
 
@@ -150,9 +180,40 @@ class ScheduleOptionMethods(ABC):
         """Skip a run that could not start within this time after it was due."""
         return self._set("expires", expires=as_duration(after))
 
+    def expect_within(
+        self,
+        length: Length | None = None,
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+    ) -> Self:
+        """Expect a firing to complete within this time. If it does not, watchers raise an alert."""
+        added = timedelta(seconds=seconds, minutes=minutes, hours=hours)
+        if (length is None) == (not added):
+            raise InvalidOption(
+                "expect_within",
+                length,
+                "must be one length",
+                fix="Write expect_within(minutes=30).",
+            )
+        return self._set(
+            "expect_within", expect_within=added if length is None else as_duration(length)
+        )
+
+    def on_missed(self, hook: Hook) -> Self:
+        """Call ``hook(event)`` when a firing did not complete within ``expect_within``.
+
+        The process that watches calls it: a worker of the program, or ``tickwork watch``.
+        """
+        if not callable(hook):
+            raise InvalidOption("on_missed", hook, "must be callable")
+        return self._set("on_missed", missed=(*self._options.missed, hook))
+
     def tags(self, *tags: str) -> Self:
         """Add tags, to find its runs by."""
-        return self._set("tags", tags=(*self._options.tags, *tags))
+        before = self._options.tags if "tags" in self._options.explicit else ()
+        return self._set("tags", tags=(*before, *tags))
 
 
 class JobOptionMethods(ScheduleOptionMethods):
@@ -204,22 +265,39 @@ class JobOptionMethods(ScheduleOptionMethods):
         """Set how long one attempt may take. An attempt that takes longer fails."""
         return self._set("timeout", timeout=as_duration(length))
 
+    def attempts(self, count: int) -> Self:
+        """Set the number of attempts, the first one included. The default is one.
+
+        The delay between them doubles from one second to a minute, with full jitter, unless
+        ``delays`` is set.
+        """
+        self._check_one_formula("attempts")
+        policy, count = self._options.retry, _check_integer("attempts", count)
+        if isinstance(policy, NoRetry):
+            return self._set("attempts", retry=Exponential(attempts_max=count))
+        return self._set("attempts", retry=replace(policy, attempts_max=count))
+
     def retries(
         self,
-        max: int,  # noqa: A002  # the public name
-        *,
+        *bare: Never,
+        max: int | None = None,  # noqa: A002  # the public name
         base: Length = 1,
         cap: Length = 60,
         jitter: Jitter | str | None = "full",
         delay: Length | None = None,
     ) -> Self:
-        """Retry after a failure. ``max`` counts all attempts, the first one included.
+        """Retry after a failure, by a formula. ``max`` counts all attempts, the first included.
 
         The delay doubles from ``base`` up to ``cap``, and full jitter takes a random part of
-        it. With ``delay`` it is always the same.
+        it. With ``delay`` it is always the same. :meth:`attempts` is the short form.
         """
+        if bare:
+            raise _bare_retries(bare[0])
+        if max is None:
+            raise InvalidOption("retries", max, "must include 'max'", fix="Write retries(max=3).")
+        self._check_one_formula("retries")
         policy: RetryPolicy
-        _check_integer("retries", max)
+        _check_integer("max", max)
         if delay is not None:
             policy = Fixed(attempts_max=max, delay=as_duration(delay))
         else:
@@ -231,8 +309,68 @@ class JobOptionMethods(ScheduleOptionMethods):
             )
         return self._set("retries", retry=policy)
 
+    def delays(self, lengths: Sequence[Length]) -> Self:
+        """Set the delay after each failed attempt: ``delays(["10s", "1m", "10m"])``.
+
+        The number of attempts is one more, unless ``attempts`` is set; the last delay repeats.
+        """
+        self._check_one_formula("delays")
+        if not isinstance(lengths, list | tuple):
+            raise InvalidOption(
+                "delays", lengths, "must be a list of lengths", fix='Write ["10s", "1m"].'
+            )
+        is_counted = "attempts" in self._options.explicit
+        count = self._options.retry.attempts_max if is_counted else len(lengths) + 1
+        made = Delays(attempts_max=count, delays=tuple(as_duration(each) for each in lengths))
+        return self._set("delays", retry=made)
+
+    def _check_one_formula(self, option: str) -> None:
+        given = {option} | ({"attempts", "delays", "retries"} & self._options.explicit)
+        if "retries" in given and len(given) > 1:
+            raise InvalidOption(
+                min(given),
+                sorted(given),
+                "must not be combined with retries",
+                fix="Use attempts with delays, or retries(max=...) alone.",
+            )
+
+    def retry_on(self, *errors: type[BaseException]) -> Self:
+        """Retry only after exceptions of these types. Any other exception is final.
+
+        ``RetryLater``, ``Discard`` and ``JobResult.failure`` decide for themselves.
+        """
+        found = self._options.retry_errors
+        before = found.only if "retry_on" in self._options.explicit else ()
+        only = (*before, *_check_errors("retry_on", errors))
+        return self._set("retry_on", retry_errors=replace(found, only=only))
+
+    def dont_retry_on(self, *errors: type[BaseException]) -> Self:
+        """Do not retry after exceptions of these types, even if ``retry_on`` names them."""
+        found = self._options.retry_errors
+        before = found.never if "dont_retry_on" in self._options.explicit else ()
+        never = (*before, *_check_errors("dont_retry_on", errors))
+        return self._set("dont_retry_on", retry_errors=replace(found, never=never))
+
+    def history(self, length: Length | None) -> Self:
+        """Set how long finished runs are kept: 30 days unless set, ``"forever"`` for no limit.
+
+        Workers delete older ones, with their attempts and logs.
+        """
+        return self._set_retention("history", history=_as_retention(length))
+
+    def results(self, length: Length | None) -> Self:
+        """Set how long results are kept, if that is shorter than the history."""
+        return self._set_retention("results", results=_as_retention(length))
+
+    def keep(self, what: Keep | str) -> Self:
+        """``"failures"`` keeps failed runs for longer than the history, until you prune them."""
+        return self._set_retention("keep", keep=_as_choice("keep", what, Keep))
+
+    def _set_retention(self, option: str, **changes: Any) -> Self:
+        return self._set(option, retention=replace(self._options.retention, **changes))
+
     def crashes(self, max: int) -> Self:  # noqa: A002  # as retries
-        """Set after how many crashed workers a run fails for good."""
+        """Set how many times a run may crash its worker before it becomes ``failed_permanent``."""
         return self._set("crashes", crashes_max=_check_integer("crashes", max))
 
     def engine(self, name: str) -> Self:
@@ -285,15 +423,18 @@ class JobOptionMethods(ScheduleOptionMethods):
         return self._add_hook("on_before", hook)
 
     def on_success(self, hook: Hook) -> Self:
-        """Call ``hook(ctx, result)`` after an attempt that succeeded."""
+        """Call ``hook(ctx, result)`` after an attempt that succeeded.
+
+        A hook receives values by the names of its parameters: ctx, result, error, outcome.
+        """
         return self._add_hook("on_success", hook)
 
     def on_error(self, hook: Hook) -> Self:
-        """Call ``hook(ctx, exception)`` after an attempt that failed."""
+        """Call ``hook(ctx, error)`` after an attempt that failed or timed out."""
         return self._add_hook("on_error", hook)
 
     def on_after(self, hook: Hook) -> Self:
-        """Call ``hook(ctx, outcome)`` after every attempt."""
+        """Call ``hook(ctx, outcome)`` after every attempt, also one that was canceled."""
         return self._add_hook("on_after", hook)
 
     def _add_hook(self, option: str, hook: object) -> Self:
@@ -324,12 +465,13 @@ JOB_OPTIONS: Final = SCHEDULE_OPTIONS | {
     name for name in vars(JobOptionMethods) if not name.startswith("_")
 }
 
-# Options that take any number of strings, and options that may be set several times.
+# Options that take any number of values, and options that may be set several times.
 _STRINGS: Final = frozenset({"tags", "aliases"})
-_REPEATED: Final = frozenset({"concurrency", "rate", *HOOKS})
+ERRORS: Final = frozenset({"retry_on", "dont_retry_on"})
+_REPEATED: Final = frozenset({"concurrency", "rate", "on_missed", *HOOKS})
 
 
-def options_by_name(given: Mapping[str, Any]) -> JobOptions:
+def options_by_name(given: Mapping[str, Any], defaults: JobOptions = NO_OPTIONS) -> JobOptions:
     """Set options by calling the builder's methods of these names.
 
     A mapping holds the arguments of a method (``retries={"max": 5, "base": 2}``), a list those
@@ -338,10 +480,51 @@ def options_by_name(given: Mapping[str, Any]) -> JobOptions:
     Raises:
         InvalidOption: An option does not exist, or its value is invalid.
     """
-    collector = OptionCollector()
+    collector = OptionCollector(defaults)
     for name, value in given.items():
         collector = _set_option(collector, name, value)
     return collector.options
+
+
+class JobDefaults:
+    """Options for all jobs of an application, unless a job sets its own.
+
+    >>> from tickwork import JobDefaults, Tickwork
+    >>> app = Tickwork("memory://", defaults=JobDefaults(attempts=3, timeout="5m"))
+    >>> @app.job(attempts=1)
+    ... def once() -> None: ...
+    >>> once.definition.spec.attempts_max, once.definition.spec.timeout
+    (1, datetime.timedelta(seconds=300))
+
+    Raises:
+        InvalidOption: An option does not exist, cannot be a default, or has an invalid value.
+    """
+
+    __slots__ = ("given", "options")
+
+    def __init__(self, **given: Unpack[DefaultKeywords]) -> None:
+        for name in given:
+            if name in JOB_OPTIONS and name not in DEFAULT_OPTIONS:
+                raise InvalidOption(
+                    "defaults", name, "must not set this option", fix="Set it on each job."
+                )
+            if name not in DEFAULT_OPTIONS:
+                raise UnknownOption("JobDefaults", name, known=DEFAULT_OPTIONS)
+        self.given: Mapping[str, Any] = dict(given)
+        # A job that gets these options has not set them itself.
+        self.options: JobOptions = replace(options_by_name(given), explicit=frozenset())
+        self.options.spec("defaults", args="{}")
+
+    def __repr__(self) -> str:
+        return f"JobDefaults({', '.join(f'{name}={self.given[name]!r}' for name in self.given)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobDefaults) and self.options == other.options
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+DEFAULT_OPTIONS: Final = frozenset(DefaultKeywords.__annotations__)
 
 
 def _set_option(collector: OptionCollector, name: str, value: Any) -> OptionCollector:
@@ -355,6 +538,10 @@ def _set_option(collector: OptionCollector, name: str, value: Any) -> OptionColl
         if not isinstance(given, list | tuple | set | frozenset):
             raise InvalidOption(name, value, "must be a string or a list of strings")
         return method(*given)
+    if name in ERRORS:
+        return method(*(value if isinstance(value, list | tuple) else (value,)))
+    if name == "retries" and not isinstance(value, Mapping):
+        raise _bare_retries(value)
     if name == "unique" and isinstance(value, bool):
         return method() if value else collector
     if isinstance(value, Mapping):
@@ -369,16 +556,19 @@ def _set_option(collector: OptionCollector, name: str, value: Any) -> OptionColl
 
 def parameters_of_option(option: str) -> tuple[str, ...]:
     """Return the keys that a table may have; none for an option that takes any."""
-    parameters = signature(getattr(OptionCollector, option)).parameters.values()
+    return tuple(_named_parameters(getattr(OptionCollector, option)))[1:]  # without self
+
+
+def _named_parameters(method: Callable[..., object]) -> dict[str, Parameter]:
     any_number = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
-    names = [each.name for each in parameters if each.kind not in any_number]
-    return tuple(names[1:])  # without self
+    found = signature(method).parameters
+    return {name: each for name, each in found.items() if each.kind not in any_number}
 
 
 def _check_arguments(method: Callable[..., object], name: str, given: Mapping[str, Any]) -> None:
-    parameters = signature(method).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+    if any(each.kind is each.VAR_KEYWORD for each in signature(method).parameters.values()):
         return
+    parameters = _named_parameters(method)
     for unknown in given.keys() - parameters.keys():
         raise UnknownOption(name, unknown, known=parameters)
     for parameter in parameters.values():
@@ -390,6 +580,30 @@ def _check_integer(option: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidOption(option, value, "must be an integer")
     return value
+
+
+def _as_retention(length: Any) -> timedelta | None:
+    return None if length is None or length == FOREVER else as_duration(length)
+
+
+def _bare_retries(value: object) -> InvalidOption:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return InvalidOption(
+            "retries", value, "must be a table", fix='Write {"max": 3, "base": 2}.'
+        )
+    return InvalidOption(
+        "retries",
+        value,
+        f"must not be a bare number, because it reads as {count_of(value, 'retry', 'retries')}",
+        fix=f"Write attempts={value + 1}, which counts all tries, or retries(max={value + 1}).",
+    )
+
+
+def _check_errors(option: str, errors: tuple[Any, ...]) -> tuple[type[BaseException], ...]:
+    for error in errors:
+        if not isinstance(error, type) or not issubclass(error, BaseException):
+            raise InvalidOption(option, error, "must be an exception type, or a list of them")
+    return errors
 
 
 def _parse_rate(text: str, per: Length | None) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from tickwork._define.definition import Declaration, Definition, define
 from tickwork._define.engine_choice import check_engine
 from tickwork._define.handlers import (
     Handler,
+    check_function,
     handler_for_types,
     handler_of,
     import_handler,
@@ -19,6 +20,10 @@ from tickwork._define.handlers import (
     path_of,
     place_of_caller,
 )
+from tickwork._define.middleware import Middleware, MiddlewarePair, check_middleware
+from tickwork._define.options import NO_OPTIONS, JobOptions
+from tickwork._define.payload_types import Codec
+from tickwork._define.payloads import HandlerPayload
 from tickwork._kernel.codec import SIZE_MAX
 from tickwork.errors import DefinitionError, DuplicateDefinition, HandlerNotAllowed, JobNotFound
 
@@ -37,11 +42,14 @@ class Registry:
         size_max: int = SIZE_MAX,
         redact: Iterable[str] = (),
         engines: Collection[str] | None = None,
+        defaults: JobOptions = NO_OPTIONS,
     ) -> None:
         self.handler_paths: tuple[str, ...] = tuple(handler_paths)
+        self.codec: Codec = Codec(size_max=size_max, on_change=self._forget_built)
         self._size_max = size_max
         self._redact = frozenset(redact)
         self._engines = engines
+        self.defaults = defaults
         self._lock = RLock()
         self._declarations: dict[str, list[Declaration]] = {}
         self._handlers: list[Any] = []
@@ -50,6 +58,7 @@ class Registry:
         self._by_name: dict[str, Definition] = {}
         self._imported: dict[str, object] = {}  # by path
         self._is_stale = True
+        self._middleware: tuple[MiddlewarePair, ...] = ()
 
     # ------------------------------------------------------------ adding
 
@@ -79,7 +88,7 @@ class Registry:
             self._is_stale = True
 
     def mark_changed(self) -> None:
-        """A builder changed a declaration that was added before."""
+        """Note that a builder changed a declaration that was added before."""
         self._is_stale = True
 
     def add_handler(self, instance: Any) -> None:
@@ -92,6 +101,24 @@ class Registry:
         with self._lock:
             self._handlers.append(instance)
             # Resolve job types again: two handlers may support the same type now.
+            self._forget_built()
+
+    def _forget_built(self) -> None:
+        with self._lock:
+            self._resolved.clear()
+            self._built.clear()
+            self._is_stale = True
+
+    def add_middleware(self, middleware: Middleware, *, on_loop: Middleware | None = None) -> None:
+        """Wrap the attempts of every job, inside of those that were added before.
+
+        ``on_loop`` wraps those on the event loop of a worker instead, if it is given.
+        """
+        pair = MiddlewarePair(middleware, on_loop or middleware)
+        for each in pair:
+            check_middleware(each)
+        with self._lock:
+            self._middleware = (*self._middleware, pair)
             self._resolved.clear()
             self._built.clear()
             self._is_stale = True
@@ -122,7 +149,7 @@ class Registry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether this process knows no job at all, so that it cannot tell a wrong name."""
+        """Whether this process knows no job at all, so that it cannot detect a wrong name."""
         return not self._handlers and all(each.is_adhoc for each in self.definitions().values())
 
     def get(self, name: str) -> Definition:
@@ -168,8 +195,64 @@ class Registry:
             declarations = self._declarations.get(name, [])
         return name if any(each.target is function for each in declarations) else None
 
-    def define(self, declaration: Declaration) -> Definition:
-        """Build the definition of a declaration without adding it."""
+    def get_by_target(self, target: object) -> Definition | None:
+        """Return the job whose handler is this function or class; None if there is none.
+
+        Raises:
+            DefinitionError: Several jobs have this handler.
+        """
+        path = path_of(target)
+        with self._lock:
+            jobs = [first for first, *_ in self._declarations.values() if not first.job]
+        names = [each.name for each in jobs if each.target is target or each.target == path]
+        if len(names) > 1:
+            raise DefinitionError(
+                f"{path} is the handler of {' and '.join(map(repr, names))}.",
+                fix=f"Name one of these jobs: app.dispatch({names[0]!r}).",
+            )
+        return self.get(names[0]) if names else None
+
+    def get_by_class(self, kind: type) -> Definition:
+        """Return the job of a handler class: one that is defined, or the path of the class.
+
+        Raises:
+            HandlerNotAllowed: A row must not name the class.
+        """
+        defined = self.get_by_target(kind)
+        if defined is not None:
+            return defined
+        path = path_of(kind)
+        if not is_path(path):
+            reason = "The class is defined inside a function."
+            raise HandlerNotAllowed(path, allowed=self.handler_paths, reason=reason)
+        return self.get(path)
+
+    def get_or_add_function(self, function: object) -> Definition:
+        """Return the job of a function; define one, named after its path, if there is none.
+
+        Raises:
+            DefinitionError: Other processes could not find the function by its path.
+        """
+        defined = self.get_by_target(function)
+        if defined is not None:
+            return defined
+        path = path_of(function)
+        try:
+            check_function(path, function, self.handler_paths)
+        except HandlerNotAllowed as refused:
+            raise DefinitionError(
+                f"The function {path} cannot be registered.",
+                why=refused.why,
+                fix="Define a job: @app.job, and register that.",
+            ) from None
+        self.add_complete(declare(path, function, options=self.defaults))
+        return self.get(path)
+
+    def define(self, declaration: Declaration, *, is_trial: bool = False) -> Definition:
+        """Build the definition of a declaration without adding it.
+
+        In a trial, an annotation that cannot be resolved yet is no reason for a warning.
+        """
         target = declaration.target
         if isinstance(target, str):
             path = target
@@ -184,7 +267,7 @@ class Registry:
             )
         if self._engines is not None:
             check_engine(declaration.options.engine, self._engines)
-        return define(declaration, handler, size_max=self._size_max, redact=self._redact)
+        return self._define(declaration, handler, is_trial=is_trial)
 
     def handler_for(self, job_type: str) -> Handler | None:
         found = [instance for instance in self._handlers if instance.supports(job_type)]
@@ -259,6 +342,25 @@ class Registry:
         self._built = built
         return by_name
 
+    def payload_of(self, job: str, handler: Handler, *, is_trial: bool = False) -> HandlerPayload:
+        """Return what encodes and rebuilds the arguments of a handler."""
+        secrets = handler.parameters.secrets | self._redact
+        return HandlerPayload(
+            job, handler, self.codec, size_max=self._size_max, secrets=secrets, is_trial=is_trial
+        )
+
+    def _define(
+        self, declaration: Declaration, handler: Handler, *, is_trial: bool = False
+    ) -> Definition:
+        payload = self.payload_of(declaration.name, handler, is_trial=is_trial)
+        return define(
+            declaration,
+            handler,
+            payload=payload,
+            redact=self._redact,
+            middleware=self._middleware,
+        )
+
     def _resolve(self, name: str) -> Definition:
         handler = self.handler_for(name)
         if handler is None:
@@ -279,8 +381,8 @@ class Registry:
             if job is not None:
                 return self.definitions()[job]
             handler = handler_of(target)
-        declaration = Declaration(name=name, target=None, place=handler.path)
-        definition = define(declaration, handler, size_max=self._size_max, redact=self._redact)
+        declaration = Declaration(name=name, target=None, place=handler.path, options=self.defaults)
+        definition = self._define(declaration, handler)
         self._resolved[name] = definition
         return definition
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from tickwork._domain.handover import state_of
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.job import Overlap, ScheduleRow
 from tickwork._domain.rates import Turn, describe_rate, window_of
@@ -32,6 +33,7 @@ class Why(StrEnum):
     NOT_UNIQUE = "not_unique"
     MISSED = "missed"  # no worker fired it in time
     # The run is claimed.
+    SUBMITTED = "submitted"  # to a remote engine, none of whose processes has accepted it
     RUNNING = "running"
     CANCELING = "canceling"
     WORKER_DOWN = "worker_down"
@@ -199,11 +201,17 @@ def _explain_finished(run: Run) -> Cause:
         case _:
             return Cause(
                 why=Why.FAILED_PERMANENT,
-                text=f"Attempt {run.attempt} of {run.attempts_max} was the last one and failed: "
+                text=f"Attempt {run.attempt} of {run.attempts_max} {_ending(run)}: "
                 f"{_first_line(run.reason)}",
                 fix=f"tickwork retry {run.id}",
                 until=run.ended_at,
             )
+
+
+def _ending(run: Run) -> str:
+    # The handler raised Discard, or an error that its job does not retry.
+    is_last = run.attempt >= run.attempts_max
+    return "was the last one and failed" if is_last else "failed and is not retried"
 
 
 _SKIPS: Final = {
@@ -254,6 +262,16 @@ def _explain_claim(facts: RunFacts) -> Cause:
             until=run.cancel_requested_at,
             worker=run.worker,
         )
+    handover = state_of(run)
+    if handover is not None and not handover.is_accepted:
+        return Cause(
+            why=Why.SUBMITTED,
+            text=f"The worker in {place} has handed it over as {handover.external_id}. No process "
+            "of its engine has accepted it yet.",
+            fix="Start a process of the engine, or check its broker: tickwork doctor",
+            worker=run.worker,
+        )
+    place += "" if handover is None else f", where it was handed over as {handover.external_id}"
     return Cause(
         why=Why.RUNNING,
         text=f"It is running in {place}, attempt {run.attempt} of {run.attempts_max}.",
@@ -342,6 +360,7 @@ def find_missing_worker(
     refusal: Refusal | None = None,
 ) -> list[Cause]:
     """Why no worker can start runs of this job in this queue. Empty if one can."""
+    workers = [each for each in workers if each.queues != ()]  # those that claim runs
     up = [each for each in workers if not each.is_silent]
     if refusal is not None and not any(job in each.jobs for each in up):
         return [Cause(why=Why.HANDLER_NOT_ALLOWED, text=refusal.why, fix=refusal.fix)]
@@ -426,6 +445,14 @@ def explain_schedule(facts: ScheduleFacts) -> list[Cause]:
                 text="The schedule is retired: no program has defined it for a long time.",
                 fix="Start a worker of the program that defines it.",
                 until=row.seen_at,
+            )
+        )
+    elif row.fault:
+        causes.append(
+            Cause(
+                why=Why.UNREADABLE,
+                text=f"{row.fault}.",
+                fix="Correct the row, or delete it and create the schedule again.",
             )
         )
     elif not facts.is_readable:

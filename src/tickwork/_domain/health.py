@@ -19,6 +19,7 @@ OVERDUE: Final = timedelta(seconds=15)
 """A worker fires schedules and reaps leases within one or two seconds."""
 
 FAILURES_WARN: Final = 3
+FAULTS_SHOWN: Final = 3
 OPEN_WARN: Final = timedelta(minutes=10)
 OPEN_BAD: Final = timedelta(hours=1)
 """The database cannot remove rows that were deleted after this transaction started."""
@@ -32,6 +33,16 @@ class Level(StrEnum):
     OK = "ok"
     WARN = "warn"
     BAD = "bad"
+
+
+class WorkerState(StrEnum):
+    """How the worker of a process is."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STUCK = "stuck"  # a new process is needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +76,12 @@ class HealthFacts:
     unstaged_at: datetime | None = None  # when the first waiting run fell due
     unknown_jobs: Sequence[str] = ()  # jobs with waiting runs that no worker knows
     unfired_at: datetime | None = None  # when the first schedule fell due
+    ahead: Sequence[str] = ()  # schedules that fired for a time that is still to come
+    ahead_until: datetime | None = None  # when the last of them can fire again
     retired: Sequence[str] = ()
     unreadable: Sequence[str] = ()
+    faults: Sequence[str] = ()  # rows that cannot be read, each with the reason
+    missed: Sequence[str] = ()  # schedules that did not complete in time, with the firing
     failing: Sequence[tuple[str, int]] = field(default=())  # jobs, and their failures in a row
     size: int = 0  # bytes of the database
     free: int = 0  # unused bytes of them
@@ -75,7 +90,8 @@ class HealthFacts:
     open_since: datetime | None = None  # when the oldest transaction began
 
 
-def examine(facts: HealthFacts) -> list[Check]:
+def examine(facts: HealthFacts, *, log_max: int = LOG_WARN) -> list[Check]:
+    """Judge the measurements. Above ``log_max`` bytes, a write-ahead log is a warning."""
     return [
         _connection(facts),
         _clock(facts),
@@ -85,8 +101,10 @@ def examine(facts: HealthFacts) -> list[Check]:
         _backlog(facts),
         _unknown(facts),
         _schedules(facts),
+        _expectations(facts),
+        _rows(facts),
         _jobs(facts),
-        _tables(facts),
+        _tables(facts, log_max),
     ]
 
 
@@ -103,6 +121,17 @@ def _connection(facts: HealthFacts) -> Check:
 
 
 def _clock(facts: HealthFacts) -> Check:
+    if facts.ahead and facts.ahead_until is not None:
+        verb = "has" if len(facts.ahead) == 1 else "have"
+        return Check(
+            name="clock",
+            level=Level.WARN,
+            text=f"The clock was set back: {count_of(len(facts.ahead), 'schedule')} {verb} fired "
+            f"for a time that is still to come, and the next firing is up to "
+            f"{human_duration(facts.ahead_until - facts.now)} away: {', '.join(facts.ahead[:5])}.",
+            fix="Each instant fires once, so they wait until the clock gets there again. If it was "
+            "set back by mistake, set it right.",
+        )
     off = human_duration(abs(facts.skew))
     side = "ahead of" if facts.skew > timedelta(0) else "behind"
     if abs(facts.skew) > SKEW_WARN:
@@ -189,7 +218,38 @@ def _backlog(facts: HealthFacts) -> Check:
     )
 
 
+def examine_worker(*, running: Sequence[int], silent: Sequence[int]) -> Check:
+    """Judge the workers of one machine by their pids: a liveness probe."""
+    if silent:
+        return Check(
+            name="worker",
+            level=Level.BAD,
+            text=f"There is no heartbeat from {count_of(len(silent), 'worker')} on this "
+            f"machine: {_listed(silent)}.",
+            fix="Restart it. Its log says why it does not report.",
+        )
+    if not running:
+        return Check(
+            name="worker",
+            level=Level.BAD,
+            text="No worker is running on this machine.",
+            fix="Start one: tickwork work",
+        )
+    return Check(name="worker", level=Level.OK, text=f"Running: {_listed(running)}.")
+
+
+def _listed(pids: Sequence[int]) -> str:
+    return ", ".join(f"process {pid}" for pid in pids[:5])
+
+
 def _unknown(facts: HealthFacts) -> Check:
+    if not facts.up:
+        return Check(
+            name="known jobs",
+            level=Level.WARN,
+            text="No worker is running, so none knows the jobs of waiting runs.",
+            fix="Start one: tickwork work",
+        )
     if not facts.unknown_jobs:
         return Check(
             name="known jobs", level=Level.OK, text="A worker knows the job of every waiting run."
@@ -229,6 +289,33 @@ def _schedules(facts: HealthFacts) -> Check:
     return Check(name="schedules", level=Level.OK, text="No schedule is overdue.")
 
 
+def _expectations(facts: HealthFacts) -> Check:
+    if not facts.missed:
+        return Check(
+            name="expectations", level=Level.OK, text="Every expected firing has completed."
+        )
+    return Check(
+        name="expectations",
+        level=Level.BAD,
+        text=f"These schedules did not complete in time: {'; '.join(facts.missed[:5])}.",
+        fix="`tickwork explain SCHEDULE` shows why.",
+    )
+
+
+def _rows(facts: HealthFacts) -> Check:
+    if not facts.faults:
+        return Check(name="rows", level=Level.OK, text="All rows can be read.")
+    shown = "; ".join(facts.faults[:FAULTS_SHOWN])
+    more = len(facts.faults) - FAULTS_SHOWN
+    return Check(
+        name="rows",
+        level=Level.WARN,
+        text=shown + (f"; and {more:,} more." if more > 0 else "."),
+        fix="Another program changed these rows, and tickwork does not use them. Correct or "
+        "delete them.",
+    )
+
+
 def _jobs(facts: HealthFacts) -> Check:
     failing = [(name, times) for name, times in facts.failing if times >= FAILURES_WARN]
     if not failing:
@@ -242,7 +329,7 @@ def _jobs(facts: HealthFacts) -> Check:
     )
 
 
-def _tables(facts: HealthFacts) -> Check:
+def _tables(facts: HealthFacts, log_max: int) -> Check:
     opened = timedelta(0) if facts.open_since is None else facts.now - facts.open_since
     if opened > OPEN_WARN:
         return Check(
@@ -259,7 +346,7 @@ def _tables(facts: HealthFacts) -> Check:
             text=f"{count_of(facts.dead_rows, 'dead row')} not removed yet.",
             fix="Check that autovacuum is on, or run VACUUM.",
         )
-    if facts.log > LOG_WARN:
+    if facts.log > log_max:
         return Check(
             name="tables",
             level=Level.WARN,

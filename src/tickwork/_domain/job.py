@@ -14,6 +14,7 @@ from tickwork._domain.lease import LEASE_DEFAULT, Lease
 from tickwork._domain.limits import Limit, Unique, unique_key
 from tickwork._domain.names import check_name
 from tickwork._domain.rates import is_rate
+from tickwork._domain.retention import RETENTION_DEFAULT, Retention
 from tickwork._domain.retry import NO_RETRY, RetryPolicy
 from tickwork._domain.run import (
     CRASHES_MAX,
@@ -30,6 +31,7 @@ from tickwork.errors import InvalidOption, NaiveDatetime
 
 GRACE_DEFAULT: Final = timedelta(seconds=60)
 GRACE_MAX: Final = timedelta(days=366)
+EXPECT_MIN: Final = timedelta(seconds=1)
 JITTER_MAX: Final = timedelta(days=1)
 TAGS_MAX: Final = 20
 
@@ -81,8 +83,10 @@ class JobPolicies:
     misfire: Misfire = Misfire.ONE
     grace: timedelta = GRACE_DEFAULT
     jitter: timedelta = _ZERO
+    retention: Retention = RETENTION_DEFAULT
     tags: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    expect_within: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,7 @@ class JobSpec(JobPolicies):
         _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
         if self.timeout is not None and self.timeout <= _ZERO:
             raise InvalidOption("timeout", self.timeout, "must be longer than 0s")
+        check_expect_within(self.expect_within)
         if self.crashes_max < 1:
             raise InvalidOption("crashes_max", self.crashes_max, "must be at least 1")
         names = [limit.name(job=self.name, queue=self.queue) for limit in self.limits]
@@ -217,6 +222,7 @@ class ScheduleSpec:
     target: str | None = None
     tags: tuple[str, ...] = ()
     origin: ScheduleOrigin = ScheduleOrigin.CODE
+    expect_within: timedelta | None = None  # of a firing, until its run has completed
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -229,6 +235,7 @@ class ScheduleSpec:
             check_priority(self.priority)
         check_tags(self.tags)
         _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
+        check_expect_within(self.expect_within)
         if self.until is not None and self.until.utcoffset() is None:
             raise NaiveDatetime(self.until)
 
@@ -239,7 +246,7 @@ class ScheduleRow:
 
     ``next_due_at`` is the next firing, None if there is none. ``last_fired_at`` is the last
     decided firing, whether it created a run or was skipped. Both are times of the rule, without
-    jitter.
+    jitter. A row that cannot be read has a ``fault``: it is listed, and does not fire.
     """
 
     id: ScheduleId
@@ -252,6 +259,7 @@ class ScheduleRow:
     paused_until: datetime | None = None  # None: until a person resumes it
     paused_note: str = ""
     seen_at: datetime | None = None
+    fault: str = ""
 
     @property
     def is_paused(self) -> bool:
@@ -262,7 +270,7 @@ class ScheduleRow:
         return self.is_paused and (self.paused_until is None or self.paused_until > now)
 
     def is_retired(self, *, seen_after: datetime) -> bool:
-        """Whether code created it, and no running program has defined it since then."""
+        """Whether code created it, and no program has reported it after ``seen_after``."""
         if self.spec.origin is not ScheduleOrigin.CODE:
             return False
         return self.seen_at is None or self.seen_at < seen_after
@@ -293,6 +301,12 @@ def check_expires(expires: timedelta) -> timedelta:
     if expires <= _ZERO:
         raise InvalidOption("expires", expires, "must be longer than 0s")
     return expires
+
+
+def check_expect_within(length: timedelta | None) -> None:
+    if length is not None and not EXPECT_MIN <= length <= GRACE_MAX:
+        shortest, longest = format_duration(EXPECT_MIN), format_duration(GRACE_MAX)
+        raise InvalidOption("expect_within", length, f"must be between {shortest} and {longest}")
 
 
 def _check_timing(*, grace: timedelta, jitter: timedelta, expires: timedelta | None) -> None:

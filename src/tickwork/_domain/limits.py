@@ -9,15 +9,15 @@ no slots of it.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 from zlib import crc32
 
 from tickwork._domain.identity import RunId, ScheduleId
-from tickwork._domain.rates import is_rate, window_text
+from tickwork._domain.rates import is_rate, window_of, window_text
 from tickwork._kernel.codec import encode_canonical
 from tickwork._kernel.durations import later
 from tickwork.errors import InvalidOption
@@ -58,6 +58,7 @@ class Limit:
     slots: int
     per: tuple[str, ...] = ("job",)
     window: timedelta | None = None
+    is_hidden: bool = False  # its keys have the hash of a value, because an argument is secret
 
     def __post_init__(self) -> None:
         if not 1 <= self.slots <= SLOTS_MAX:
@@ -82,6 +83,10 @@ class Limit:
         """The parameters of the handler that are part of the key."""
         return tuple(part for part in self.per if part not in {"job", "queue", "tenant"})
 
+    def hide(self, secrets: Collection[str]) -> "Limit":
+        """Return the limit with hashes in its keys if it uses one of these secret arguments."""
+        return self if set(self.parameters).isdisjoint(secrets) else replace(self, is_hidden=True)
+
     def name(self, *, job: str, queue: str) -> str:
         within = "" if self.window is None else f"/{window_text(self.window)}"
         return f"{'+'.join(self.per)}{within}:{queue if 'queue' in self.per else job}"
@@ -99,7 +104,8 @@ class Limit:
             return name
         value = encode_canonical(values if len(values) > 1 else values[0])
         key = f"{name}={value}"
-        return key if len(key) <= KEY_MAX else f"{name}=#{_hash(value)}"
+        is_readable = len(key) <= KEY_MAX and not self.is_hidden
+        return key if is_readable else f"{name}=#{_hash(value)}"
 
 
 def limit_of(key: str) -> str:
@@ -110,6 +116,24 @@ def limit_of(key: str) -> str:
 def gate_of(key: str) -> int:
     """The lock row for this key: 0 to 1023."""
     return crc32(key.encode()) % GATES
+
+
+def check_key(key: str) -> None:
+    """Raise an error if no limit can have this key."""
+    gate_of(key)  # it can be encoded
+    if is_rate(key):
+        window_of(key)
+
+
+def is_key(key: object) -> TypeGuard[str]:
+    """Whether a limit can have this key."""
+    if not isinstance(key, str):
+        return False
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------- granting
@@ -197,6 +221,29 @@ def decide_grants(
         if left := room(key):
             grants.room_by_key[key] = left
     return grants
+
+
+def slots_in_force(slots: object, override: object) -> int:
+    """The number of slots that applies: the override, or else what code defines.
+
+    A value that is not a valid number of slots is ignored. If neither is valid, the limit has one
+    slot: a broken row must neither stop its runs nor start them all at once.
+    """
+    for number in (override, slots):
+        if _is_number_of_slots(number):
+            return number
+    return 1
+
+
+def check_slots(slots: object, override: object) -> None:
+    """Raise an error if one of them is no number of slots."""
+    for name, number in (("slots", slots), ("override", override)):
+        if number is not None and not _is_number_of_slots(number):
+            raise ValueError(f"{name} must be between 0 and {SLOTS_MAX:,}, got {number!r}")
+
+
+def _is_number_of_slots(number: object) -> TypeGuard[int]:
+    return isinstance(number, int) and 0 <= number <= SLOTS_MAX
 
 
 def room_of(key: str, *, taken: Mapping[str, int], slots_by_limit: Mapping[str, int]) -> int | None:

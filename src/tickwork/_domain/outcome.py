@@ -1,11 +1,13 @@
 """The outcome of an attempt: a closed set of values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
-from tickwork._kernel.codec import SIZE_MAX, encode
+from tickwork._domain.retry import ANY_ERROR, RetryErrors
+from tickwork._kernel.codec import encode
 from tickwork._kernel.durations import as_duration
 from tickwork.errors import Discard, InvalidDuration, PayloadError, RetryLater, Snooze
 
@@ -38,13 +40,15 @@ class Failed(NamedTuple):
     """The handler, a filter or ``on_before`` raised an error, timed out or reported a failure.
 
     ``retry`` is the handler's decision about another attempt; None leaves it to the policy. A
-    ``delay`` from the handler is used as it is, without jitter.
+    ``delay`` from the handler is used as it is, without jitter. ``exception`` is what was raised,
+    in the process that raised it; None in other processes, and for a reported failure.
     """
 
     error: str
     traceback: str = ""
     retry: bool | None = None
     delay: timedelta | None = None
+    exception: BaseException | None = None
 
 
 class Snoozed(NamedTuple):
@@ -134,8 +138,10 @@ class JobResult:
         return cls(is_success=False, error=error, should_retry=should_retry, retry_delay=delay)
 
 
-def outcome_of_result(returned: object, *, size_max: int = SIZE_MAX) -> Succeeded | Failed:
-    """The outcome for a handler's return value. The result may have ``size_max`` bytes.
+def outcome_of_result(
+    returned: object, *, encode: Callable[[object], str] = encode
+) -> Succeeded | Failed:
+    """The outcome for a handler's return value, which ``encode`` stores.
 
     If the result cannot be stored, the run still completes, with a note: a retry would do the
     work twice.
@@ -151,12 +157,14 @@ def outcome_of_result(returned: object, *, size_max: int = SIZE_MAX) -> Succeede
             )
         returned = returned.output
     try:
-        return Succeeded(encode(returned, size_max=size_max))
+        return Succeeded(encode(returned))
     except PayloadError as error:
         return Succeeded(note=shorten(f"The result was not stored. {error}", ERROR_MAX))
 
 
-def outcome_of_exception(error: BaseException, *, traceback: str = "") -> Failed | Snoozed:
+def outcome_of_exception(
+    error: BaseException, *, traceback: str = "", retry_errors: RetryErrors = ANY_ERROR
+) -> Failed | Snoozed:
     """The outcome for an exception of a handler. An invalid delay is a failure, too."""
     try:
         match error:
@@ -168,7 +176,8 @@ def outcome_of_exception(error: BaseException, *, traceback: str = "") -> Failed
             case Discard():
                 return _build_failure(error, traceback)._replace(retry=False)
             case _:
-                return _build_failure(error, traceback)
+                failed = _build_failure(error, traceback)
+                return failed._replace(retry=False) if retry_errors.is_final(error) else failed
     except InvalidDuration as fault:
         return _build_failure(fault, traceback)
 
@@ -201,4 +210,5 @@ def _build_failure(error: BaseException, traceback: str) -> Failed:
     return Failed(
         shorten(f"{name}: {message}" if message else name, ERROR_MAX),
         shorten(traceback, TRACEBACK_MAX),
+        exception=error,
     )

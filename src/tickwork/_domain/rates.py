@@ -29,6 +29,12 @@ TURNS_MAX: Final = 1000
 SLACK: Final = 10
 """Late turns are made up for within a tenth of the window. Older turns are dropped."""
 
+STARTS_MAX: Final = 10**18
+OPENED_MAX: Final = 1_000_000
+AHEAD_MAX: Final = timedelta(days=1)
+"""Larger numbers, and times further ahead of now than this and the window, are no state of a key:
+another program wrote them."""
+
 START_TIMEOUT: Final = timedelta(seconds=1)
 """If an unblocked run has not started after this time, another run is unblocked."""
 
@@ -102,9 +108,12 @@ def is_rate(key: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def window_of(name: str) -> timedelta:
-    """The window of a rate limit, from its name or one of its keys."""
-    text = name.partition(":")[0].partition("/")[2]
-    return _WINDOWS.get(text) or as_duration(text)
+    """The window of a rate limit, from its name or one of its keys.
+
+    Raises:
+        InvalidOption: No rate limit has such a name.
+    """
+    return as_window(name.partition(":")[0].partition("/")[2])
 
 
 def describe_rate(count: int, window: timedelta) -> str:
@@ -120,6 +129,11 @@ def describe_rate(count: int, window: timedelta) -> str:
 
 
 # ---------------------------------------------------------------- deciding
+
+
+def latest_turn(window: timedelta, *, now: datetime) -> datetime:
+    """The latest turn that a decision until now can have set."""
+    return later(now, window + AHEAD_MAX)
 
 
 class Rate(NamedTuple):
@@ -142,6 +156,15 @@ class Rate(NamedTuple):
     def forgotten(self) -> int:
         """Starts up to this number have left the window. Without a limit it is unknown: 0."""
         return self.number - self.starts_max if self.starts_max else 0
+
+    def check(self, *, now: datetime) -> None:
+        """Raise an error if no decision can have led to this state."""
+        if not (0 <= self.number <= STARTS_MAX and 0 <= self.opened <= OPENED_MAX):
+            raise ValueError(f"{self.number} starts, {self.opened} opened")
+        latest = latest_turn(self.window, now=now)
+        for at in (self.last_at, self.turn_at, *self.past.values()):
+            if at is not None and at > latest:
+                raise ValueError(f"{at.isoformat()} is too far ahead")
 
     def room(self, *, now: datetime, most: int) -> int:
         """How many runs may start now, counted up to ``most``."""

@@ -1,4 +1,4 @@
-"""Retry policies: how many attempts a run has, and how long it waits between them."""
+"""Retry policies: how many attempts a run has, how long it waits, and after which errors."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,7 +23,7 @@ class Jitter(StrEnum):
 def _check_attempts(attempts_max: object) -> None:
     if not isinstance(attempts_max, int) or not 1 <= attempts_max <= ATTEMPTS_LIMIT:
         raise InvalidOption(
-            "max",
+            "attempts",
             attempts_max,
             f"must be an integer between 1 and {ATTEMPTS_LIMIT:,}",
             fix="It counts all attempts, the first one included.",
@@ -89,7 +89,49 @@ class Exponential:
         return ceiling * _MICROSECOND
 
 
-RetryPolicy: TypeAlias = NoRetry | Fixed | Exponential
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """A list of delays, one after each failed attempt. The last one repeats.
+
+    >>> policy = Delays(attempts_max=5, delays=(timedelta(seconds=10), timedelta(minutes=1)))
+    >>> [policy.delay_after(attempt, 0.0).seconds for attempt in range(1, 5)]
+    [10, 60, 60, 60]
+    """
+
+    attempts_max: int
+    delays: tuple[timedelta, ...]
+
+    def __post_init__(self) -> None:
+        _check_attempts(self.attempts_max)
+        if not self.delays:
+            raise InvalidOption("delays", self.delays, "must have at least one delay")
+        for delay in self.delays:
+            _check_length("delays", delay)
+
+    def delay_after(self, attempt: int, random: float) -> timedelta:  # noqa: ARG002  # the signature of Exponential
+        assert attempt >= 1, attempt
+        return self.delays[min(attempt, len(self.delays)) - 1]
+
+
+RetryPolicy: TypeAlias = NoRetry | Fixed | Exponential | Delays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryErrors:
+    """The exception types that are retried: those in ``only``, or all, but none in ``never``.
+
+    They are not stored with the run: the process that runs the handler uses its own.
+    """
+
+    only: tuple[type[BaseException], ...] = ()
+    never: tuple[type[BaseException], ...] = ()
+
+    def is_final(self, error: BaseException) -> bool:
+        """Whether an attempt that failed with this error is the last one."""
+        return isinstance(error, self.never) or bool(self.only and not isinstance(error, self.only))
+
+
+ANY_ERROR: Final = RetryErrors()
 
 NO_RETRY: Final = NoRetry()
 

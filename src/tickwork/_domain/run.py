@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.status import PHASES, Phase, RunStatus
+from tickwork.errors import NaiveDatetime
 
 QUEUE_DEFAULT: Final = "default"
 PRIORITY_DEFAULT: Final = 100  # lower runs first
@@ -168,3 +169,29 @@ class Run:
     @property
     def is_finished(self) -> bool:
         return self.status.is_final
+
+    @property
+    def next_attempt_at(self) -> datetime | None:
+        """When its next attempt is due; None while one is running, and after the last."""
+        return self.due_at if self.status.can_execute else None
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether its next attempt may start now: it waits, and its time has come.
+
+        Raises:
+            NaiveDatetime: ``now`` has no time zone.
+        """
+        return self._waits_until(now) and self.due_at <= now
+
+    def is_overdue(self, now: datetime) -> bool:
+        """Whether its next attempt was due before now, and has not started.
+
+        Raises:
+            NaiveDatetime: ``now`` has no time zone.
+        """
+        return self._waits_until(now) and self.due_at < now
+
+    def _waits_until(self, now: datetime) -> bool:
+        if now.utcoffset() is None:
+            raise NaiveDatetime(now)
+        return self.status.can_execute

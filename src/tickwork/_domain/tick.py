@@ -16,7 +16,7 @@ from tickwork._domain.job import JobSpec, Overlap, ScheduleRow
 from tickwork._domain.limits import held_key, one_at_a_time, waiting_key
 from tickwork._domain.run import NO_ARGS, NewRun
 from tickwork._domain.schedules.contract import Schedule
-from tickwork._kernel.codec import decode, encode
+from tickwork._kernel.codec import merge_objects
 
 RUNS_MAX: Final = 5_000
 """After this many runs, the remaining schedules stay due for the next tick."""
@@ -66,6 +66,15 @@ class TickPlan(NamedTuple):
     moves: list[Move]
     cancels: list[ScheduleId]
     unfired: list[Unfired]
+
+
+def merge_plans(plans: Iterable[TickPlan]) -> TickPlan:
+    """Merge the plans of several transactions."""
+    merged = TickPlan([], [], [], [], [])
+    for plan in plans:
+        for all_of, part in zip(merged, plan, strict=True):
+            all_of.extend(part)  # type: ignore[attr-defined]  # lists of different elements
+    return merged
 
 
 RuleOf = Callable[[ScheduleRow], Schedule]
@@ -243,4 +252,4 @@ def _args(row: ScheduleRow, job: JobSpec) -> str:
         return row.spec.args
     if row.spec.args == NO_ARGS:
         return job.args
-    return encode({**decode(job.args), **decode(row.spec.args)})
+    return merge_objects(job.args, row.spec.args)

@@ -16,7 +16,7 @@ from tickwork._domain.outcome import (
     Succeeded,
 )
 from tickwork._domain.retry import ON_REQUEST, NoRetry, RetryPolicy
-from tickwork._domain.run import CRASHES_MAX, Claim
+from tickwork._domain.run import CRASHES_MAX, Claim, NewRun
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._kernel.durations import later
 from tickwork._kernel.plurals import count_of
@@ -53,6 +53,8 @@ class Transition(NamedTuple):
     reason: str = ""
     traceback: str = ""
     undone: "Transition | None" = None
+    exception: BaseException | None = None  # of a failure in this process; not stored
+    follow_ups: tuple[NewRun, ...] = ()  # added in the transaction that writes this success
 
     @property
     def is_final(self) -> bool:
@@ -84,7 +86,7 @@ class Transition(NamedTuple):
                 return True
 
 
-def settle_success(claim: Claim, *, now: datetime, started_at: datetime | None) -> Transition:
+def settle_success(claim: Claim, now: datetime, started_at: datetime | None) -> Transition:
     """A fast :func:`settle` for a success without a result or a note: most runs."""
     return Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, started_at)
 
@@ -204,6 +206,7 @@ def _settle_failure(
         now,
         reason=failed.error,
         traceback=failed.traceback,
+        exception=failed.exception,
     )
     attempts_max = None
     if isinstance(retry, NoRetry):

@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tickwork._define.definition import Declaration, Definition, schedule_spec
+from tickwork._define.handlers import path_of
 from tickwork._define.registry import Registry
-from tickwork._domain.retry import Fixed, Jitter, NoRetry, RetryPolicy
+from tickwork._domain.retention import Keep, Retention
+from tickwork._domain.retry import Delays, Fixed, Jitter, NoRetry, RetryPolicy
 from tickwork._kernel.durations import human_duration
 from tickwork.errors import JobNotFound
 
@@ -35,10 +37,13 @@ class JobDescription:
     limits: dict[str, int]  # slots by name of the limit
     attempts_max: int
     retry: str  # in plain English
+    retry_on: list[str]  # exception types; empty: all
+    dont_retry_on: list[str]
     timeout: timedelta | None
     lease: timedelta
     crashes_max: int
     unique: str | None
+    history: str  # in plain English
     expires: timedelta | None
     engine: str
     tags: tuple[str, ...]
@@ -90,10 +95,13 @@ def _describe_job(definition: Definition, schedules: list[ScheduleDescription]) 
         limits=spec.slots_by_limit(),
         attempts_max=spec.attempts_max,
         retry=_describe_retry(spec.retry),
+        retry_on=[path_of(each) for each in options.retry_errors.only],
+        dont_retry_on=[path_of(each) for each in options.retry_errors.never],
         timeout=spec.timeout,
         lease=spec.lease.length,
         crashes_max=spec.crashes_max,
         unique=None if spec.unique is None else _describe_unique(spec.unique),
+        history=_describe_retention(spec.retention),
         expires=spec.expires,
         engine=options.engine,
         tags=spec.tags,
@@ -125,10 +133,21 @@ def _describe_retry(policy: RetryPolicy) -> str:
             return "none"
         case Fixed():
             return f"every {human_duration(policy.delay)}"
+        case Delays():
+            listed = ", ".join(map(human_duration, policy.delays))
+            repeats = policy.attempts_max > len(policy.delays) + 1
+            return f"after {listed}" + (", and so on" if repeats else "")
         case _:
             jitter = "" if policy.jitter is Jitter.NONE else ", with full jitter"
             span = f"{human_duration(policy.base)} to {human_duration(policy.cap)}"
             return f"doubling from {span}{jitter}"
+
+
+def _describe_retention(retention: Retention) -> str:
+    length = "forever" if retention.history is None else human_duration(retention.history)
+    results = "" if retention.results is None else f", results {human_duration(retention.results)}"
+    kept = ", failures until they are pruned" if retention.keep is Keep.FAILURES else ""
+    return f"{length}{results}{kept}"
 
 
 def _describe_unique(unique: Any) -> str:

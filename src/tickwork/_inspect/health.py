@@ -6,13 +6,22 @@ This module takes the measurements; ``_domain.health`` judges them.
 from datetime import datetime, timedelta
 from typing import Final
 
-from tickwork._domain.health import Check, HealthFacts, Level, examine
+from tickwork._domain.health import (
+    LOG_WARN,
+    Check,
+    HealthFacts,
+    Level,
+    examine,
+    examine_worker,
+)
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.schedules import SCHEDULES_MAX, is_readable
 from tickwork._inspect.status import is_silent
-from tickwork._kernel.clock import Clock
+from tickwork._kernel.clock import STEP_MIN, Clock
+from tickwork._kernel.processes import ThisProcess, has_ended
 from tickwork._kernel.zonedata import read_zone_version, split_zone_version
-from tickwork.errors import StoreError
+from tickwork._worker.expectations import read_all_missed
+from tickwork.errors import StoreBusy, StoreError, StoreUnavailable
 from tickwork.stores.contract import ClaimRequest, RunFilter, Store
 
 RUNS_MAX: Final = 1_000
@@ -23,7 +32,13 @@ EXPIRED_AFTER: Final = timedelta(seconds=15)
 
 
 def check_health(
-    store: Store, *, clock: Clock, machine: Clock, retire_after: timedelta, version: str
+    store: Store,
+    *,
+    clock: Clock,
+    machine: Clock,
+    retire_after: timedelta,
+    version: str,
+    log_max: int = LOG_WARN,
 ) -> list[Check]:
     """Run every check. ``clock`` is the database's, ``machine`` the local one.
 
@@ -39,8 +54,31 @@ def check_health(
         return [Check(name="schema", level=Level.BAD, text=fault.what, fix=fault.fix)]
     schema = Check(name="schema", level=Level.OK, text=f"The tables are at version {found}.")
     facts = _measure(store, clock, machine, retire_after=retire_after, version=version)
-    first, *more = examine(facts)
+    first, *more = examine(facts, log_max=log_max)
     return [first, schema, *more]
+
+
+def check_worker(store: Store, *, clock: Clock, me: ThisProcess) -> Check:
+    """Check the workers of this machine, or of this container, by the age of their heartbeats.
+
+    A database that cannot be reached is a warning: it is no reason to restart the worker.
+    """
+    try:
+        store.check_schema()
+        rows = store.list_workers()
+        now = clock.now()
+    except StoreError as fault:
+        is_away = isinstance(fault, StoreUnavailable | StoreBusy)
+        level = Level.WARN if is_away else Level.BAD
+        return Check(name="worker", level=level, text=f"{fault.what} {fault.why}", fix=fault.fix)
+    here = [
+        row
+        for row in rows
+        if (row.host, row.boot_id) == (me.host, me.boot_id)
+        and not has_ended(row.pid, row.process_started)
+    ]
+    silent = [row.pid for row in here if is_silent(row, now)]
+    return examine_worker(running=[row.pid for row in here], silent=silent)
 
 
 def _measure(
@@ -64,13 +102,15 @@ def _measure(
     ready = store.due_runs(ClaimRequest(RUNS_MAX), now=now)
     schedules = store.list_schedules(limit=SCHEDULES_MAX)
     seen_after = now - retire_after
+    latest = now + STEP_MIN
+    ahead = [row for row in schedules if row.last_fired_at and row.last_fired_at > latest]
     waiting = {job for _, job in store.ready_pairs()}
     tables = store.health()
     return HealthFacts(
         now=now,
         round_trip=round_trip,
         skew=local_time + taken / 2 - database_time,
-        up=len(up),
+        up=sum(not each.is_remote for each in up),
         silent=silent,
         versions={split_zone_version(each.version)[0] for each in up},
         version=version,
@@ -84,8 +124,18 @@ def _measure(
         unstaged_at=pending.due_at if pending.due_at and pending.due_at <= now else None,
         unknown_jobs=sorted(waiting - known) if up else (),
         unfired_at=_if_past(store.next_firing_at(seen_after=seen_after), now),
+        ahead=[row.spec.name for row in ahead],
+        ahead_until=max((row.last_fired_at or now for row in ahead), default=None),
         retired=[row.spec.name for row in schedules if row.is_retired(seen_after=seen_after)],
         unreadable=[row.spec.name for row in schedules if not is_readable(row)],
+        missed=[
+            f"{each.schedule} (due {each.due_at:%Y-%m-%d %H:%M:%S} UTC)"
+            for each in read_all_missed(store, now=now, seen_after=seen_after)
+        ],
+        faults=[
+            f"{fault.table} {fault.key!r}: {fault.reason}"
+            for fault in store.find_faults(limit=RUNS_MAX)
+        ],
         failing=[(row.name, row.failures) for row in store.list_jobs() if row.failures],
         size=tables.bytes,
         free=tables.free_bytes or 0,

@@ -7,7 +7,10 @@ from tickwork._define.registry import Registry
 from tickwork._domain.explain import Explanation
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
+from tickwork._domain.status import Phase
+from tickwork._inspect.activity import Activity, read_activity
 from tickwork._inspect.explain import Explainer
+from tickwork._inspect.run_search import FoundRuns, list_runs
 from tickwork._inspect.runs import RunDetails, RunView, find_run_id, view_run
 from tickwork._inspect.schedules import (
     ActiveSchedule,
@@ -16,10 +19,10 @@ from tickwork._inspect.schedules import (
     read_schedule_rows,
     upcoming_firings,
 )
-from tickwork._inspect.status import Status, read_status
+from tickwork._inspect.status import QueueStatus, Status, read_queues, read_status
 from tickwork._kernel.clock import Clock
 from tickwork.errors import RunNotFound
-from tickwork.stores.contract import Store
+from tickwork.stores.contract import RunFilter, Store
 
 
 class Inspector:
@@ -55,6 +58,33 @@ class Inspector:
             now=now,
             seen_after=now - self._retire_after,
         )
+
+    def queues(self) -> QueueStatus:
+        """Read the queues, the age of the oldest run in each, and the number of workers."""
+        return read_queues(self._store, now=self._clock.now())
+
+    def activity(self) -> Activity:
+        """Measure how fast runs arrive and finish, on the newest ones."""
+        ready = self._store.count_runs().by_phase.get(Phase.READY, 0)
+        return read_activity(self._store, now=self._clock.now(), ready=ready)
+
+    def pulse(self) -> str:
+        """A short text that changes when runs come, start or end. It is cheap to read."""
+        newest = self._store.list_runs(RunFilter(), limit=1).runs
+        counts = self._store.count_runs(cap=1_000).by_phase
+        shown = [f"{run.id} {run.status} {run.attempt}" for run in newest]
+        workers = self._store.list_workers()
+        running = sum(worker.running for worker in workers)
+        return " ".join([*shown, *map(str, counts.values()), str(len(workers)), str(running)])
+
+    def list_runs(
+        self, where: RunFilter, *, text: str = "", cursor: str | None = None, limit: int = 50
+    ) -> FoundRuns:
+        """List one page of runs, newest first; with ``text``, those that contain it.
+
+        A text is searched in a bounded number of runs, which the page states.
+        """
+        return list_runs(self._store, self.view, where, text=text, cursor=cursor, limit=limit)
 
     def upcoming(
         self,

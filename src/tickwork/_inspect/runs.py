@@ -5,17 +5,19 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
-from tickwork._define.arguments import mask_args
+from tickwork._define.secret_mask import mask_args
 from tickwork._domain.explain import Cause
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._kernel.codec import decode
-from tickwork.errors import AmbiguousRun, PayloadUnreadable, RunNotFound
+from tickwork.errors import AmbiguousRun, PayloadEncrypted, PayloadUnreadable, RunNotFound
 from tickwork.stores.contract import Attempt, LogLine, Store
 
 CANDIDATES_MAX: Final = 5
 ID_LENGTH: Final = 36
+ENCRYPTED: Final = "<encrypted>"
+"""Shown for payloads whose key this program does not have."""
 _ID: Final = re.compile(r"[0-9a-f][0-9a-f-]*")
 
 
@@ -47,6 +49,7 @@ class RunView:
     reason: str  # why it ended as it did, or the last error
     progress: Any
     blocked_on: str | None  # the limit that is full
+    external_id: str | None  # under which a remote engine knows it
     retry_of: RunId | None  # the run that it repeats
     target: str | None
     tags: tuple[str, ...]
@@ -100,5 +103,7 @@ def find_run_id(store: Store, prefix: str) -> RunId:
 def _decode(text: str) -> Any:
     try:
         return decode(text)
+    except PayloadEncrypted:
+        return ENCRYPTED
     except PayloadUnreadable:
         return text

@@ -84,7 +84,11 @@ def read_schedule_rows(store: Store) -> Iterator[ScheduleRow]:
 
 def is_readable(row: ScheduleRow) -> bool:
     """Whether this version understands the rule. A newer program may have written it."""
-    return _read_rule(row) is not None
+    try:
+        from_text(row.spec.rule)
+    except InvalidSchedule:
+        return False
+    return True
 
 
 def active_schedules(
@@ -94,17 +98,29 @@ def active_schedules(
     found = []
     for row in rows:
         is_stopped = row.is_paused_at(now) and row.paused_until is None
-        if is_stopped or row.is_retired(seen_after=seen_after) or row.next_due_at is None:
+        is_retired = row.is_retired(seen_after=seen_after)
+        if is_stopped or is_retired or row.fault or row.next_due_at is None:
             continue
-        rule = _read_rule(row)
-        if rule is not None:
-            overdue = plan_firings(row, rule, now=now) if row.next_due_at <= now else None
-            found.append(ActiveSchedule(row.spec, rule, row.next_due_at, True, overdue))
+        active = _active_schedule(row, row.next_due_at, now=now)
+        if active is not None:
+            found.append(active)
     for spec in catalog.unwritten():
         rule = from_text(spec.rule)
         next_due_at = first_due(rule, after=now, until=spec.until)
         found.append(ActiveSchedule(spec, rule, next_due_at, is_written=False))
     return found
+
+
+def _active_schedule(
+    row: ScheduleRow, next_due_at: datetime, *, now: datetime
+) -> ActiveSchedule | None:
+    """The schedule of a row; None if a tick cannot fire it, whatever the reason is."""
+    try:
+        rule = from_text(row.spec.rule)
+        overdue = plan_firings(row, rule, now=now) if next_due_at <= now else None
+    except Exception:  # noqa: BLE001  # any error is the row's own
+        return None
+    return ActiveSchedule(row.spec, rule, next_due_at, True, overdue)
 
 
 def upcoming_firings(
@@ -116,7 +132,7 @@ def upcoming_firings(
     limit: int,
     until: datetime | None,
 ) -> UpcomingFirings:
-    """The next firings of ``active``, in order; ``rows`` tell how many others do not fire."""
+    """The next firings of ``active``, in order; ``rows`` show how many others do not fire."""
     found: list[Firing] = []
     coming = [_firings(number, each, now) for number, each in enumerate(active)]
     for at, _, _, each in islice(merge(*coming), limit):
@@ -156,10 +172,3 @@ def _firings(
         schedule = schedule._replace(next_due_at=upcoming)
     for at in schedule.instants():
         yield at, schedule.spec.name, number, schedule
-
-
-def _read_rule(row: ScheduleRow) -> Schedule | None:
-    try:
-        return from_text(row.spec.rule)
-    except InvalidSchedule:
-        return None

@@ -9,16 +9,29 @@ from typing import Final
 from tickwork._client.catalog import Catalog
 from tickwork._client.schedule_view import ScheduleView, view_of
 from tickwork._define.registry import Registry
+from tickwork._domain.expectations import MissedExpectation
 from tickwork._domain.identity import WorkerId
 from tickwork._domain.run import Run
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.schedules import read_schedule_rows
 from tickwork._kernel.zonedata import split_zone_version
-from tickwork.stores.contract import JobRow, Pause, PauseKind, RunFilter, Store, WorkerRow
+from tickwork._worker.expectations import read_all_missed
+from tickwork.stores.contract import (
+    ClaimRequest,
+    JobRow,
+    Pause,
+    PauseKind,
+    PhaseCounts,
+    RunFilter,
+    Store,
+    WorkerRow,
+)
 
 RULES_MAX: Final = 5
 RUNNING_MAX: Final = 1_000
+PAIRS_MAX: Final = 1_000
+"""The most pairs of queue and job in which the oldest run is searched."""
 SILENT_AFTER: Final = timedelta(seconds=30)
 """A worker reports every ten seconds. After three missed reports it counts as silent."""
 
@@ -67,12 +80,25 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """A queue with unfinished runs, or a paused one."""
+
+    name: str
+    ready: int
+    waiting: int
+    blocked: int
+    running: int
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """The state of one database. It lists at most ten thousand schedules."""
 
     now: datetime  # by the database's clock
     runs: Mapping[str, int]  # unfinished runs by phase
     cap: int  # counts of runs stop here
+    queues: list[QueueView]  # with unfinished runs, and paused ones
     defined: int  # jobs that this program defines
     running: int  # jobs with running runs
     idle: int  # jobs without running runs
@@ -80,6 +106,7 @@ class Status:
     schedules: list[ScheduleView]
     workers: list[WorkerView]
     pauses: list[Pause]
+    missed: list[MissedExpectation]  # firings that did not complete in time
 
 
 def read_status(
@@ -97,6 +124,7 @@ def read_status(
         now=now,
         runs={phase.value: counts.by_phase.get(phase, 0) for phase in Phase},
         cap=counts.cap,
+        queues=_view_queues(counts, pauses),
         defined=sum(1 for job in jobs if job.is_defined),
         running=running,
         idle=len(jobs) - running,
@@ -104,7 +132,45 @@ def read_status(
         schedules=schedules,
         workers=[_view_worker(row, now) for row in store.list_workers()],
         pauses=pauses,
+        missed=read_all_missed(store, now=now, seen_after=seen_after),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """What a scrape of metrics reads: the queues, and how many workers there are."""
+
+    queues: list[QueueView]
+    ages: Mapping[str, timedelta]  # of the oldest run that could start, by queue
+    live: int  # workers that report
+    silent: int  # workers that missed several reports
+
+
+def read_queues(store: Store, *, now: datetime) -> QueueStatus:
+    oldest: dict[str, datetime] = {}
+    # One read by index for each pair. Runs of one job nearly always have one priority.
+    for queue, job in store.ready_pairs()[:PAIRS_MAX]:
+        for run in store.due_runs(ClaimRequest(1, (queue,), (job,)), now=now):
+            oldest[queue] = min(run.due_at, oldest.get(queue, run.due_at))
+    workers = [is_silent(row, now) for row in store.list_workers() if not row.is_remote]
+    return QueueStatus(
+        queues=_view_queues(store.count_runs(), read_pauses(store, now)),
+        ages={queue: max(now - due_at, timedelta(0)) for queue, due_at in oldest.items()},
+        live=workers.count(False),
+        silent=workers.count(True),
+    )
+
+
+def _view_queues(counts: PhaseCounts, pauses: list[Pause]) -> list[QueueView]:
+    paused = {pause.name for pause in pauses if pause.kind is PauseKind.QUEUE}
+    return [
+        QueueView(
+            name=name,
+            **{phase.value: counts.by_queue.get(name, {}).get(phase, 0) for phase in Phase},
+            is_paused=name in paused,
+        )
+        for name in sorted(counts.by_queue.keys() | paused)
+    ]
 
 
 def read_pauses(store: Store, now: datetime) -> list[Pause]:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+from tickwork.errors import InvalidOption
+
 
 class Clock(Protocol):
     """The current time.
@@ -23,6 +25,19 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since some fixed point in the past. Only differences mean anything."""
         ...
+
+
+def check_clock(clock: Clock | None) -> Clock | None:
+    """Check that a clock has what a program needs of it, and return it."""
+    methods = ("now", "monotonic")
+    if clock is not None and not all(callable(getattr(clock, name, None)) for name in methods):
+        raise InvalidOption(
+            "clock",
+            clock,
+            "must have now() and monotonic()",
+            fix="Use tickwork.testing.ManualClock, or add both methods.",
+        )
+    return clock
 
 
 def is_manual(clock: Clock) -> bool:
@@ -49,6 +64,9 @@ TRIES: Final = 3
 PROMPT: Final = 0.1
 """If the first measurement takes longer than PROMPT seconds, it is repeated up to TRIES times."""
 
+STEP_MIN: Final = timedelta(seconds=2)
+"""A difference of this much to the monotonic clock means that the clock was set."""
+
 
 class StoreClock:
     """The time of the database, as an offset to the monotonic clock of this machine.
@@ -68,6 +86,8 @@ class StoreClock:
         self._every = every
         self._origin: tuple[datetime, float] | None = None
         self._is_forgotten = False
+        self.on_step: Callable[[timedelta], object] | None = None
+        """Called when the clock of the database was set, with the difference."""
 
     def now(self) -> datetime:
         origin = self._origin
@@ -129,4 +149,7 @@ class StoreClock:
             return answer, (sent + received) / 2
         expected = before[0] + timedelta(seconds=received - before[1])
         latest = answer + timedelta(seconds=received - sent)
-        return min(max(expected, answer), latest), received
+        found = min(max(expected, answer), latest)
+        if abs(found - expected) >= STEP_MIN and self.on_step is not None:
+            self.on_step(found - expected)
+        return found, received

@@ -6,25 +6,31 @@ Types that JSON lacks are written as an object with one key, the tag::
     {"$timedelta": [0, 5400, 0]}                  {"$decimal": "1.50"}
     {"$uuid": "019b76da-…"}                       {"$bytes": "aGVsbG8="}
     {"$int": "18446744073709551616"}              {"$float": "1e+16"}
+    {"$time": "09:30:00"}                         {"$tuple": [1, 2]}
 
 A dict of the user with one key that starts with ``$`` gets a second ``$`` in front. So every
 payload is decoded exactly, with three exceptions: tuples become lists, subclasses of str, int,
 float and dict (such as enums) become the plain type, and a datetime keeps its offset but not the
-name of its zone.
+name of its zone. ``$tuple`` is written only for annotations such as ``Sequence[int]``.
 """
 
 import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from json import JSONDecoder, JSONEncoder
 from math import isfinite
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from tickwork.errors import NotSerializable, PayloadTooLarge, PayloadUnreadable
+from tickwork.errors import (
+    NotSerializable,
+    PayloadEncrypted,
+    PayloadTooLarge,
+    PayloadUnreadable,
+)
 
 SIZE_MAX: Final = 64 * 1024
 """Bytes of UTF-8 that a payload may have, by default."""
@@ -59,19 +65,25 @@ def _refuse(value: object) -> NoReturn:
     raise TypeError(f"{type(value).__name__} was not made plain.")
 
 
-_encode_simple: Final = _build_encoder(getattr(json.encoder, "c_make_encoder", None))
-_AS_THEY_ARE: Final = frozenset({str, bool, type(None)})
+encode_simple: Final = _build_encoder(getattr(json.encoder, "c_make_encoder", None))
+"""Encodes JSON types, without any check. For payloads that were made plain."""
+
+SIMPLE: Final[frozenset[type]] = frozenset({str, bool, int, type(None)})
+"""Types that are stored as they are; of integers only those that are short."""
+
+
+def is_short(number: int) -> bool:
+    """Whether every database keeps this number exactly, so that it needs no tag."""
+    return -_INT_MAX <= number <= _INT_MAX
 
 
 def _is_simple(payload: object) -> bool:
-    """Whether it is a dict of plain strings and numbers, as most arguments are."""
+    """Whether it is a dict of plain strings and numbers, as most payloads are."""
     if type(payload) is not dict or not payload:
         return False
     for key, value in payload.items():
         kind = type(value)
-        if type(key) is not str or not (
-            kind in _AS_THEY_ARE or (kind is int and -_INT_MAX <= value <= _INT_MAX)
-        ):
+        if type(key) is not str or kind not in SIMPLE or (kind is int and not is_short(value)):
             return False
     return len(payload) > 1 or not key.startswith("$")
 
@@ -89,8 +101,8 @@ def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
         PayloadTooLarge: The text has more than ``size_max`` bytes.
     """
     if _is_simple(payload):
-        return _check_text(_encode_simple(payload), size_max)
-    return _check_text(_encode_json(_Plain(size_max).of(payload)), size_max)
+        return check_text(encode_simple(payload), size_max)
+    return check_text(encode_simple(_Plain(size_max).of(payload)), size_max)
 
 
 def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
@@ -101,7 +113,49 @@ def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
     >>> encode_canonical({"b": 1, "a": 2})
     '{"a":2,"b":1}'
     """
-    return _check_text(_encode_sorted(_Plain(size_max, in_utc=True).of(payload)), size_max)
+    return check_text(_encode_sorted(_Plain(size_max, in_utc=True).of(payload)), size_max)
+
+
+def make_plain(payload: object, *, size_max: int = SIZE_MAX) -> object:
+    """Convert a payload to JSON types, with tags where JSON lacks a type.
+
+    Raises:
+        Unfit: It has no exact JSON form.
+    """
+    return _Plain(size_max).convert(payload)
+
+
+def escape(plain: dict[str, object]) -> dict[str, object]:
+    """Escape an object of the user that could be read as a tag."""
+    if len(plain) == 1:
+        [(key, value)] = plain.items()
+        if key.startswith("$"):
+            return {f"${key}": value}
+    return plain
+
+
+def merge_objects(first: str, second: str) -> str:
+    """Merge two encoded objects. Values of the second one replace those of the first.
+
+    Raises:
+        PayloadUnreadable: One of them is not an object in JSON.
+    """
+    merged = {**_read_object(first), **_read_object(second)}
+    return encode_simple(escape(merged))
+
+
+def _read_object(text: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PayloadUnreadable(f"{error}.") from error
+    if not isinstance(found, dict):
+        raise PayloadUnreadable(f"it is {type(found).__name__}, not an object.")
+    if len(found) == 1:
+        [(key, value)] = found.items()
+        if key.startswith("$$"):
+            return {key[1:]: value}
+    return found
 
 
 def decode(text: str) -> Any:
@@ -115,14 +169,16 @@ def decode(text: str) -> Any:
     """
     # Without a quoted dollar there is no tag, and the scanner needs no hook: most payloads
     # are decoded in C alone.
-    scan, decoder = (_scan_tagged, _TAGGED) if '"$' in text else (_scan_untagged, _UNTAGGED)
-    try:
+    if '"$' not in text:
         try:
-            payload, end = scan(text, 0)
-        except StopIteration:  # empty, or white space before the value
-            return decoder.decode(text)
-        # After the value comes white space or garbage; the slow path checks which.
-        return payload if end == len(text) else decoder.decode(text)
+            payload, end = _scan_untagged(text, 0)
+        except (StopIteration, ValueError, RecursionError):
+            pass  # empty, white space before the value, or an error that is described below
+        else:
+            if end == len(text):
+                return payload
+    try:
+        return _TAGGED.decode(text)
     except PayloadUnreadable:
         raise
     except RecursionError as error:
@@ -134,8 +190,8 @@ def decode(text: str) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-class _Unfit(Exception):  # noqa: N818  # internal
-    """A value that cannot be encoded. ``path`` is collected on the way up."""
+class Unfit(Exception):  # noqa: N818  # internal
+    """A value that cannot be encoded or rebuilt. ``path`` is collected on the way up."""
 
     def __init__(self, reason: str, *, fix: str = "") -> None:
         super().__init__(reason)
@@ -158,10 +214,13 @@ class _Plain:
 
     def of(self, payload: object) -> object:
         try:
-            return self._plain(payload, NESTING_MAX)
-        except _Unfit as unfit:
+            return self.convert(payload)
+        except Unfit as unfit:
             path = "payload" + "".join(reversed(unfit.path))
             raise NotSerializable(path, unfit.reason, fix=unfit.fix) from None
+
+    def convert(self, payload: object) -> object:
+        return self._plain(payload, NESTING_MAX)
 
     def _plain(self, value: Any, levels: int) -> object:
         match value:
@@ -170,12 +229,9 @@ class _Plain:
             case None | bool():
                 return value
             case int():
-                number = int(value)
-                if -_INT_MAX <= number <= _INT_MAX:
-                    return number
-                return {"$int": _digits(number)}
+                return plain_int(int(value))
             case float():
-                return _float(float(value))
+                return plain_float(float(value))
             case str():
                 return str.__str__(value)
             case dict():
@@ -187,7 +243,7 @@ class _Plain:
 
     def _room(self, levels: int, items: int) -> int:
         if not levels:
-            raise _Unfit(f"it is nested deeper than {NESTING_MAX} levels, or contains itself.")
+            raise Unfit(f"it is nested deeper than {NESTING_MAX} levels, or contains itself.")
         self._budget -= items
         if self._budget < 0:
             raise PayloadTooLarge(self._size_max - self._budget, size_max=self._size_max)
@@ -198,7 +254,7 @@ class _Plain:
         for value in values:
             try:
                 plain.append(self._plain(value, levels))
-            except _Unfit as unfit:
+            except Unfit as unfit:
                 unfit.path.append(f"[{len(plain)}]")
                 raise
         return plain
@@ -207,45 +263,52 @@ class _Plain:
         plain = {}
         for key, value in values.items():
             if not isinstance(key, str):
-                raise _Unfit(f"its key {key!r} is not a string.", fix="Use str(key).")
+                raise Unfit(f"its key {key!r} is not a string.", fix="Use str(key).")
             try:
                 plain[str.__str__(key)] = self._plain(value, levels)
-            except _Unfit as unfit:
+            except Unfit as unfit:
                 unfit.path.append(f"[{key!r}]")
                 raise
-        if len(plain) == 1:
-            [(key, value)] = plain.items()
-            if key.startswith("$"):
-                return {f"${key}": value}
-        return plain
+        return escape(plain)
 
     def _tag(self, value: object) -> dict[str, object]:
         match value:
             case datetime():
                 if value.utcoffset() is None:
-                    raise _Unfit(
+                    raise Unfit(
                         f"the datetime {value} has no time zone.",
                         fix="Use datetime.now(UTC), or pass tzinfo=.",
                     )
                 return {"$datetime": datetime.isoformat(_utc(value) if self._in_utc else value)}
             case date():
                 return {"$date": date.isoformat(value)}
+            case time():
+                if value.tzinfo is not None and value.utcoffset() is None:
+                    raise Unfit(
+                        f"the time {value} has a time zone without an offset.",
+                        fix="Pass a datetime, or the name of the zone beside the time.",
+                    )
+                return {"$time": time.isoformat(value)}
             case timedelta():
                 return {"$timedelta": [value.days, value.seconds, value.microseconds]}
             case Decimal():
                 if not value.is_finite():
-                    raise _Unfit(f"{value} is not a finite number.")
+                    raise Unfit(f"{value} is not a finite number.")
                 return {"$decimal": str(value)}
             case UUID():
                 return {"$uuid": str(value)}
             case bytes():
                 return {"$bytes": base64.b64encode(value).decode("ascii")}
             case set() | frozenset():
-                raise _Unfit("a set has no order.", fix="Pass sorted(...) or list(...).")
+                raise Unfit(
+                    "a set has no order.",
+                    fix="Annotate the parameter, such as set[str], or pass sorted(...).",
+                )
             case _:
-                raise _Unfit(
+                raise Unfit(
                     f"a {type(value).__qualname__} has no JSON form.",
-                    fix="Pass its id or its plain fields, and load the object in the handler.",
+                    fix="Annotate the parameter with its type. Types of your own are added with "
+                    "app.codec.register().",
                 )
 
 
@@ -256,21 +319,25 @@ def _utc(moment: datetime) -> datetime:
         return moment
 
 
+def plain_int(number: int) -> object:
+    return number if is_short(number) else {"$int": _digits(number)}
+
+
 def _digits(number: int) -> str:
     try:
         return str(number)
     except ValueError:
-        raise _Unfit("the integer has more digits than Python will read back.") from None
+        raise Unfit("the integer has more digits than Python will read back.") from None
 
 
-def _float(number: float) -> object:
+def plain_float(number: float) -> object:
     if not isfinite(number):
-        raise _Unfit(f"{number} is not a finite number.")
+        raise Unfit(f"{number} is not a finite number.")
     text = repr(number)
     return {"$float": text} if "e" in text or text == "-0.0" else number
 
 
-def _check_text(text: str, size_max: int) -> str:
+def check_text(text: str, size_max: int) -> str:
     if "\\u0000" in text and _has_nul(json.loads(text)):
         raise NotSerializable(
             "payload", "a string contains a NUL character.", fix="Pass bytes, or remove it."
@@ -320,6 +387,8 @@ def _bytes(text: str) -> bytes:
 _READERS: Final[Mapping[str, Callable[[Any], object]]] = {
     "$datetime": _moment,
     "$date": date.fromisoformat,
+    "$time": time.fromisoformat,
+    "$tuple": tuple,
     "$timedelta": lambda parts: timedelta(*parts),
     "$decimal": Decimal,
     "$uuid": UUID,
@@ -338,6 +407,8 @@ def _untag(found: dict[str, Any]) -> object:
     if key.startswith("$$"):
         return {key[1:]: value}
     reader = _READERS.get(key)
+    if key == "$encrypted":
+        raise PayloadEncrypted
     if reader is None:
         raise PayloadUnreadable(f"the tag {key!r} is not known.")
     try:
@@ -350,11 +421,9 @@ def _refuse_constant(word: str) -> NoReturn:
     raise PayloadUnreadable(f"{word} is not a finite number.")
 
 
-_UNTAGGED = JSONDecoder(parse_constant=_refuse_constant)
 _TAGGED = JSONDecoder(parse_constant=_refuse_constant, object_hook=_untag)
 
 # The scanner inside of JSONDecoder.decode takes a quarter of the time, because it skips two
 # regular expressions for white space. Typeshed does not declare it.
 _Scan = Callable[[str, int], tuple[Any, int]]
-_scan_untagged: _Scan = _UNTAGGED.scan_once  # type: ignore[attr-defined]
-_scan_tagged: _Scan = _TAGGED.scan_once  # type: ignore[attr-defined]
+_scan_untagged: _Scan = JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ _SIZES: Final = tuple(_MICROSECONDS)
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 _TEXT_MAX = 100
 _MICROSECOND = timedelta(microseconds=1)
+DELAY_MAX: Final = timedelta(days=36_500)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -100,14 +101,16 @@ def as_duration(length: timedelta | float | str) -> timedelta:
 
 
 def as_delay(length: timedelta | float | str) -> timedelta:
-    """Like :func:`as_duration`, but not negative.
+    """Like :func:`as_duration`, but not negative, and at most DELAY_MAX.
 
     Raises:
-        InvalidDuration: It is negative, or not a duration.
+        InvalidDuration: It is negative, too long, or not a duration.
     """
     delay = as_duration(length)
     if delay < timedelta(0):
         raise InvalidDuration(length, "a delay must not be negative.")
+    if delay > DELAY_MAX:
+        raise InvalidDuration(length, f"a delay must be at most {DELAY_MAX.days:,} days.")
     return delay
 
 

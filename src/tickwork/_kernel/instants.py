@@ -1,9 +1,12 @@
 """Converts times from callers into UTC."""
 
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tickwork.errors import InvalidOption, NaiveDatetime
+
+YEAR_MIN: Final = 2
+YEAR_MAX: Final = 9998
 
 When: TypeAlias = datetime | str
 """An aware datetime, or ISO text with an offset."""
@@ -33,7 +36,8 @@ def as_instant(when: When, *, option: str = "at") -> datetime:
         raise InvalidOption(option, when, "must be a datetime or a string")
     if when.utcoffset() is None:
         raise NaiveDatetime(when)
-    try:
-        return when.astimezone(UTC)
-    except OverflowError:
-        raise InvalidOption(option, when, "must be a time between the years 1 and 9999") from None
+    # A year is left at both ends, so that a time zone or a lease cannot leave the calendar.
+    if not YEAR_MIN <= when.year <= YEAR_MAX:
+        rule = f"must be a time between the years {YEAR_MIN} and {YEAR_MAX}"
+        raise InvalidOption(option, when, rule)
+    return when.astimezone(UTC)

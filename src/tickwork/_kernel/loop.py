@@ -1,13 +1,14 @@
 """A thread that repeats a function until there is nothing to do."""
 
-import logging
 import random
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
-_log: Final = logging.getLogger("tickwork.loop")
+from tickwork._kernel.loggers import get_logger
+
+_log: Final = get_logger("tickwork.loop")
 _JITTER: Final = 0.1
 
 

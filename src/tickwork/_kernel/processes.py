@@ -34,6 +34,11 @@ def has_ended(pid: int, started: str) -> bool:
     return bool(started) and read_process_start(pid) != started
 
 
+def is_running(pid: int, started: str) -> bool:
+    """Whether the process with this id and start time is running. In doubt, False."""
+    return bool(started) and read_process_start(pid) == started
+
+
 def read_process_start(pid: int) -> str:
     """The start time of a process in ticks since boot; empty if it has ended or is unknown."""
     try:
@@ -44,6 +49,15 @@ def read_process_start(pid: int) -> str:
     fields = stat.rpartition(")")[2].split()
     # A zombie has ended; its parent has not collected it yet.
     return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def read_memory() -> int:
+    """The bytes of memory that this process uses; 0 where the system does not tell."""
+    try:
+        pages = int((_PROC / "self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _boot_id() -> str:

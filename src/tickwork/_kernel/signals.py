@@ -1,4 +1,4 @@
-"""Calls a function on SIGTERM and SIGINT, in a separate thread."""
+"""Calls a function on SIGTERM, SIGINT and SIGHUP, in a separate thread."""
 
 import os
 import signal
@@ -7,9 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
-STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+from tickwork._kernel.fork import reset_after_fork
+
+STOPPING: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+)
+"""The signals that stop a worker. SIGHUP comes when a terminal is closed."""
 SAME_WITHIN: Final = 0.5
 """Two signals of the same kind within this many seconds count as one."""
 
@@ -17,48 +22,89 @@ _STOP: Final = b"s"
 _END: Final = b"e"
 
 
+def stopping_signals() -> list[signal.Signals]:
+    """The signals to handle. SIGHUP is ignored below ``nohup``, and then stays ignored."""
+    return [
+        number
+        for number in STOPPING
+        if number in {signal.SIGTERM, signal.SIGINT}
+        or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+
+
 @contextmanager
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on the first SIGTERM or SIGINT in the block. A second one ends the process.
+    """Call ``stop`` on the first signal of STOPPING in the block. A second one ends the process.
 
     A second signal within SAME_WITHIN does not count: a terminal signals the whole process
     group, and the parent process forwards the signal to its children, too.
 
-    A signal handler interrupts the main thread anywhere, so it must not take a lock. It only
-    writes a byte to a pipe, and a thread that reads the pipe calls ``stop``. In other threads
-    than the main thread this does nothing.
+    In other threads than the main thread this does nothing. Forked processes have the signal
+    handlers that were set before the block.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    reader, writer = os.pipe()
-    thread = threading.Thread(
-        target=_wait, args=(reader, stop), name="tickwork-signals", daemon=True
-    )
-    thread.start()
-
-    received_at: dict[int, float] = {}
-
-    def handle(number: int, _: FrameType | None) -> None:
-        now = time.monotonic()
-        if number not in received_at:
-            received_at[number] = now
-            os.write(writer, _STOP)
-        elif now - received_at[number] >= SAME_WITHIN:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    before = {number: signal.signal(number, handle) for number in STOPPING}
+    handler = _StopHandler(stop)
+    handler.install()
     try:
         yield
     finally:
+        handler.remove()
+
+
+class _StopHandler:
+    """Signal handlers that write a byte to a pipe, and a thread that reads it.
+
+    A signal handler interrupts the main thread anywhere, so it must not take a lock.
+    """
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._reader, self._writer = os.pipe()
+        self._thread = threading.Thread(
+            target=_wait, args=(self._reader, stop), name="tickwork-signals", daemon=True
+        )
+        self._received_at: dict[int, float] = {}
+        self._before: dict[signal.Signals, Any] = {}
+
+    def install(self) -> None:
+        self._thread.start()
+        reset_after_fork(self)
+        for number in stopping_signals():
+            self._before[number] = signal.signal(number, self._handle)
+
+    def remove(self) -> None:
+        if not self._before:
+            return  # a forked process
+        self._restore()
+        os.write(self._writer, _END)
+        self._thread.join(timeout=5)
+        self._close_pipe()
+
+    def after_fork(self) -> None:
+        """Do not stop the parent when a forked process gets a signal."""
+        if self._before:
+            self._restore()
+            self._close_pipe()
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        now = time.monotonic()
+        if number not in self._received_at:
+            self._received_at[number] = now
+            os.write(self._writer, _STOP)
+        elif now - self._received_at[number] >= SAME_WITHIN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _restore(self) -> None:
+        before, self._before = self._before, {}
         for number, handler in before.items():
             # None: the previous handler was not set by Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        os.write(writer, _END)
-        thread.join(timeout=5)
-        os.close(reader)
-        os.close(writer)
+
+    def _close_pipe(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
 
 
 def _wait(reader: int, stop: Callable[[], None]) -> None:

@@ -6,12 +6,11 @@ outcome to :meth:`AttemptRunner.end`. Everything else about an attempt is decide
 
 import logging
 import random
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tickwork._define.context import AttemptStore, RunContext
+from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import (
     SUCCEEDED,
@@ -20,13 +19,14 @@ from tickwork._domain.outcome import (
     Failed,
     Interrupted,
     Outcome,
+    OutcomeKind,
     Postponed,
     Skipped,
     Succeeded,
     outcome_of_exception,
 )
-from tickwork._domain.retry import NO_RETRY, NoRetry
-from tickwork._domain.run import CRASHES_MAX, NO_ARGS, Claim
+from tickwork._domain.retry import ANY_ERROR, NO_RETRY, NoRetry
+from tickwork._domain.run import CRASHES_MAX, Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import (
     Transition,
@@ -36,12 +36,14 @@ from tickwork._domain.transitions import (
     skip_if_expired,
 )
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.codec import decode
+from tickwork._kernel.fork import exit_forked, reset_after_fork
+from tickwork._worker.attempt_store import RowAttemptStore
 from tickwork._worker.held_runs import HeldRun, HeldRuns
+from tickwork._worker.run_log import log_run
 from tickwork._worker.writer import Writer
-from tickwork.engines.attempt import ROLLED_BACK
+from tickwork.engines.attempt import ROLLED_BACK, AttemptEnd, simple_attempt
 from tickwork.engines.contract import RunningAttempt
-from tickwork.errors import AttemptTimeout, TickworkError
+from tickwork.errors import AttemptTimeout, StoreError, TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
 
@@ -49,9 +51,8 @@ STOPPED: Final = "The worker was stopped while it ran."
 _CANCELED: Final = "Its cancellation was requested."
 _CANCELED_BEFORE: Final = "Its cancellation was requested before it started."
 _STOPPED_EARLY: Final = "Its handler stopped when it was requested to."
+_TAKEN_OVER: Final = "Another worker has taken over the run."
 _UNKNOWN: Final = "This process does not know the job any more."
-
-_log: Final = logging.getLogger("tickwork.worker")
 
 
 class AttemptRunner:
@@ -61,7 +62,7 @@ class AttemptRunner:
         self,
         *,
         clock: Clock,
-        store: AttemptStore,
+        store: RowAttemptStore,
         bus: EventBus,
         find: Callable[[str], Definition | None],
         held: HeldRuns,
@@ -77,8 +78,17 @@ class AttemptRunner:
         self._outbox = writer.done
         self._draw_random = draw_random
         self._is_leaving = False
+        self._is_forked = False
         self.outbox = writer.done
         self.notify = notify
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Have a process that a handler forked end when its code leaves the handler.
+
+        Otherwise it would go on as a second worker with one thread, which nothing stops.
+        """
+        self._is_forked = True
 
     # ------------------------------------------------------------ for engines
 
@@ -94,7 +104,6 @@ class AttemptRunner:
             if run.is_canceled:
                 self._settle_without_attempt(run, Canceled(_CANCELED_BEFORE))
                 return None
-        begun_at = time.perf_counter()
         definition = self._find(claim.job)
         if definition is None:
             self._put(run, self._transition(claim, None, Failed(_UNKNOWN, retry=False)))
@@ -111,39 +120,97 @@ class AttemptRunner:
                 self._put(run, self._transition(claim, definition, expired))
                 return None
         try:
-            args = _decode_args(claim)
-        except (TickworkError, TypeError) as error:
+            args = definition.payload.decode(claim.args)
+        except TickworkError as error:
             failed = Failed(str(error), retry=False)
             self._put(run, self._transition(claim, definition, failed))
             return None
         timeout, ends_at = spec.timeout, None
         if timeout is None:
-            ctx = RunContext(claim, store=self._store, args=args)
+            ctx = RunContext(claim, self._store, args, None, definition.payload.encode_result)
         else:
-            ctx = RunContext(claim, store=self._store, args=args, deadline=now + timeout)
+            ctx = RunContext(
+                claim, self._store, args, now + timeout, definition.payload.encode_result
+            )
             ends_at = self._clock.monotonic() + timeout.total_seconds()
             run.deadline = ends_at if is_timed else None
-        run.started_at = now
+        if definition.secrets:
+            ctx.mask_with(definition.mask_for)
+        run.started_at, run.ctx = now, ctx
         if self._bus.has_subscribers:
             self._bus.emit(_run_started(claim, at=now))
-        return RunningAttempt(claim, definition, ctx, timeout, ends_at, now, begun_at, run)
+        return RunningAttempt(claim, definition, ctx, timeout, ends_at, now, run)
+
+    def make_simple_attempt(
+        self, claim: Claim, started_at: datetime, wait: Callable[[Awaitable[Any]], Any]
+    ) -> datetime | None:
+        """Make an attempt that needs nothing but a call; return when it ended.
+
+        It does what :meth:`begin`, the call and :meth:`end` do for most runs, with fewer steps.
+        None means that nothing was done: the attempt has to be made with those.
+        """
+        run, definition = self._held.of(claim), self._find(claim.job)
+        if (
+            run is None
+            or definition is None
+            or not definition.is_simple
+            or definition.spec.timeout is not None
+            or definition.secrets
+            or run.is_stop_requested
+            or run.is_settled
+            or claim.crashes
+            or claim.expires_at is not None
+            or self._bus.has_subscribers
+        ):
+            return None
+        payload = definition.payload
+        try:
+            args = payload.decode(claim.args)
+        except TickworkError:
+            return None
+        ctx = run.ctx = RunContext(claim, self._store, args, None, payload.encode_result)
+        run.started_at = started_at
+        outcome = simple_attempt(definition, ctx, wait)
+        if outcome is not SUCCEEDED or self._is_forked or run.decisions or ctx.is_changed:
+            self.end(RunningAttempt(claim, definition, ctx, None, None, started_at, run), outcome)
+            return self._clock.now()
+        ended_at = self._clock.now()
+        if run.try_settle():
+            self._outbox.append(settle_success(claim, ended_at, started_at))
+        return ended_at
+
+    def decide(self, attempt: RunningAttempt, end: AttemptEnd) -> AttemptEnd:
+        """Return how the attempt is recorded: as it ended, or as the worker decided meanwhile."""
+        run: HeldRun = attempt.held
+        outcome = self._recorded_outcome(attempt, end.outcome)
+        if run.is_lost and isinstance(outcome, Succeeded | Failed) and self._is_taken(run.claim):
+            outcome = Interrupted(_TAKEN_OVER)
+        if run.deadline is not None and attempt.timeout is not None:
+            # Hooks may take as long again.
+            run.deadline = self._clock.monotonic() + attempt.timeout.total_seconds()
+        decided = run.decide(outcome)
+        return end if decided is end.outcome else AttemptEnd(decided)
 
     def end(self, attempt: RunningAttempt, outcome: Outcome) -> None:
         """Report an outcome. If the run was lost, the fencing token rejects the write."""
-        ctx = attempt.ctx
-        if outcome is SUCCEEDED and not ctx.has_seen_cancel and not ctx.is_completed:
+        if self._is_forked:
+            exit_forked(is_failed=isinstance(outcome, Failed))
+        ctx, run = attempt.ctx, attempt.held
+        if outcome is SUCCEEDED and not (run.decisions or ctx.is_changed):
             # Most attempts.
-            step = settle_success(
-                attempt.claim, now=self._clock.now(), started_at=attempt.started_at
-            )
-        else:
-            step = self._transition_of(attempt, outcome)
-        if attempt.held.try_settle():
-            self._outbox.append(step)
+            step = settle_success(attempt.claim, self._clock.now(), attempt.started_at)
+            if run.try_settle():
+                self._outbox.append(step)
+            return
+        decided = run.decisions[0] if run.decisions else self._recorded_outcome(attempt, outcome)
+        self._put(run, self._transition_of(attempt, decided))
 
     def fail(self, claim: Claim, error: BaseException) -> None:
         """Report that the engine could not make the attempt."""
-        _log.error("%s: run %s could not be executed.", claim.job, claim.run_id, exc_info=error)
+        if self._is_forked:
+            exit_forked(is_failed=True)
+        text = "run %s could not be executed."
+        log_run(logging.ERROR, claim, text, claim.run_id, error=error)
         run = self._held.of(claim)
         if run is not None:
             self.give_up(run, _failure(error))
@@ -154,7 +221,7 @@ class AttemptRunner:
             return Canceled(_CANCELED)
         if self._is_leaving or run.is_lost:
             return Interrupted(STOPPED)
-        return _failure(error)  # only the handler itself can have raised it
+        return _failure(error, attempt.definition)  # only the handler itself can have raised it
 
     def is_settled(self, attempt: RunningAttempt) -> bool:
         run: HeldRun = attempt.held
@@ -163,9 +230,12 @@ class AttemptRunner:
     # ------------------------------------------------------------ for the worker
 
     def give_up(self, run: HeldRun, outcome: Failed | Crashed) -> None:
-        """Record a failure, even if the attempt is still running."""
+        """Record a failure, even if the attempt is still running.
+
+        If only its hooks are still running, its outcome is recorded.
+        """
         claim = run.claim
-        step = self._transition(claim, self._find(claim.job), outcome)
+        step = self._transition(claim, self._find(claim.job), run.decide(outcome))
         self._put(run, step._replace(started_at=run.started_at))
 
     def give_back(self, claim: Claim, outcome: Interrupted) -> None:
@@ -204,22 +274,24 @@ class AttemptRunner:
 
     def _give_up_late(self, run: HeldRun) -> None:
         claim = run.claim
-        _log.error(
-            "%s: run %s ignores its timeout. Its thread runs on until this process ends.",
-            claim.job,
-            claim.run_id,
-        )
+        text = "run %s ignores its timeout. Its thread runs on until this process ends."
+        log_run(logging.ERROR, claim, text, claim.run_id)
         definition = self._find(claim.job)
         timeout = None if definition is None else definition.spec.timeout
         error = AttemptTimeout(claim.run_id, timeout=timeout or timedelta(0))
-        self.give_up(run, _failure(error))
+        self.give_up(run, _failure(error, definition))
 
     def _put(self, run: HeldRun, step: Transition) -> None:
+        ctx = run.ctx
+        if ctx is not None and ctx.follow_ups and step.outcome is OutcomeKind.SUCCEEDED:
+            step = step._replace(follow_ups=ctx.follow_ups)
         if run.try_settle():
             self._outbox.append(step)
 
     def _settle_without_attempt(self, run: HeldRun, outcome: Interrupted | Canceled) -> None:
-        step = self._transition(run.claim, None, outcome)
+        decided = run.decide(outcome)
+        definition = None if decided is outcome else self._find(run.claim.job)
+        step = self._transition(run.claim, definition, decided)
         self._put(run, step._replace(started_at=run.started_at))
 
     def _transition_of(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
@@ -229,12 +301,28 @@ class AttemptRunner:
             undone = Failed(ROLLED_BACK) if isinstance(outcome, Succeeded) else outcome
             step = self._attempt_transition(attempt, SUCCEEDED)
             return step._replace(undone=self._attempt_transition(attempt, undone))
-        if ctx.has_seen_cancel and isinstance(outcome, Succeeded):
-            # The handler was requested to stop, maybe because the lease could not be extended or
-            # the worker stops. Then the work is not done, and the run is due again.
-            is_canceled = self._store.is_canceled(attempt.claim)
-            outcome = Canceled(_STOPPED_EARLY) if is_canceled else Interrupted(_STOPPED_EARLY)
         return self._attempt_transition(attempt, outcome)
+
+    def _recorded_outcome(self, attempt: RunningAttempt, outcome: Outcome) -> Outcome:
+        ctx, run = attempt.ctx, attempt.held
+        if not ctx.has_seen_cancel or ctx.is_completed:
+            return outcome
+        if not isinstance(outcome, Succeeded | Failed):
+            return outcome
+        # The handler was requested to stop, maybe because the lease could not be extended or
+        # the worker stops. Then the work is not done, and the run is due again.
+        if self._store.is_canceled(attempt.claim):
+            return Canceled(_STOPPED_EARLY)
+        # A handler may also raise to stop. After a timeout, that is a failure.
+        has_failed = isinstance(outcome, Failed) and not run.is_lost and not self._is_leaving
+        return outcome if has_failed else Interrupted(_STOPPED_EARLY)
+
+    def _is_taken(self, claim: Claim) -> bool:
+        """Whether another worker has the run. A lease that expired may still be free."""
+        try:
+            return self._store.is_taken(claim)
+        except StoreError:
+            return False  # unknown: the write will find out
 
     def _attempt_transition(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
         # When a filter rejected the run, there was no attempt.
@@ -274,20 +362,19 @@ class AttemptRunner:
 
 def _run_started(claim: Claim, *, at: datetime) -> RunStarted:
     return RunStarted(
-        at=at, run_id=claim.run_id, job=claim.job, tenant=claim.tenant, attempt=claim.attempt
+        at=at,
+        run_id=claim.run_id,
+        job=claim.job,
+        tenant=claim.tenant,
+        queue=claim.queue,
+        schedule=claim.schedule,
+        attempt=claim.attempt,
+        due_at=claim.due_at,
     )
 
 
-def _decode_args(claim: Claim) -> dict[str, Any]:
-    if claim.args == NO_ARGS:
-        return {}
-    args = decode(claim.args)
-    if not isinstance(args, dict):
-        raise TypeError(f"The stored arguments are {type(args).__name__}, not an object.")
-    return args
-
-
-def _failure(error: BaseException) -> Failed:
-    outcome = outcome_of_exception(error)
+def _failure(error: BaseException, definition: Definition | None = None) -> Failed:
+    retry_errors = ANY_ERROR if definition is None else definition.options.retry_errors
+    outcome = outcome_of_exception(error, retry_errors=retry_errors)
     assert isinstance(outcome, Failed), outcome
     return outcome

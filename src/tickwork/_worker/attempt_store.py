@@ -1,19 +1,33 @@
 """What an attempt stores and reads while it runs."""
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from tickwork._domain.run import Claim
+from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.clock import Clock
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held_runs import HeldRuns
-from tickwork.stores.contract import Store
+from tickwork._worker.log_capture import LogCapture
+from tickwork.stores.contract import LogLine, Store
+
+PlanRun: TypeAlias = Callable[[object, tuple[Any, ...], Mapping[str, Any]], NewRun]
+"""Makes a run of a job, or of a draft, without adding it."""
 
 
 class RowAttemptStore:
-    def __init__(self, *, store: Store, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        plan_run: PlanRun,
+        log_capture: LogCapture | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._log_capture = log_capture
+        self.plan_run = plan_run
 
     def save(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
@@ -21,21 +35,52 @@ class RowAttemptStore:
         """Save progress or a checkpoint; False when the claim was lost."""
         return self._store.save_progress(claim, progress=progress, checkpoint=checkpoint)
 
-    def complete(self, claim: Claim, connection: object, *, result: str | None) -> bool:
+    def complete(
+        self,
+        claim: Claim,
+        connection: object,
+        *,
+        result: str | None,
+        follow_ups: Sequence[NewRun] = (),
+    ) -> bool:
         """Complete the run in the transaction of this connection; False when it was lost."""
         borrowed = self._store.using(connection)
-        return borrowed.complete(claim, now=self._clock.now(), result=result)
+        is_done = borrowed.complete(claim, now=self._clock.now(), result=result)
+        if is_done and follow_ups:
+            borrowed.enqueue(follow_ups)
+        return is_done
 
-    async def complete_async(self, claim: Claim, connection: Any, *, result: str | None) -> bool:
+    async def complete_async(
+        self,
+        claim: Claim,
+        connection: Any,
+        *,
+        result: str | None,
+        follow_ups: Sequence[NewRun] = (),
+    ) -> bool:
         borrowed = self._store.using_async(connection)
-        return await borrowed.complete(claim, now=self._clock.now(), result=result)
+        is_done = await borrowed.complete(claim, now=self._clock.now(), result=result)
+        if is_done and follow_ups:
+            await borrowed.enqueue(follow_ups)
+        return is_done
 
-    def has_landed(self, claim: Claim) -> bool:
+    def is_committed(self, claim: Claim) -> bool:
         """Whether the run was completed under this claim, and that was committed."""
         run = self._store.get_run(claim.run_id)
         if run is None:
             return False
         return run.status is RunStatus.COMPLETED and run.token == claim.token
+
+    def is_taken(self, claim: Claim) -> bool:
+        """Whether the run is no longer running under this claim."""
+        run = self._store.get_run(claim.run_id)
+        return run is None or run.status is not RunStatus.RUNNING or run.token != claim.token
+
+    def keep_line(self, claim: Claim, *, level: str, logger: str, message: str) -> None:
+        """Keep a log line until it is written with others."""
+        if self._log_capture is not None:
+            line = LogLine(self._clock.now(), level, logger, message)
+            self._log_capture.add(claim.run_id, line)
 
     def should_stop(self, claim: Claim) -> bool:
         return self.is_canceled(claim)
@@ -49,8 +94,16 @@ class RowAttemptStore:
 class HeldAttemptStore(RowAttemptStore):
     """For attempts at held claims: other threads of the worker notice what happens to them."""
 
-    def __init__(self, *, store: Store, clock: Clock, held: HeldRuns) -> None:
-        super().__init__(store=store, clock=clock)
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        held: HeldRuns,
+        plan_run: PlanRun,
+        log_capture: LogCapture | None = None,
+    ) -> None:
+        super().__init__(store=store, clock=clock, plan_run=plan_run, log_capture=log_capture)
         self._held = held
 
     def should_stop(self, claim: Claim) -> bool:
@@ -68,8 +121,19 @@ class HeldAttemptStore(RowAttemptStore):
 class PolledAttemptStore(HeldAttemptStore):
     """For attempts of a single pass: no other thread polls, so each check reads the row."""
 
-    def __init__(self, *, store: Store, clock: Clock, held: HeldRuns, heartbeat: Heartbeat) -> None:
-        super().__init__(store=store, clock=clock, held=held)
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        held: HeldRuns,
+        heartbeat: Heartbeat,
+        plan_run: PlanRun,
+        log_capture: LogCapture | None = None,
+    ) -> None:
+        super().__init__(
+            store=store, clock=clock, held=held, plan_run=plan_run, log_capture=log_capture
+        )
         self._heartbeat = heartbeat
 
     def should_stop(self, claim: Claim) -> bool:

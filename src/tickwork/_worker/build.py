@@ -1,33 +1,41 @@
 """Builds a worker, and the single passes of ``run()``, from a store and registered engines."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from threading import Event
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from tickwork._define.context import AttemptStore
 from tickwork._define.definition import Definition
 from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import Construct
+from tickwork._define.lifecycle import Lifecycle
 from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.retention import Retention
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import Clock, StoreClock
+from tickwork._kernel.durations import human_duration
 from tickwork._kernel.ids import new_id
-from tickwork._kernel.processes import ThisProcess
+from tickwork._kernel.processes import ThisProcess, read_memory
 from tickwork._worker.attempt_runner import AttemptRunner
-from tickwork._worker.attempt_store import HeldAttemptStore, PolledAttemptStore
+from tickwork._worker.attempt_store import HeldAttemptStore, PlanRun, PolledAttemptStore
 from tickwork._worker.cancel_poller import CancelPoller
 from tickwork._worker.claimer import Claimer
 from tickwork._worker.crash_hooks import CallHooks, CrashHooks
+from tickwork._worker.handovers import HandoverDesk
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.known_jobs import COROUTINES, FUNCTIONS, KnownJobs, engine_of
 from tickwork._worker.log_capture import LogCapture
 from tickwork._worker.maintenance import maintain, sweep
 from tickwork._worker.options import BATCH_MAX, WorkerOptions
+from tickwork._worker.pruner import Pruner
 from tickwork._worker.pump import Lane, Pump, PumpSerializer
 from tickwork._worker.reaper import Reaper
+from tickwork._worker.remote_worker import AttemptCaller, RemoteWorker
 from tickwork._worker.reporter import Reporter
 from tickwork._worker.single_pass import PassParts, SinglePass, SteppedEngine
 from tickwork._worker.ticker import Ticker
@@ -40,7 +48,22 @@ from tickwork.engines.wire import AppLocation, LogMessage
 from tickwork.events.bus import EventBus
 from tickwork.stores.contract import LogLine, Store, WorkerRow
 
+_log: Final = logging.getLogger("tickwork.worker")
+
 InlineFactory = Callable[[EngineSetup, Callable[[], object] | None], SteppedEngine]
+
+
+STOP_HOOK_SECONDS: Final = 10.0
+"""How long a coroutine of ``on_worker_stop`` may take."""
+
+
+@runtime_checkable
+class LoopEngine(Protocol):
+    """The engine of coroutines."""
+
+    def wait(self, awaitable: Awaitable[Any], seconds: float | None = None) -> Any:
+        """Run an awaitable on the loop of the handlers, and return its result."""
+        ...
 
 
 class WorkerContext(NamedTuple):
@@ -54,12 +77,26 @@ class WorkerContext(NamedTuple):
     reporter: Reporter
     log_capture: LogCapture
     engines: Mapping[str, EngineRegistration]
+    engine_options: Mapping[str, Any]
     inline: InlineFactory
     call_hooks: CallHooks
     construct: Callable[[], Construct]
     app_location: Callable[[], AppLocation]
     refresh_catalog: Callable[[], object]
+    plan_run: PlanRun
+    lifecycle: Lifecycle
     version: str
+    retention: Retention
+    retire_after: timedelta
+
+    def build_pruner(self) -> Pruner:
+        return Pruner(
+            store=self.store,
+            clock=self.clock,
+            specs=self.known.specs,
+            default=self.retention,
+            retire_after=self.retire_after,
+        )
 
     def build_timer(self) -> Timer:
         return Timer(
@@ -76,7 +113,7 @@ class WorkerContext(NamedTuple):
         )
 
         def on_reaped(transitions: Sequence[Transition]) -> None:
-            self.reporter.recorded(transitions, lost=(), at=self.clock.now())
+            self.reporter.report_written(transitions, at=self.clock.now())
             hooks.call(transitions)
 
         return Reaper(
@@ -103,11 +140,12 @@ class WorkerContext(NamedTuple):
             batch=batch,
         )
 
-    def build_engine_setup(self, host: EngineHost, *, slots: int) -> EngineSetup:
+    def build_engine_setup(self, host: EngineHost, held: HeldRuns, *, slots: int) -> EngineSetup:
         return EngineSetup(
             host=host,
             clock=self.clock,
             slots=slots,
+            handovers=HandoverDesk(store=self.store, clock=self.clock, held=held, bus=self.bus),
             construct=self.construct,
             app_location=self.app_location,
             add_log_line=self._add_log_line,
@@ -119,8 +157,8 @@ class WorkerContext(NamedTuple):
         )
 
 
-def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
-    """Build a worker that is ready to start.
+def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = None) -> Worker:
+    """Build a worker that is ready to start. Coroutines run on ``loop``, if it is given.
 
     Raises:
         InvalidOption: A job needs an engine of which other processes must import the
@@ -128,10 +166,17 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
     """
     store, clock, known = context.store, context.clock, context.known
     stats = context.reporter.stats
+    attempts_before = stats.attempts
     me, worker_id = ThisProcess.current(), WorkerId(new_id(clock.now()))
     wakeup, timer_wakeup, held = Wakeup(), Wakeup(), HeldRuns()
     writer = context.build_writer(held, batch=options.batch)
-    attempt_store = HeldAttemptStore(store=store, clock=clock, held=held)
+    attempt_store = HeldAttemptStore(
+        store=store,
+        clock=clock,
+        held=held,
+        plan_run=context.plan_run,
+        log_capture=context.log_capture,
+    )
     runner = AttemptRunner(
         clock=clock,
         store=attempt_store,
@@ -141,13 +186,36 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
         writer=writer,
         notify=wakeup.notify,
     )
-    lanes = [
-        _build_lane(context, runner, name, registration, options)
+    setup = context.build_engine_setup(runner, held, slots=0)._replace(loop=loop)
+    lane_by_name = {
+        name: _build_lane(context, setup, name, registration, options)
         for name, registration in context.engines.items()
-    ]
+        if not registration.is_remote or known.names(name)
+    }
+    lanes = list(lane_by_name.values())
+    coroutines = lane_by_name[COROUTINES].engine
+    assert isinstance(coroutines, LoopEngine), coroutines
     reaper = context.build_reaper(attempt_store, in_thread=True)
     started_at = clock.now()
     stats.since = started_at if options.missed_max else None
+
+    heartbeat = context.build_heartbeat(held)
+
+    def on_clock_step(step: timedelta) -> None:
+        side = "forward" if step > timedelta(0) else "back"
+        _log.warning("The clock of the database was set %s by %s.", side, human_duration(abs(step)))
+        # Other workers notice it at their next measurement, and then extend their leases.
+        reaper.was_away(more=store.clock_seconds)
+        heartbeat.beat_soon()
+        timer_wakeup.notify()
+
+    if isinstance(clock, StoreClock):
+        clock.on_step = on_clock_step
+
+    pruner = context.build_pruner()
+
+    def prune() -> None:
+        pruner.step()
 
     def on_reconnect() -> None:
         if isinstance(clock, StoreClock):
@@ -158,10 +226,11 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
         "Polling for cancels": CancelPoller(store=store, held=held, clock=clock).poll,
         "Writing logs": writer.write_logs,
         "Updating the catalog": context.refresh_catalog,
-        "Finding jobs": known.look,
+        "Finding jobs": known.discover,
         "Releasing runs of dead workers": partial(reaper.release_dead, but={worker_id}),
         "Reaping": reaper.step,
         "Sweeping": partial(sweep, store, clock),
+        "Pruning history": prune,
     }
 
     def register(running: int) -> None:
@@ -185,7 +254,17 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
     def should_stop() -> bool:
         stats.is_stuck = runner.watch_deadlines(options.timeout_grace) or stats.is_stuck
         stats.is_behind = stats.is_behind or 0 < options.missed_max <= stats.missed
-        return stats.is_stuck or stats.is_behind
+        stats.is_used_up = stats.is_used_up or is_used_up()
+        return stats.is_stuck or stats.is_behind or stats.is_used_up
+
+    def is_used_up() -> bool:
+        if 0 < options.runs_max <= stats.attempts - attempts_before:
+            _log.info("It has made %d attempts.", stats.attempts - attempts_before)
+            return True
+        if 0 < options.memory_max < (used := read_memory()):
+            _log.info("It uses %d MB of memory.", used // 2**20)
+            return True
+        return False
 
     serializer = PumpSerializer()
     pumps = [
@@ -193,7 +272,13 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
             name=name,
             clock=clock,
             claimer=Claimer(
-                name=name, store=store, clock=clock, worker=worker_id, known=known, held=held
+                name=name,
+                store=store,
+                clock=clock,
+                worker=worker_id,
+                known=known,
+                held=held,
+                on_claimed=context.reporter.report_claimed,
             ),
             queues=options.queues or None,
             lanes=lanes,
@@ -220,24 +305,29 @@ def build_worker(context: WorkerContext, options: WorkerOptions) -> Worker:
             pumps=pumps,
             writer=writer,
             held=held,
-            heartbeat=context.build_heartbeat(held),
+            heartbeat=heartbeat,
             beat_pace=known.pace_shortest,
             timer=context.build_timer(),
             maintain=partial(maintain, tasks),
             on_disconnect=reaper.was_away,
             register=register,
             unregister=lambda: store.remove_worker(worker_id),
+            stats=stats,
             should_stop=should_stop,
             listener=store.listen(),
             wakeup=wakeup,
             timer_wakeup=timer_wakeup,
+            call_start_hooks=partial(context.lifecycle.call_start, coroutines.wait),
+            call_stop_hooks=partial(
+                context.lifecycle.call_stop, partial(coroutines.wait, seconds=STOP_HOOK_SECONDS)
+            ),
         )
     )
 
 
 def _build_lane(
     context: WorkerContext,
-    runner: AttemptRunner,
+    setup: EngineSetup,
     name: str,
     registration: EngineRegistration,
     options: WorkerOptions,
@@ -245,8 +335,9 @@ def _build_lane(
     if registration.needs_import and context.known.names(name):
         context.app_location()  # fails now rather than with the first attempt
     slots: int = getattr(options, registration.slots_option)
-    engine = _load_factory(registration)(context.build_engine_setup(runner, slots=slots))
-    return Lane(engine, partial(context.known.names, name))
+    own = setup._replace(slots=slots, options=context.engine_options.get(name))
+    engine = _load_factory(registration)(own)
+    return Lane(engine, partial(context.known.names, name), is_remote=registration.is_remote)
 
 
 def _load_factory(registration: EngineRegistration) -> EngineFactory:
@@ -264,7 +355,12 @@ def build_pass_parts(context: WorkerContext, *, on_claimed: Callable[[], None]) 
     held = HeldRuns()
     heartbeat = context.build_heartbeat(held)
     store = PolledAttemptStore(
-        store=context.store, clock=context.clock, held=held, heartbeat=heartbeat
+        store=context.store,
+        clock=context.clock,
+        held=held,
+        heartbeat=heartbeat,
+        plan_run=context.plan_run,
+        log_capture=context.log_capture,
     )
     return PassParts(
         store=context.store,
@@ -305,7 +401,7 @@ def build_single_pass(
         writer=writer,
         notify=notified.set,
     )
-    setup = context.build_engine_setup(runner, slots=1)
+    setup = context.build_engine_setup(runner, parts.held, slots=1)
     engines: dict[str, Engine] = {}
 
     def find_engine(job: str) -> Engine | None:
@@ -315,7 +411,8 @@ def build_single_pass(
         if not has_threads or name in {FUNCTIONS, COROUTINES}:
             return None
         if name not in engines:
-            engines[name] = _load_factory(context.engines[name])(setup)
+            own = setup._replace(options=context.engine_options.get(name))
+            engines[name] = _load_factory(context.engines[name])(own)
             engines[name].start()
         return engines[name]
 
@@ -336,6 +433,7 @@ def build_single_pass(
             worker=WorkerId(new_id(context.clock.now())),
             known=context.known,
             held=parts.held,
+            on_claimed=context.reporter.report_claimed,
         ),
         writer=writer,
         runner=runner,
@@ -346,3 +444,38 @@ def build_single_pass(
         stop_engines=stop_engines,
     )
     return single_pass
+
+
+def build_remote_worker(context: WorkerContext, call: AttemptCaller) -> RemoteWorker:
+    """Build what executes runs in a process of a remote engine."""
+    held, options = HeldRuns(), WorkerOptions()
+    writer = context.build_writer(held, batch=options.batch)
+    store = HeldAttemptStore(
+        store=context.store,
+        clock=context.clock,
+        held=held,
+        plan_run=context.plan_run,
+        log_capture=context.log_capture,
+    )
+    return RemoteWorker(
+        store=context.store,
+        clock=context.clock,
+        known=context.known,
+        held=held,
+        heartbeat=context.build_heartbeat(held),
+        runner=AttemptRunner(
+            clock=context.clock,
+            store=store,
+            bus=context.bus,
+            find=context.known.find,
+            held=held,
+            writer=writer,
+        ),
+        writer=writer,
+        reaper=context.build_reaper(store, in_thread=False),
+        log_capture=context.log_capture,
+        call=call,
+        lifecycle=context.lifecycle,
+        timeout_grace=options.timeout_grace,
+        version=context.version,
+    )

@@ -1,6 +1,7 @@
 """Claims runs, and finds claims whose answer was lost on the way back from the database."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import count
 
 from tickwork._domain.identity import RunId, WorkerId
@@ -27,6 +28,7 @@ class Claimer:
         worker: WorkerId,
         known: KnownJobs,
         held: HeldRuns,
+        on_claimed: Callable[[int, datetime], None] | None = None,
     ) -> None:
         self._name = name
         self._store = store
@@ -34,6 +36,7 @@ class Claimer:
         self._worker = worker
         self._known = known
         self._held = held
+        self._on_claimed = on_claimed
         self._numbers = count(1)
         self._lost_tags: list[str] = []
 
@@ -48,12 +51,13 @@ class Claimer:
             OutcomeUnknown: The answer was lost. :meth:`find_lost` finds the claims.
         """
         tag, sent_at = f"{self._name}-{next(self._numbers)}", self._clock.monotonic()
+        now = self._clock.now()
         try:
             claims = self._store.claim(
                 wanted,
                 worker=self._worker,
                 tag=tag,
-                now=self._clock.now(),
+                now=now,
                 lease=LEASE_DEFAULT.length,
                 lease_by_job=self._known.lease_by_job(),
             )
@@ -66,6 +70,8 @@ class Claimer:
             if isinstance(error, OutcomeUnknown) or not isinstance(error, StoreError):
                 self._lost_tags.append(tag)
             raise
+        if claims and self._on_claimed is not None:
+            self._on_claimed(len(claims), now)
         return claims
 
     def claim_run(self, run_id: RunId, *, job: str, cancel_attempt: CancelAttempt) -> Claim | None:

@@ -2,14 +2,12 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.transitions import Transition
+from tickwork._worker.run_log import log_run
 from tickwork.engines.attempt import ROLLED_BACK
 from tickwork.stores.contract import RunStore
-
-_log: Final = logging.getLogger("tickwork.worker")
 
 
 def check_completions(
@@ -32,11 +30,8 @@ def check_completions(
         elif step.claim.run_id in gone:
             landed.append(step._replace(undone=None))
             if step.undone.outcome is OutcomeKind.FAILED and step.undone.reason != ROLLED_BACK:
-                _log.error(
-                    "%s: run %s was completed; its handler failed afterwards: %s",
-                    *step.claim[1::-1],
-                    step.undone.reason,
-                )
+                text = "run %s was completed; its handler failed afterwards: %s"
+                log_run(logging.ERROR, step.claim, text, step.claim.run_id, step.undone.reason)
         else:
             unwritten.append(step.undone)
     return unwritten, landed

@@ -9,11 +9,10 @@ from tickwork._define.context import AttemptStore, RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import Crashed, Outcome
 from tickwork._domain.transitions import Transition
-from tickwork._kernel.codec import decode
 
 _log: Final = logging.getLogger("tickwork.worker")
 
-CallHooks = Callable[[Definition, RunContext, Outcome], None]
+CallHooks = Callable[[Definition, RunContext, Outcome], object]
 
 
 class CrashHooks:
@@ -54,7 +53,10 @@ class CrashHooks:
     def _call_all(self, crashed: Sequence[tuple[Definition, Transition]]) -> None:
         for definition, step in crashed:
             try:
-                ctx = RunContext(step.claim, store=self._store, args=decode(step.claim.args))
+                ctx = RunContext(
+                    step.claim, store=self._store, args=definition.payload.decode(step.claim.args)
+                )
+                ctx.mask_with(definition.mask_for)
                 self._call_hooks(definition, ctx, Crashed(step.reason))
             except Exception:  # noqa: BLE001  # a hook may raise anything
                 _log.exception("%s: a hook of a run that crashed failed.", step.claim.job)

@@ -36,6 +36,11 @@ class Heartbeat:
         self._clock = clock
         self._lease_of = lease_of
         self._has_failed = False
+        self._is_due_now = False
+
+    def beat_soon(self) -> None:
+        """Extend all leases at the next check: the clock was set, so they may seem expired."""
+        self._is_due_now = True
 
     def beat(self) -> None:
         """Extend all leases; stop attempts that were lost or canceled.
@@ -85,12 +90,14 @@ class Heartbeat:
             self.beat()
             self._has_failed = False
         except (StoreUnavailable, StoreBusy) as error:
+            if not self._has_failed:
+                _log.warning("A heartbeat failed: %s", error.what)
             self._has_failed = True
-            _log.warning("A heartbeat failed: %s", error.what)
         self.stop_expired()
 
     def step_if_due(self) -> None:
-        if any(self.is_due(run) for run in self._held.snapshot() if not run.is_lost):
+        is_due_now, self._is_due_now = self._is_due_now, False
+        if is_due_now or any(self.is_due(run) for run in self._held.snapshot() if not run.is_lost):
             self.step()
 
     def is_lost(self, run_id: RunId, *, row: Run | None = None) -> bool:

@@ -1,11 +1,15 @@
 """The claims that this worker holds: those that wait for a slot, and those that run."""
 
+import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from threading import Lock
 
+from tickwork._define.context import RunContext
 from tickwork._domain.identity import RunId
+from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import Claim
+from tickwork._worker.run_log import log_run
 
 
 class HeldRun:
@@ -15,9 +19,12 @@ class HeldRun:
         "_cancel_attempt",
         "_unsettled",
         "claim",
+        "ctx",
         "deadline",
+        "decisions",
         "extended_at",
         "is_canceled",
+        "is_handed_over",
         "is_lost",
         "is_stop_requested",
         "started_at",
@@ -32,8 +39,11 @@ class HeldRun:
         self.claim: Claim = claim
         self.extended_at: float = extended_at  # monotonic, before the request was sent
         self.started_at: datetime | None = None
+        self.ctx: RunContext | None = None  # once its attempt has begun
         self.deadline: float | None = None  # monotonic
+        self.decisions: list[Outcome] = []  # the first one is recorded
         self.is_canceled: bool = False
+        self.is_handed_over: bool = False  # another process may accept it at any time
         self.is_lost: bool = False
         self.is_stop_requested: bool = False  # canceled, lost, late, or the worker stops
         self._cancel_attempt = cancel_attempt
@@ -50,6 +60,11 @@ class HeldRun:
     @property
     def is_settled(self) -> bool:
         return not self._unsettled
+
+    def decide(self, outcome: Outcome) -> Outcome:
+        """Return the outcome to record: this one, or the one that was decided before."""
+        self.decisions.append(outcome)  # atomic: the first one counts
+        return self.decisions[0]
 
     def request_stop(self) -> None:
         """Have ``ctx.is_canceled()`` return True, and the engine end the attempt if it can."""
@@ -108,6 +123,9 @@ class HeldRuns:
         run = self._runs.get(run_id)
         if run is not None and run.claim.token == token and not run.is_lost:
             run.is_lost = True
+            if not run.is_handed_over:
+                text = "the lease of run %s was lost; its attempt is stopped."
+                log_run(logging.WARNING, run.claim, text, run_id)
             run.request_stop()
 
     def cancel(self, run_id: RunId) -> None:

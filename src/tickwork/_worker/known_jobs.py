@@ -10,7 +10,11 @@ from tickwork._define.engine_choice import AUTO
 from tickwork._define.registry import Registry
 from tickwork._domain.job import JobSpec
 from tickwork._domain.lease import LEASE_DEFAULT, Lease
+from tickwork._kernel.loggers import get_logger
+from tickwork.errors import JobNotFound
 from tickwork.stores.contract import Store
+
+_log: Final = get_logger("tickwork.worker")
 
 FUNCTIONS: Final = "thread"
 COROUTINES: Final = "async"
@@ -33,12 +37,13 @@ class KnownJobs:
         self._defined: Mapping[str, Definition] = {}
         self._found: dict[str, Definition] = {}
         self._unknown: set[str] = set()
+        self._refused: set[str] = set()  # the names that were logged
         self._known: dict[str, Definition] = {}
         self._specs: dict[str, JobSpec] = {}
         self._names: dict[str | None, tuple[str, ...]] = {}
         self._lease_by_job: dict[str, timedelta] = {}
 
-    def look(self, *, is_ready: bool = True) -> None:
+    def discover(self, *, is_ready: bool = True) -> None:
         """Find jobs that rows name and this process could run.
 
         ``is_ready`` False means that no run is ready: then only schedules can name new jobs.
@@ -48,12 +53,19 @@ class KnownJobs:
         if is_ready:
             named.update(job for _, job in self._store.ready_pairs())
         for name in named - self._specs.keys() - self._unknown:
-            definition = self._registry.find(name)
-            if definition is None:
-                self._unknown.add(name)
-            else:
-                self._found[name] = definition
+            try:
+                self._found[name] = self._registry.get(name)
                 self._defined = {}
+            except JobNotFound:
+                self._unknown.add(name)  # a job of another program
+            except Exception as error:  # noqa: BLE001  # a module may fail in any way
+                self._unknown.add(name)
+                self._log_refused(name, error)
+
+    def _log_refused(self, name: str, error: Exception) -> None:
+        if name not in self._refused:
+            self._refused.add(name)
+            _log.warning("This process cannot run the job %r that a row names: %s", name, error)
 
     def learn(self, name: str) -> Definition:
         """Return the definition of a job by name.

@@ -22,7 +22,8 @@ class WorkerOptions:
     queues: tuple[str, ...] = ()  # empty: all of them
     threads: int = 10  # functions that run at the same time
     coroutines: int = 100  # coroutines that run at the same time
-    processes: int = 2  # child processes for jobs with engine="process"
+    children: int = 2  # child processes for jobs with engine="process"
+    handovers: int = 500  # runs that wait for a process of a remote engine to accept them
     batch: int = BATCH_MAX
     ahead: timedelta = timedelta(
         milliseconds=100
@@ -35,11 +36,13 @@ class WorkerOptions:
     # memory holds at most this many outcomes, and the claims that were made before.
     unwritten_max: int = 10_000
     missed_max: int = 0  # late firings in a row after which it stops; 0: it never does
+    runs_max: int = 0  # attempts after which it stops, to be replaced; 0: it never does
+    memory_max: int = 0  # bytes of memory above which it does; 0: it never does
 
     def __post_init__(self) -> None:
         for queue in self.queues:
             check_name("queues", queue, forbidden="=")
-        for name in ("threads", "coroutines", "processes"):
+        for name in ("threads", "coroutines", "children", "handovers"):
             value = getattr(self, name)
             if not 1 <= value <= SLOTS_MAX:
                 raise InvalidOption(name, value, f"must be between 1 and {SLOTS_MAX:,}")
@@ -49,8 +52,9 @@ class WorkerOptions:
             raise InvalidOption(
                 "unwritten_max", self.unwritten_max, f"must be at least batch ({self.batch})"
             )
-        if self.missed_max < 0:
-            raise InvalidOption("missed_max", self.missed_max, "must not be negative")
+        for name in ("missed_max", "runs_max", "memory_max"):
+            if getattr(self, name) < 0:
+                raise InvalidOption(name, getattr(self, name), "must not be negative")
         for name in ("poll", "poll_idle", "timeout_grace"):
             if getattr(self, name) <= _ZERO:
                 raise InvalidOption(name, getattr(self, name), "must be longer than 0s")

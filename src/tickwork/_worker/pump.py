@@ -67,9 +67,12 @@ class Lane:
     another.
     """
 
-    def __init__(self, engine: Engine, jobs: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(
+        self, engine: Engine, jobs: Callable[[], tuple[str, ...]], *, is_remote: bool = False
+    ) -> None:
         self.engine = engine
         self.jobs = jobs
+        self.is_remote = is_remote  # a claim starts when another process accepts it
         self._lock = Lock()
         self._reserved = 0
         self._empty: EmptyPoll | None = None
@@ -233,13 +236,15 @@ class Pump:
                 written, claimed = self._write_and_claim(may_claim=may_claim)
         except (StoreUnavailable, StoreBusy) as error:
             # Nothing is lost: outcomes wait in memory, and the heartbeat keeps the leases.
-            self._is_away = True
-            _log.warning("%s: %s", self._name, error.what)
+            if not self._is_away:
+                self._is_away = True
+                _log.warning("Claiming runs waits for the database: %s", error.what)
             self._wakeup.wait(self._wakeup.count, self._backoff.seconds())
             return True
         self._backoff.reset()
         if self._is_away:
             self._is_away = False
+            _log.warning("The database answers again.")
             self._on_reconnect()
         # After a claim that got fewer runs than it could, wait for a notification. Meanwhile the
         # interpreter is free for the attempts.
@@ -282,7 +287,7 @@ class Pump:
             self._queues,
             jobs,
             capacity.ahead,
-            is_starting=True,
+            is_starting=not lane.is_remote,
             hold=capacity.hold,
             may_wait=lane.engine.durations.similar_jobs(sent_at),
         )

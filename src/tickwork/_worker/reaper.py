@@ -2,27 +2,34 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from datetime import datetime
+from typing import Final, TypeAlias
 
-from tickwork._domain.identity import WorkerId
+from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.transitions import Transition
 from tickwork._domain.transitions import reap as decide
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.processes import ThisProcess, has_ended
+from tickwork._kernel.plurals import count_of
+from tickwork._kernel.processes import ThisProcess, has_ended, is_running
 from tickwork.stores.contract import Expired, Store, WorkerRow
 
 REAP_MAX: Final = 500
 FROZEN_AFTER: Final = 30.0
-"""Seconds between two steps after which this process, or its machine, was suspended."""
+"""If two steps are this many seconds apart, the process or its machine was suspended."""
 
 FORGET_AFTER: Final = 3.0
 """Seconds after which a dead worker's row is removed: by then its last claims have committed."""
+
+ALIVE_GRACE: Final = 5.0
+"""Seconds that a live worker on this machine has to extend a lease that has expired."""
+
+_SeenLease: TypeAlias = tuple[RunId, int, datetime]
 
 _log: Final = logging.getLogger("tickwork.worker")
 
 
 class Reaper:
-    """Takes back what dead workers held.
+    """Takes back the runs that dead workers held.
 
     After the database was unreachable, or this process was suspended, it waits for ``patience``
     seconds: the time of one heartbeat. Workers that were cut off as well can then extend their
@@ -47,11 +54,15 @@ class Reaper:
         self._on_reaped = on_reaped
         self._waits_until = 0.0
         self._stepped_at: float | None = None
+        self._seen_at: dict[_SeenLease, float] = {}  # expired leases, and when each was first seen
+        self._found: set[_SeenLease] = set()  # those that the last pass found
+        self._has_unseen = False
+        self._alive: set[WorkerId] = set()
         self._released: dict[WorkerId, float] = {}  # dead workers, and when that was first seen
 
-    def was_away(self) -> None:
+    def was_away(self, more: float = 0.0) -> None:
         """Wait before the next reap: the database was unreachable, maybe for other workers too."""
-        self._waits_until = self._clock.monotonic() + self._patience()
+        self._waits_until = self._clock.monotonic() + self._patience() + more
 
     def step(self) -> int:
         """Take back runs whose lease expired, unless it is time to wait; return how many."""
@@ -63,9 +74,22 @@ class Reaper:
 
     def reap(self) -> int:
         """Take back runs whose lease expired; return how many."""
-        now = self._clock.now()
+        reaped = self._reap()
+        if self._has_unseen:
+            # The first pass found leases of workers that may be alive.
+            self._alive = self._find_alive()
+            self._has_unseen = False
+            reaped += self._reap()
+        self._seen_at = {lease: at for lease, at in self._seen_at.items() if lease in self._found}
+        return reaped
 
-        def verdict(expired: Expired) -> Transition:
+    def _reap(self) -> int:
+        now = self._clock.now()
+        self._found = set()
+
+        def verdict(expired: Expired) -> Transition | None:
+            if self._keeps_lease(expired):
+                return None
             return decide(
                 expired.claim,
                 has_started=expired.has_started,
@@ -78,6 +102,31 @@ class Reaper:
         if reaped:
             self._on_reaped(reaped)
         return len(reaped)
+
+    def _keeps_lease(self, expired: Expired) -> bool:
+        """Whether its worker lives on this machine, and still has time to extend the lease.
+
+        If the clock of the machine was set forward, the leases of live workers seem expired
+        until their next heartbeat.
+        """
+        worker, claim = expired.worker, expired.claim
+        if worker is None:
+            return False
+        lease = claim.run_id, claim.token, claim.lease_until
+        monotonic = self._clock.monotonic()
+        self._found.add(lease)
+        if lease not in self._seen_at:
+            self._seen_at[lease] = monotonic
+            self._has_unseen = True
+            return True
+        return worker in self._alive and monotonic < self._seen_at[lease] + ALIVE_GRACE
+
+    def _find_alive(self) -> set[WorkerId]:
+        return {
+            row.id
+            for row in self._store.list_workers()
+            if self._is_here(row) and is_running(row.pid, row.process_started)
+        }
 
     def release_dead(self, *, but: Collection[WorkerId] = ()) -> int:
         """End the leases of workers on this machine whose process is gone."""
@@ -104,12 +153,12 @@ class Reaper:
         now = self._clock.monotonic()
         seen_at = self._released.setdefault(worker.id, now)
         count = self._store.release_worker(worker.id, now=self._clock.now())
-        if seen_at == now or count:
+        if count:  # only one worker gets a count, and logs it
             _log.warning(
-                "The worker %d on %s is gone; %d of its runs are due again.",
+                "The worker %d on %s is gone; %s due again.",
                 worker.pid,
                 worker.host,
-                count,
+                f"{count_of(count, 'run')} {'is' if count == 1 else 'are'}",
             )
         if now - seen_at >= FORGET_AFTER:
             self._store.remove_worker(worker.id)

@@ -42,6 +42,10 @@ WAIT_EVERY: Final = 0.05
 CANCELS_EVERY: Final = 1.0
 PASS_ENDED: Final = Interrupted("The pass that had claimed it ended.")
 
+ACCEPT_SECONDS: Final = 30.0
+"""How long a pass waits for a process of a remote engine to accept a run."""
+NOT_ACCEPTED: Final = Interrupted("No process of its engine has accepted it.")
+
 _ATTEMPTS: Final = frozenset(
     {OutcomeKind.SUCCEEDED, OutcomeKind.FAILED, OutcomeKind.SNOOZED, OutcomeKind.CANCELED}
 )
@@ -56,7 +60,7 @@ class SteppedEngine(Engine, Protocol):
 
 
 class PassResult(NamedTuple):
-    """What one pass did. An idle pass moved nothing: another one would not either."""
+    """What one pass did. After an idle pass, another one would find nothing to do either."""
 
     transitions: Sequence[Transition]
     is_idle: bool
@@ -65,7 +69,7 @@ class PassResult(NamedTuple):
 class NextDue(NamedTuple):
     """Whether something is due now, and when the next thing will be due after now.
 
-    ``ahead`` is what the store showed: a pass that follows at once need not read it again.
+    ``ahead`` is what the store returned, so that a pass right after this need not read it again.
     """
 
     is_due: bool
@@ -150,7 +154,7 @@ class SinglePass:
         return True
 
     def watch(self) -> None:
-        """Watch the attempt that another thread or process makes. For engines that wait."""
+        """Check timeouts and cancellations while another thread or process makes the attempt."""
         self._runner.watch_deadlines(self._timeout_grace)
         now = self._parts.clock.monotonic()
         if now >= self._cancels_at:
@@ -208,10 +212,13 @@ class SinglePass:
         else:
             run = self._parts.held.of(claim)
             engine.submit([claim])
+            until = self._parts.clock.monotonic() + ACCEPT_SECONDS
             while run is not None and not run.is_settled:  # ends with the attempt
                 self._notified.wait(WAIT_EVERY)
                 self._notified.clear()
                 self.watch()
+                if run.is_handed_over and self._parts.clock.monotonic() >= until:
+                    self._runner.give_back(claim, NOT_ACCEPTED)
 
     def _may_start(self, claim: Claim) -> bool:
         parts = self._parts
@@ -222,7 +229,7 @@ class SinglePass:
                 # An earlier claim was lost, maybe because the handler killed its process.
                 parts.heartbeat.write_start(claim)
         if run is None or run.is_lost:
-            parts.reporter.lost(claim, at=parts.clock.now())
+            parts.reporter.report_lost(claim, at=parts.clock.now())
             return False
         return True
 
@@ -262,14 +269,14 @@ class SinglePass:
 
 
 def prepare(parts: PassParts, ahead: PendingWork) -> tuple[int, bool]:
-    """Stage, reap and sweep if needed; return how many runs changed, and if any is ready."""
+    """Stage, reap and sweep if needed; return how many runs changed, and whether one is ready."""
     moved = parts.timer.stage(ahead)
     if ahead.lease_until is not None and has_expired(ahead.lease_until, now=parts.clock.now()):
         moved += parts.reaper.reap()
     if ahead.is_blocked:
         moved += sweep(parts.store, parts.clock)
     is_ready = ahead.is_ready or moved > 0
-    parts.known.look(is_ready=is_ready)
+    parts.known.discover(is_ready=is_ready)
     return moved, is_ready
 
 
@@ -284,8 +291,8 @@ def find_due(parts: PassParts, limit: int) -> list[Run]:
 def find_next_due(parts: PassParts, *, is_stuck: bool = False) -> NextDue:
     """Return whether anything is due, and until when the caller can sleep or move the clock.
 
-    ``is_stuck`` means that a pass was idle: what seems to be due now cannot be run here, and must
-    not hide what is due later.
+    ``is_stuck`` means that a pass was idle: what seems to be due now cannot be run here, and is
+    ignored in favor of what is due later.
     """
     now, ahead = parts.clock.now(), parts.store.pending_work()
     firing_at = parts.next_firing_at()

@@ -7,6 +7,7 @@ from typing import Final
 
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.transitions import Transition
+from tickwork.errors import StoreUnavailable
 
 LATE: Final = timedelta(seconds=1)
 """How late a firing may start before it counts as missed."""
@@ -29,6 +30,8 @@ class Stats:
         self.lateness_last: timedelta = timedelta(0)
         self.is_stuck = False
         self.is_behind = False
+        self.is_used_up = False  # it reached runs_max or memory_max
+        self.fault: StoreUnavailable | None = None  # why the worker cannot use its store any more
 
     def add(self, steps: Iterable[Transition]) -> None:
         made = [step for step in steps if step.started_at is not None]

@@ -60,7 +60,7 @@ class Timer:
     def fire(self) -> TickPlan:
         """Fire the schedules that are due."""
         plan = self._tick()
-        self._reporter.fired(plan, at=self._clock.now())
+        self._reporter.report_tick(plan, at=self._clock.now())
         return plan
 
     def stage(self, ahead: PendingWork) -> int:

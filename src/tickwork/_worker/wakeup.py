@@ -1,14 +1,16 @@
 """Waiting that ends early when there is something to do."""
 
 import random
-from threading import Condition
+from threading import Condition, RLock
 
 
 class Wakeup:
     """A signal for threads that wait. A signal that arrives while none waits is kept."""
 
     def __init__(self) -> None:
-        self._condition = Condition()
+        lock = RLock()
+        self._condition = Condition(lock)
+        self._idle_condition = Condition(lock)
         self._waiting = 0
         self.count = 0
         """The number of signals. Passed to :meth:`wait`, it ends with the first signal after it."""
@@ -37,11 +39,23 @@ class Wakeup:
             self.is_stopped = True
             self.count += 1
             self._condition.notify_all()
+            self._idle_condition.notify_all()
+
+    def wait_for_idle(self, seconds: float) -> bool:
+        """Wait until a thread waits for a signal; False when the time was up first.
+
+        While no thread waits, a signal changes nothing.
+        """
+        with self._idle_condition:
+            return self._idle_condition.wait_for(
+                lambda: self._waiting > 0 or self.is_stopped, seconds
+            )
 
     def wait(self, since: int, seconds: float) -> bool:
         """Wait for a signal after the count was ``since``; False when the time was up first."""
         with self._condition:
             self._waiting += 1
+            self._idle_condition.notify_all()
             try:
                 return self._condition.wait_for(
                     lambda: self.count != since or self.is_stopped, max(seconds, 0)

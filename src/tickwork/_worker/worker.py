@@ -5,10 +5,11 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from tickwork._domain.health import WorkerState
 from tickwork._domain.outcome import Interrupted
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
@@ -17,6 +18,7 @@ from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.pump import NOT_STARTED, TURN_SECONDS, Pump
+from tickwork._worker.stats import Stats
 from tickwork._worker.timer import Timer
 from tickwork._worker.wakeup import Backoff, Wakeup
 from tickwork._worker.writer import Writer
@@ -29,7 +31,13 @@ _log: Final = logging.getLogger("tickwork.worker")
 MAINTAIN_EVERY: Final = 1.0
 TIMER_LONGEST: Final = 1.0
 WATCH_EVERY: Final = 0.1
+ALIVE_SECONDS: Final = 10.0
+"""A worker whose watch has not run for so long hangs: its handlers block the interpreter."""
+
 LISTEN_FOR: Final = 0.5
+LISTEN_AT_LEAST: Final = 0.05
+"""How often the listener listens while the pumps are busy: schedules may have changed."""
+
 WRITE_EVERY: Final = 0.05
 """Seconds after which outcomes are written while claims still wait for a slot."""
 
@@ -72,10 +80,47 @@ class WorkerParts:
     on_disconnect: Callable[[], None]
     register: Callable[[int], None]
     unregister: Callable[[], None]
+    stats: Stats
     should_stop: Callable[[], bool]
     listener: Listener | None
     wakeup: Wakeup
     timer_wakeup: Wakeup
+    call_start_hooks: Callable[[], None]
+    call_stop_hooks: Callable[[], None]
+
+
+class PumpDriver:
+    """The thread that drives a pump, which also makes quick attempts.
+
+    A thread that gets stuck in a handler is replaced by another, so that outcomes are written and
+    runs are claimed meanwhile. It ends when its handler returns.
+    """
+
+    def __init__(self, pump: Pump) -> None:
+        self.pump = pump
+        self.thread: threading.Thread | None = None
+        self._assists = 0
+        self._is_assisting = False
+        self._assists_seen = 0
+
+    def assist(self, engines: Sequence[Engine]) -> bool:
+        """Make quick attempts; True if there were any."""
+        self._assists += 1
+        self._is_assisting = True
+        try:
+            return any(engine.assist() for engine in engines)
+        finally:
+            self._is_assisting = False
+
+    def is_stuck(self) -> bool:
+        """Whether it makes the same attempts as at the last call. It stops after a moment."""
+        seen, self._assists_seen = self._assists_seen, self._assists
+        return self._is_assisting and seen == self._assists
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the calling thread is no longer the one that drives the pump."""
+        return self.thread is not threading.current_thread()
 
 
 class Worker:
@@ -85,29 +130,57 @@ class Worker:
         self._is_drained = threading.Event()
         self._is_over = threading.Event()
         self._join_lock = threading.Lock()
-        self._pump_threads: list[threading.Thread] = []
+        self._pump_drivers = [PumpDriver(pump) for pump in parts.pumps]
         self._threads: list[threading.Thread] = []
+        self.options: WorkerOptions = parts.options
         self.started_at: datetime = parts.clock.now()
+        self._started = self._watched_at = parts.clock.monotonic()
+        self._has_started = False
         self.left_behind = 0  # attempts that still run though the worker has ended
+
+    @property
+    def uptime(self) -> timedelta:
+        return timedelta(seconds=self._parts.clock.monotonic() - self._started)
 
     @property
     def is_stopping(self) -> bool:
         """Whether it claims nothing any more."""
         return self._is_stopping.is_set()
 
-    def start(self) -> None:
-        """Start all threads.
+    @property
+    def state(self) -> WorkerState:
+        """How it is. A database that does not answer makes no difference."""
+        if not self._has_started:
+            return WorkerState.STARTING
+        if self._is_drained.is_set():
+            return WorkerState.STOPPING
+        is_watched = self._parts.clock.monotonic() - self._watched_at < ALIVE_SECONDS
+        if not is_watched or self._parts.stats.is_stuck:
+            return WorkerState.STUCK
+        return WorkerState.STOPPING if self.is_stopping else WorkerState.RUNNING
+
+    def start(self, *, on_registered: Callable[[], None] = lambda: None) -> None:
+        """Start all threads, after ``on_registered`` was called.
 
         Raises:
+            WorkerStartFailed: A start hook raised an exception. Nothing was started.
             StoreError: The database is unreachable. Nothing was started.
         """
         parts = self._parts
         try:
-            parts.register(0)
+            parts.call_start_hooks()
+            try:
+                parts.register(0)
+            except BaseException:
+                parts.call_stop_hooks()
+                raise
         except BaseException:
             if parts.listener is not None:
                 parts.listener.close()
+            for engine in parts.engines:
+                engine.stop()
             raise
+        on_registered()
         for engine in parts.engines:
             engine.start()
         self._spawn(self._run_timer, "timer")
@@ -118,8 +191,10 @@ class Worker:
         if parts.listener is not None:
             self._spawn(self._run_listener, "listener")
         # Last: a handler that runs out of memory would keep the other threads from starting.
-        for pump in parts.pumps:
-            self._pump_threads.append(self._spawn(partial(self._run_pump, pump), "pump"))
+        for driver in self._pump_drivers:
+            self._drive(driver)
+        self._watched_at = parts.clock.monotonic()
+        self._has_started = True
 
     def stop(self) -> None:
         """Claim nothing more; running attempts may finish. Returns at once."""
@@ -156,6 +231,7 @@ class Worker:
         parts.wakeup.stop()
         for thread in self._threads:
             thread.join(timeout=2 * LISTEN_FOR)
+        parts.call_stop_hooks()
         for engine in parts.engines:
             engine.stop()
         unwritten = len(parts.writer)
@@ -168,16 +244,33 @@ class Worker:
 
     # ------------------------------------------------------------ threads
 
-    def _spawn(self, work: Callable[[], None], name: str) -> threading.Thread:
-        thread = threading.Thread(
-            target=keep_going, args=(work, self._is_over), name=f"tickwork-{name}", daemon=True
-        )
+    def _spawn(self, work: Callable[[], None], name: str) -> None:
+        thread = self._make_thread(work, name)
         self._threads.append(thread)
         thread.start()
-        return thread
 
-    def _run_pump(self, pump: Pump) -> None:
-        parts, options = self._parts, self._parts.options
+    def _make_thread(self, work: Callable[[], None], name: str) -> threading.Thread:
+        return threading.Thread(
+            target=keep_going, args=(work, self._is_over), name=f"tickwork-{name}", daemon=True
+        )
+
+    def _drive(self, driver: PumpDriver) -> None:
+        before = driver.thread
+        # Before the start: the thread ends when it finds that another one drives the pump.
+        driver.thread = self._make_thread(partial(self._run_pump, driver), "pump")
+        try:
+            driver.thread.start()
+        except RuntimeError:
+            driver.thread = before  # it goes on when its handler returns
+            raise
+
+    def _replace_stuck_drivers(self) -> None:
+        for driver in self._pump_drivers:
+            if driver.is_stuck():
+                self._drive(driver)
+
+    def _run_pump(self, driver: PumpDriver) -> None:
+        parts, options, pump = self._parts, self._parts.options, driver.pump
         idle = Backoff(options.poll.total_seconds(), options.poll_idle.total_seconds())
         is_polling = True
         # It ends when everything is drained and written, or that took too long.
@@ -190,6 +283,10 @@ class Worker:
                 is_busy = False
             if self._is_drained.is_set() and not parts.writer.pending:
                 return
+            if driver.assist(parts.engines):
+                is_busy = True
+                if driver.is_replaced:
+                    return
             is_notified = is_busy or parts.wakeup.wait(since, self._idle_seconds(pump, idle))
             is_polling = not is_notified
             if is_notified:
@@ -208,7 +305,7 @@ class Worker:
     def _run_timer(self) -> None:
         parts = self._parts
         backoff = Backoff(0.05, 2.0)
-        is_notified = False
+        is_notified = is_away = False
         # It ends when the worker is stopped.
         while not self.is_stopping:
             since = parts.timer_wakeup.count
@@ -218,8 +315,11 @@ class Worker:
                     parts.wakeup.notify_new_work()
                 seconds = parts.timer.seconds_left(TIMER_LONGEST)
                 backoff.reset()
+                is_away = False
             except (StoreUnavailable, StoreBusy) as error:
-                _log.warning("Firing schedules failed: %s", error.what)
+                if not is_away:
+                    _log.warning("Firing schedules waits for the database: %s", error.what)
+                is_away = True
                 seconds = backoff.seconds()
             except Exception:  # noqa: BLE001  # one bad tick must not be the last
                 _log.exception("Firing schedules failed; retrying.")
@@ -253,17 +353,28 @@ class Worker:
                     parts.wakeup.notify_new_work()
                 is_away = False
             except (StoreUnavailable, StoreBusy) as error:
-                if not is_away:
-                    _log.warning("Maintenance failed: %s", error.what)
+                if isinstance(error, StoreUnavailable) and error.is_permanent:
+                    self._give_up(error)
+                elif not is_away:
+                    _log.warning("Maintenance waits for the database: %s", error.what)
                 is_away = True
                 parts.on_disconnect()
             except Exception:  # noqa: BLE001  # as above
                 _log.exception("Maintenance failed; retrying.")
 
+    def _give_up(self, error: StoreUnavailable) -> None:
+        """Stop: a new process can open the store that is there now, or report what is wrong."""
+        if self._parts.stats.fault is None:
+            self._parts.stats.fault = error
+            _log.error("The worker stops: %s %s", error.what, error.why)
+            self.stop()
+
     def _run_watch(self) -> None:
         # It ends when everything is drained.
         while not self._is_drained.wait(WATCH_EVERY):
+            self._watched_at = self._parts.clock.monotonic()
             self._try(lambda: self.stop() if self._parts.should_stop() else None)
+            self._try(self._replace_stuck_drivers)
             for engine in self._parts.engines:
                 engine.rebalance()
 
@@ -273,6 +384,8 @@ class Worker:
         assert listener is not None, parts
         # It ends when the worker is stopped, and closes its connection.
         while not self.is_stopping:
+            # Busy pumps claim runs anyway, and most changes are their own.
+            parts.wakeup.wait_for_idle(LISTEN_AT_LEAST)
             try:
                 if listener.wait(LISTEN_FOR):
                     parts.wakeup.notify_new_work()
@@ -319,9 +432,11 @@ class Worker:
 
     def _wait_for_pumps(self) -> None:
         clock = self._parts.clock
-        deadline = clock.monotonic() + WRITE_SECONDS
-        for thread in self._pump_threads:
-            thread.join(timeout=max(deadline - clock.monotonic(), 0))
+        can_write = self._parts.stats.fault is None
+        deadline = clock.monotonic() + (WRITE_SECONDS if can_write else 0)
+        for driver in self._pump_drivers:
+            if driver.thread is not None:
+                driver.thread.join(timeout=max(deadline - clock.monotonic(), 0))
         # A pump that was claiming until now submitted its claims to a stopped engine.
         for engine in self._parts.engines:
             self._give_back(engine.take_back(), NOT_STARTED)

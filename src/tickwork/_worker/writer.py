@@ -19,7 +19,8 @@ from tickwork._worker.completions import check_completions
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.log_capture import LINES_MAX, LogCapture
 from tickwork._worker.reporter import Reporter
-from tickwork.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from tickwork._worker.run_log import log_run
+from tickwork.errors import OutcomeUnknown, StoreBusy, StoreUnavailable, TickworkError
 from tickwork.stores.contract import Store
 
 REJECTED_RETRY_AFTER: Final = 10.0
@@ -108,7 +109,7 @@ class Writer:
             return WriteResult(len(steps))
         self._held.drop_all([step.claim for step in steps])
         written = [*landed, *unwritten] if landed else unwritten
-        self._reporter.recorded(written, lost=lost, at=self._clock.now())
+        self._reporter.report_written(written, lost=lost, at=self._clock.now())
         limited = len([step for step in steps if step.claim.limit_keys])
         return WriteResult(
             len(steps),
@@ -154,10 +155,9 @@ class Writer:
             return
         step = steps[0]
         claim = step.claim
-        _log.error(
-            "%s: the database rejected the outcome of run %s: %s", claim.job, claim.run_id, error
-        )
-        if step.reason != UNWRITABLE:
+        text = "the database rejected the outcome of run %s: %s"
+        log_run(logging.ERROR, claim, text, claim.run_id, error)
+        if not step.reason.startswith(UNWRITABLE):
             # Its result or error may be the reason: write as little as possible.
             step = Transition(
                 claim,
@@ -165,7 +165,7 @@ class Writer:
                 OutcomeKind.FAILED,
                 step.ended_at,
                 step.started_at,
-                reason=UNWRITABLE,
+                reason=f"{UNWRITABLE} {_cause_of(error)}",
             )
             self._repeats.appendleft([step])
             return
@@ -182,6 +182,11 @@ class Writer:
         return run is not None and run.is_lost
 
 
+def _cause_of(error: Exception) -> str:
+    """Why the database rejected a batch, without the values in it."""
+    return error.what if isinstance(error, TickworkError) else type(error).__name__
+
+
 def _may_unblock(step: Transition) -> bool:
     """Whether it can make a run ready: one that waited for it, or the run itself."""
     claim = step.claim
@@ -189,4 +194,5 @@ def _may_unblock(step: Transition) -> bool:
         bool(claim.limit_keys)
         or claim.schedule is not None
         or step.outcome is not OutcomeKind.SUCCEEDED
+        or bool(step.follow_ups)
     )

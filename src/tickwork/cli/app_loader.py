@@ -64,7 +64,7 @@ def _load_config() -> Tickwork:
 def _load_path(path: str) -> Tickwork:
     module_name, _, attribute = path.partition(":")
     attribute = attribute or ATTRIBUTE
-    module = _import(module_name, path)
+    module = import_program(module_name, f"-a {path}")
     found: object = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
@@ -87,21 +87,28 @@ def _add_current_folder() -> None:
         sys.path.insert(0, folder)
 
 
-def _import(name: str, path: str) -> ModuleType:
+def import_program(name: str, origin: str) -> ModuleType:
+    """Import a module of the user's program; ``origin`` says where its name is from.
+
+    Raises:
+        AppNotLoaded: It cannot be imported. The message has the reason.
+    """
     _add_current_folder()
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
         if missing.name is not None and (name + ".").startswith(missing.name + "."):
             raise AppNotLoaded(
-                f"There is no module {missing.name!r} (from -a {path}).\n"
+                f"There is no module {missing.name!r} (from {origin}).\n"
                 "Run tickwork in the folder that contains it, or install the package."
             ) from None
         raise _import_failure(name, missing) from missing
     except ValueError as error:
         if name and not name.startswith("."):
             raise _import_failure(name, error) from error
-        raise AppNotLoaded(f"{path!r} names no module.\nWrite package.module:app.") from None
+        raise AppNotLoaded(
+            f"No module is named (from {origin}).\nWrite package.module:app."
+        ) from None
     except (Exception, SystemExit) as error:  # the module runs the user's own code
         raise _import_failure(name, error) from error
 

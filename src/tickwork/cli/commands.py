@@ -5,8 +5,10 @@ from typing import Any, Final
 
 import click
 
+from tickwork._kernel.plain_text import escape_lines
 from tickwork.app import Tickwork
 from tickwork.cli.app_loader import load_app
+from tickwork.cli.log_output import LogOptions, configure_log
 from tickwork.cli.output import Output, json_text
 from tickwork.errors import (
     AmbiguousRun,
@@ -25,6 +27,7 @@ EXIT_STORE: Final = 4
 EXIT_TIMEOUT: Final = 5
 EXIT_STUCK: Final = 70
 EXIT_BEHIND: Final = 71
+EXIT_USED_UP: Final = 72
 EXIT_INTERRUPTED: Final = 130
 
 EXIT_CODES: Final[Mapping[int, str]] = {
@@ -42,17 +45,26 @@ EXIT_CODES: Final[Mapping[int, str]] = {
 class CommandContext:
     """One call of a command: its output, and the application, loaded on first use."""
 
-    def __init__(self, *, path: str | None = None, app: Tickwork | None = None) -> None:
+    def __init__(
+        self, *, path: str | None = None, app: Tickwork | None = None, is_verbose: bool = False
+    ) -> None:
         self.path = path
         self.is_mounted = app is not None  # inside a program's own command
+        self.log = LogOptions(is_verbose=is_verbose)
         self._app = app
         self.out = Output()
+        self._has_log = False
 
     @property
     def app(self) -> Tickwork:
         if self._app is None:
             self._app = load_app(self.path)
             click.get_current_context().find_root().call_on_close(self._app.close)
+        if not self._has_log:
+            # After the application was loaded: it may configure logging itself.
+            self._has_log = True
+            if not self.is_mounted or self.log != LogOptions():
+                configure_log(self.log)
         return self._app
 
 
@@ -60,7 +72,7 @@ class CommandError(click.ClickException):
     """Prints an error of tickwork without a traceback; as JSON with ``--json``."""
 
     def __init__(self, error: TickworkError, *, is_json: bool) -> None:
-        super().__init__(str(error))
+        super().__init__(escape_lines(str(error)))
         self._error = error
         self._is_json = is_json
         self.exit_code = _exit_code(error)  # type: ignore[misc]  # click reads it so
@@ -85,7 +97,7 @@ def _exit_code(error: TickworkError) -> int:
             return EXIT_FAILURE
 
 
-class Command(click.Command):
+class DocumentedCommand(click.Command):
     """A command with examples, exit codes of its own, and the type of its JSON."""
 
     def __init__(
@@ -121,21 +133,21 @@ class Command(click.Command):
 
 def command(
     *, examples: str, result_type: Any = None, exit_codes: Mapping[int, str] | None = None
-) -> Callable[[Callable[..., Any]], Command]:
+) -> Callable[[Callable[..., Any]], DocumentedCommand]:
     """Declare a command; ``status_command`` becomes ``status``.
 
     A command with a ``result_type`` has the option ``--json``, and prints a value of that type.
     """
 
-    def declare(function: Callable[..., Any]) -> Command:
+    def declare(function: Callable[..., Any]) -> DocumentedCommand:
         declared = click.command(
             function.__name__.removesuffix("_command"),
-            cls=Command,
+            cls=DocumentedCommand,
             examples=examples,
             result_type=result_type,
             exit_codes=exit_codes or {},
         )(click.pass_obj(function))
-        assert isinstance(declared, Command), declared
+        assert isinstance(declared, DocumentedCommand), declared
         if result_type is not None:
             declared.params.append(
                 click.Option(

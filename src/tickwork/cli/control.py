@@ -3,12 +3,14 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import click
 
+from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
 from tickwork._domain.status import FINAL, RunStatus
 from tickwork._inspect.runs import RunView
@@ -27,7 +29,7 @@ from tickwork.cli.parameters import (
     run_filters,
 )
 from tickwork.cli.render import BAD, DIM, GOOD, WARN, Column, Part, TextLine, TextTable, styled
-from tickwork.errors import RunError
+from tickwork.errors import ArgumentError, RunError
 from tickwork.stores.contract import RunFilter
 
 LINES_MAX: Final = 20
@@ -83,7 +85,8 @@ def dispatch_command(
 
     A VALUE that is valid JSON is read as JSON (n=3, on=true, list=[1,2]); any other is text.
     For a parameter of type str it is always text. An argument that begins with { is a JSON
-    object of several arguments.
+    object of several arguments. Values become what the parameter's annotation names: text a
+    datetime or a Path, an object a dataclass or a model.
     """
     app = ctx.app
     if options["delay"] is not None and options["at"] is not None:
@@ -94,7 +97,8 @@ def dispatch_command(
             draft = getattr(draft, name)(options[name])
     if options["tags"]:
         draft = draft.tags(*options["tags"])
-    arguments = _parse_arguments(args, texts=frozenset() if remote else _text_parameters(app, job))
+    definition = None if remote else app.registry.get(job)
+    arguments = _parse_arguments(args, definition)
     handle = draft.dispatch(**arguments) if remote else draft.args(**arguments).dispatch(job)
     if wait:
         handle.wait(timeout)
@@ -105,22 +109,15 @@ def dispatch_command(
         sys.exit(EXIT_FAILURE)
 
 
-def _text_parameters(app: Tickwork, job: str) -> frozenset[str]:
-    definition = app.registry.find(job)
-    if definition is None:
-        return frozenset()
-    parameters = definition.parameters.signature.parameters
-    return frozenset(name for name, each in parameters.items() if each.annotation in {str, "str"})
-
-
-def _parse_arguments(args: Sequence[str], *, texts: frozenset[str]) -> dict[str, Any]:
+def _parse_arguments(args: Sequence[str], definition: Definition | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for arg in args:
         if arg.lstrip().startswith("{"):
             try:
-                found.update(json.loads(arg))
+                given = json.loads(arg)
             except ValueError as error:
                 raise click.BadParameter(f"{arg} is not valid JSON: {error}.") from None
+            found.update(given if definition is None else definition.payload.rebuild(given))
             continue
         name, equals, value = arg.partition("=")
         if not equals or not name.isidentifier():
@@ -130,8 +127,25 @@ def _parse_arguments(args: Sequence[str], *, texts: frozenset[str]) -> dict[str,
             )
         if name in found:
             raise click.BadParameter(f"{name!r} is given twice.")
-        found[name] = value if name in texts else _json_or_text(value)
+        found[name] = _value_of(name, value, definition)
     return found
+
+
+def _value_of(name: str, text: str, definition: Definition | None) -> Any:
+    """Read a value as JSON if its parameter accepts that, and otherwise as text."""
+    if definition is None:
+        return _json_or_text(text)
+    parameter = definition.parameters.signature.parameters.get(name)
+    value = text
+    if parameter is None or parameter.annotation not in {str, "str"}:
+        value = _json_or_text(text)
+    rebuild = definition.payload.rebuild
+    try:
+        return rebuild({name: value})[name]
+    except ArgumentError:
+        with suppress(ArgumentError):
+            return rebuild({name: text})[name]
+        raise
 
 
 def _json_or_text(value: str) -> Any:

@@ -1,16 +1,19 @@
-"""Commands that find problems: ``explain``, ``doctor``."""
+"""Commands that find problems: ``explain``, ``doctor``, ``watch``."""
 
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import click
 
+from tickwork._domain.expectations import MissedExpectation
 from tickwork._domain.explain import Explanation
 from tickwork._domain.health import Check, Level
+from tickwork._kernel.plurals import count_of
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
-from tickwork.cli.parameters import complete_jobs
+from tickwork.cli.parameters import DURATION, complete_jobs
 from tickwork.cli.reasons import explanation_parts
 from tickwork.cli.render import BAD, BOLD, DIM, GOOD, WARN, Cell, Column, Part, TextLine, TextTable
 from tickwork.errors import mask_url
@@ -55,17 +58,22 @@ class HealthReport:
     examples="""
 tickwork doctor
 tickwork doctor --strict || systemctl restart shop-worker
+tickwork doctor --worker
 """,
     exit_codes={EXIT_FAILURE: "a check is bad; with --strict, also if one is a warning"},
 )
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
-def doctor_command(ctx: CommandContext, strict: bool) -> None:  # noqa: FBT001  # a flag
+@click.option("--worker", is_flag=True, help="Only check the workers of this machine.")
+def doctor_command(ctx: CommandContext, strict: bool, worker: bool) -> None:  # noqa: FBT001  # flags
     """Run health checks.
 
     They cover connection, tables, clock, workers, leases, backlog, schedules and failing jobs.
+
+    --worker is a liveness probe. It fails if no worker process runs on this machine or in this
+    container, or if the last heartbeat of one is too old. An unavailable database is a warning.
     """
     app = ctx.app
-    checks = app.check_health()
+    checks = [app.check_worker()] if worker else app.check_health()
     failing = {Level.BAD, Level.WARN} if strict else {Level.BAD}
     is_well = not any(check.level in failing for check in checks)
     found = HealthReport(url=mask_url(app.settings.url), is_well=is_well, checks=checks)
@@ -86,4 +94,59 @@ def _health_parts(found: HealthReport) -> Iterator[Part]:
     for check in found.checks:
         if check.level is not Level.OK and check.fix:
             yield TextLine(f"{check.name}: {check.fix}", LEVELS[check.level])
-    yield TextLine("Healthy." if found.is_well else "Unhealthy.", BOLD)
+    warnings = sum(check.level is Level.WARN for check in found.checks)
+    if not found.is_well:
+        yield TextLine("Unhealthy.", BOLD)
+    elif warnings:
+        yield TextLine(f"Healthy, with {count_of(warnings, 'warning')}.", BOLD)
+    else:
+        yield TextLine("Healthy.", BOLD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchReport:
+    """What --once has found."""
+
+    missed: list[MissedExpectation]
+
+
+@command(
+    result_type=WatchReport,
+    examples="""
+tickwork watch
+tickwork watch --every 30s
+tickwork watch --once || echo "a schedule is late"
+""",
+    exit_codes={EXIT_FAILURE: "with --once: a schedule did not complete in time"},
+)
+@click.option(
+    "--every", type=DURATION, default="10s", show_default=True, help="Longest time between looks."
+)
+@click.option("--once", is_flag=True, help="Look once, list what is late, and raise no alert.")
+def watch_command(ctx: CommandContext, every: timedelta, once: bool) -> None:  # noqa: FBT001  # a flag
+    """Raise an alert if a schedule does not complete in time, and one when that is over.
+
+    It watches schedules that have expect_within, and executes no runs. Run it beside the workers,
+    best on another machine: then it notices, too, that no worker is alive. Several of these
+    processes raise each alert once.
+    """
+    app = ctx.app
+    if not once:
+        ctx.out.note("Watching. Ctrl-C ends it.")
+        app.watch(every)
+        return
+    found = WatchReport(missed=app.inspect.status().missed)
+    ctx.out.show(found, lambda: _missed_parts(found))
+    if found.missed:
+        sys.exit(EXIT_FAILURE)
+
+
+def _missed_parts(found: WatchReport) -> Iterator[Part]:
+    yield TextTable(
+        [Column("schedule"), Column("due"), Column("reason", is_flexible=True)],
+        [
+            (Cell(each.schedule, BAD), f"{each.due_at:%Y-%m-%d %H:%M:%S} UTC", each.reason)
+            for each in found.missed
+        ],
+        empty="Every expected firing has completed.",
+    )

@@ -1,13 +1,15 @@
-"""``runs --follow``: polls for new runs and for runs whose status changed."""
+"""``runs --follow``: polls for new runs and for runs whose status or progress changed."""
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import RunStatus
 from tickwork.app import Tickwork
 from tickwork.stores.contract import RunFilter
+
+_State: TypeAlias = tuple[RunStatus, int, str | None]
 
 PAGE: Final = 200
 UNFINISHED_MAX: Final = 1_000
@@ -31,7 +33,7 @@ class RunFollower:
         self._app = app
         self._where = where
         self._since = app.clock.now() - LATE_COMMIT
-        self._seen: dict[str, tuple[RunStatus, int]] = {}
+        self._seen: dict[str, _State] = {}
         self._unfinished: dict[RunId, Run] = {}
         seen = app.runs.page(where, limit=max(limit, PAGE)).runs
         for run in seen:
@@ -71,5 +73,5 @@ def _changed_at(run: Run) -> datetime:
     return run.ended_at or run.started_at or run.created_at
 
 
-def _state(run: Run) -> tuple[RunStatus, int]:
-    return run.status, run.token
+def _state(run: Run) -> _State:
+    return run.status, run.token, run.progress

@@ -1,11 +1,31 @@
 """How times and durations are written for people."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from tickwork._kernel.durations import human_duration
 
 _NOW_WITHIN = timedelta(milliseconds=500)
+
+
+PROGRESS_WIDTH: Final = 10
+
+
+def progress_text(stored: Any) -> str:
+    """What a handler reported as its progress, as a bar with its note.
+
+    >>> progress_text({"share": 0.25, "note": "page 3"})
+    '██░░░░░░░░ 25 % page 3'
+    """
+    match stored:
+        case {"share": int() | float() as share, "note": str(note)} if 0 <= share <= 1:
+            # Rounded down: only a finished task shows a full bar.
+            filled = int(share * PROGRESS_WIDTH)
+            bar = "█" * filled + "░" * (PROGRESS_WIDTH - filled)
+            return f"{bar} {int(share * 100)} % {note}".rstrip()
+        case _:
+            return str(stored)
 
 
 def relative(moment: datetime | None, now: datetime, *, nothing: str = "-") -> str:
@@ -75,4 +95,7 @@ def elapsed(started: datetime | None, ended: datetime | None, *, nothing: str = 
 
 
 def _zone(name: str) -> tzinfo:
-    return UTC if name == "UTC" else ZoneInfo(name)
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # a row may have any name
+        return UTC

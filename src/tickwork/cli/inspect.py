@@ -19,7 +19,7 @@ from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plurals import count_of
 from tickwork.cli.commands import CommandContext, command
 from tickwork.cli.follow import RunFollower
-from tickwork.cli.formats import clock_time, elapsed, local_zone, relative, shown
+from tickwork.cli.formats import clock_time, elapsed, local_zone, progress_text, relative, shown
 from tickwork.cli.output import json_text
 from tickwork.cli.parameters import DURATION, LIMIT, number_option, run_filter, run_filters
 from tickwork.cli.reasons import cause_lines
@@ -38,7 +38,9 @@ from tickwork.cli.render import (
     TextTable,
     styled,
 )
+from tickwork.stores.contract import RunFilter
 
+_QUEUE_COUNTS: Final = ("ready", "waiting", "blocked", "running")
 OVERDUE: Final = timedelta(seconds=5)
 TRACEBACK_LINES: Final = 12
 CURSOR: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -84,6 +86,15 @@ def status_parts(found: Status) -> Iterator[Part]:
             ("time", f"{shown(now)}, by the database's clock"),
         ]
     )
+    if found.missed:
+        yield TextTable(
+            [Column("schedule"), Column("due"), Column("reason", is_flexible=True)],
+            [
+                (Cell(each.schedule, BAD), relative(each.due_at, now), each.reason)
+                for each in found.missed
+            ],
+            title="Not completed in time",
+        )
     if found.pauses:
         yield TextTable(
             [Column("paused"), Column("name"), Column("since"), Column("until"), Column("note")],
@@ -98,6 +109,21 @@ def status_parts(found: Status) -> Iterator[Part]:
                 for pause in found.pauses
             ],
             title="Pauses",
+        )
+    if found.queues:
+        yield TextTable(
+            [
+                Column("queue"),
+                *(Column(name, is_right=True) for name in _QUEUE_COUNTS),
+            ],
+            [
+                (
+                    Cell(f"{queue.name} (paused)", WARN) if queue.is_paused else queue.name,
+                    *(f"{getattr(queue, name):,}" for name in _QUEUE_COUNTS),
+                )
+                for queue in found.queues
+            ],
+            title="Queues",
         )
     yield TextTable(
         [
@@ -176,7 +202,7 @@ def _worker_row(worker: WorkerView, now: datetime) -> Sequence[Cell | str]:
         str(worker.pid),
         human_duration(timedelta(seconds=round((now - worker.started_at).total_seconds()))),
         Cell(f"{report} (silent)", BAD) if worker.is_silent else Cell(report, GOOD),
-        "all" if worker.queues is None else ", ".join(worker.queues),
+        "all" if worker.queues is None else ", ".join(worker.queues) or "(remote engine)",
         str(worker.jobs),
         str(worker.running),
         str(worker.slots),
@@ -241,7 +267,15 @@ def runs_command(
     page = app.runs.page(where, cursor=cursor, limit=limit)
     found = RunList(runs=[app.inspect.view(run) for run in page.runs], cursor=page.cursor)
     now = app.clock.now()
-    ctx.out.show(found, lambda: run_parts(found, now))
+    ctx.out.show(found, lambda: [*run_parts(found, now), *_hints(where)])
+
+
+def _hints(where: RunFilter) -> list[TextLine]:
+    statuses = where.statuses or frozenset()
+    if RunStatus.FAILED not in statuses or RunStatus.FAILED_PERMANENT in statuses:
+        return []
+    hint = "These failed, and will be retried. For runs without further attempts, add"
+    return [TextLine(f"{hint} --status failed_permanent", DIM)]
 
 
 def run_parts(found: RunList, now: datetime) -> Iterator[Part]:
@@ -279,12 +313,14 @@ def _run_row(view: RunView, now: datetime, width: int) -> Sequence[Cell | str]:
 
 
 def run_summary(view: RunView) -> str:
-    """One line: what went wrong, or the arguments."""
+    """One line: what went wrong, or the progress and the arguments."""
     if view.reason and view.status is not RunStatus.COMPLETED:
         return view.reason.splitlines()[0]
     parts = [f"{name}={_short(value)}" for name, value in view.args.items()]
     if view.schedule is not None and view.schedule != view.job:
         parts.insert(0, f"schedule {view.schedule}")
+    if view.progress is not None and view.status is RunStatus.RUNNING:
+        parts.insert(0, progress_text(view.progress))
     return " ".join(parts)
 
 
@@ -374,7 +410,8 @@ def details_parts(found: RunDetails, now: datetime, *, is_full: bool) -> Iterato
             if not is_full and len(lines) > TRACEBACK_LINES:
                 lines = ["  … (--traceback prints all of it)", *lines[-TRACEBACK_LINES:]]
             yield TextLine(f"\nTraceback of attempt {attempt.attempt}", BOLD)
-            yield TextLine("\n".join(lines))
+            # Indented: the text of an exception may look like another part of this page.
+            yield from (TextLine(f"  {line}") for line in lines)
     if found.log:
         yield TextTable(
             [
@@ -412,10 +449,12 @@ def _run_fields(run: RunView, now: datetime) -> Iterator[tuple[str, Cell | str]]
     yield "attempts", f"{run.attempt} of {run.attempts_max}{crashes}"
     if run.lease_until is not None:
         yield "lease", f"until {shown(run.lease_until)}, worker {run.worker}"
+    if run.external_id is not None:
+        yield "handed over", f"as {run.external_id}"
     if run.blocked_on:
         yield "blocked on", Cell(run.blocked_on, WARN)
     if run.progress is not None:
-        yield "progress", _text(run.progress)
+        yield "progress", progress_text(run.progress)
     if run.target:
         yield "target", run.target
     if run.tags:

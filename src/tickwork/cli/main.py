@@ -1,6 +1,5 @@
 """The command ``tickwork``: its groups of commands, and the module of each."""
 
-import logging
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -12,12 +11,14 @@ from tickwork.cli.commands import CommandContext
 from tickwork.errors import suggest
 
 GROUPS: Final[Mapping[str, tuple[str, str]]] = {
-    "setup": ("Set up", "init install upgrade settings"),
+    "setup": ("Set up", "init install upgrade settings usage"),
     "work": ("Work", "work collect unlock"),
+    "ui": ("Dashboard", "ui"),
     "inspect": ("Inspect", "status runs inspect"),
-    "schedules": ("Schedules and definitions", "next preview simulate show"),
+    "schedules": ("Schedules and definitions", "next preview simulate show calendar"),
     "control": ("Control", "dispatch retry cancel pause resume prune"),
-    "diagnose": ("Diagnose", "explain doctor"),
+    "diagnose": ("Diagnose", "explain doctor watch"),
+    "imports": ("Migrate", "import"),
 }
 """Each module of commands with its title in the help, and its commands in their order."""
 
@@ -68,15 +69,10 @@ def command_for(app: Tickwork | None = None) -> click.Group:
 
     @click.pass_context
     def cli(ctx: click.Context, verbose: bool, path: str | None = None) -> None:  # noqa: FBT001  # a flag
-        if app is None or verbose:
-            logging.basicConfig(
-                level=logging.INFO if verbose else logging.WARNING,
-                format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-            )
-        ctx.obj = CommandContext(path=path, app=app)
+        ctx.obj = CommandContext(path=path, app=app, is_verbose=verbose)
 
     params: list[click.Parameter] = [
-        click.Option(["-v", "--verbose"], is_flag=True, help="Log at level INFO, not WARNING.")
+        click.Option(["-v", "--verbose"], is_flag=True, help="Also log each run that ends.")
     ]
     if app is None:
         params.insert(

@@ -3,15 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, is_dataclass
-from datetime import date, datetime, timedelta
-from enum import Enum
 from typing import Any
 
 import click
 
+from tickwork._kernel.json_form import as_json
+from tickwork._kernel.plain_text import escape_json, escape_line, escape_lines
 from tickwork.cli.render import Cell, Part, plain_lines
 
 Draw = Callable[[Iterable[Part]], None]
@@ -19,33 +18,9 @@ Progress = Callable[[int, int | None], None]
 """Reports how much of a long task is done, and its total if that is known."""
 
 
-def as_json(value: Any) -> Any:
-    """Convert a value: times become ISO 8601 text, durations seconds."""
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Enum():
-            return value.value
-        case str():
-            return value
-        case datetime() | date():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Mapping():
-            return {str(as_json(key)): as_json(each) for key, each in value.items()}
-        case tuple() if hasattr(value, "_fields"):
-            return {name: as_json(getattr(value, name)) for name in value._fields}
-        case list() | tuple() | set() | frozenset():
-            return [as_json(each) for each in value]
-        case _ if is_dataclass(value):
-            return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
-        case _:
-            return str(value)
-
-
 def json_text(value: Any, *, is_line: bool = False) -> str:
-    return json.dumps(as_json(value), indent=None if is_line else 2, ensure_ascii=False)
+    text = json.dumps(as_json(value), indent=None if is_line else 2, ensure_ascii=False)
+    return escape_json(text)
 
 
 class Output:
@@ -76,7 +51,7 @@ class Output:
 
     def write_line(self, cells: Sequence[Cell]) -> None:
         """Print the cells that have a text in one line."""
-        cells = [cell for cell in cells if cell.text]
+        cells = [cell._replace(text=escape_line(cell.text)) for cell in cells if cell.text]
         if self.is_terminal:
             from tickwork.cli.terminal import print_line  # noqa: PLC0415  # as above
 
@@ -86,6 +61,7 @@ class Output:
 
     def note(self, text: str, style: str = "") -> None:
         """Print to standard error, so that a pipe receives only the result."""
+        text = escape_lines(text)
         has_color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         click.echo(click.style(text, fg=style or None) if has_color else text, err=True)
 

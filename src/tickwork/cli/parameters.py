@@ -1,6 +1,7 @@
 """Types of parameters, and the options that several commands have."""
 
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -33,6 +34,20 @@ class DurationParam(click.ParamType):  # type: ignore[type-arg]  # generic in ne
             return parse_duration(value)
         except TickworkError as error:
             self.fail(f"{error.what} {error.fix}", param, ctx)
+
+
+class SizeParam(click.ParamType):  # type: ignore[type-arg]  # as above
+    """A size of memory in bytes: ``512M``, ``2G``, or a number of bytes."""
+
+    name = "size"
+    _FACTORS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        size = int(float(found[1]) * self._FACTORS[found[2].upper()]) if found else 0
+        if size <= 0:
+            self.fail(f"It must be a size such as 512M or 2G, got {value!r}.", param, ctx)
+        return size
 
 
 class TimeParam(click.ParamType):  # type: ignore[type-arg]  # as above
@@ -70,7 +85,30 @@ class TimeParam(click.ParamType):  # type: ignore[type-arg]  # as above
             )
 
 
+class AddressParam(click.ParamType):  # type: ignore[type-arg]  # as above
+    """An address to listen on: ``:8080``, ``127.0.0.1:8080`` or ``[::1]:8080``."""
+
+    name = "address"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if (
+            not colon
+            or not port.isdecimal()
+            or int(port) > 65_535
+            or (":" in host and "[" not in host)
+        ):
+            self.fail(
+                f"It must be an address such as :8080 or 127.0.0.1:8080, got {value!r}.", param, ctx
+            )
+        return host.strip("[]"), int(port)
+
+
+ADDRESS: Final = AddressParam()
 DURATION: Final = DurationParam()
+SIZE: Final = SizeParam()
 PAST_TIME: Final = TimeParam(is_past=True)
 FUTURE_TIME: Final = TimeParam()
 LIMIT: Final = click.IntRange(1, 10_000)

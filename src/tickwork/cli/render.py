@@ -5,11 +5,12 @@
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
+from tickwork._kernel.plain_text import escape_line, escape_lines
 
 GOOD: Final = "green"
 BAD: Final = "red"
@@ -84,7 +85,7 @@ Part = TextTable | FieldList | TextLine
 
 
 def plain_lines(parts: Iterable[Part]) -> Iterator[str]:
-    for part in add_titles(parts):
+    for part in prepare_parts(parts):
         match part:
             case TextLine(text=text):
                 yield from text.split("\n")
@@ -98,14 +99,36 @@ def plain_lines(parts: Iterable[Part]) -> Iterator[str]:
                 yield from _plain_table(part)
 
 
-def add_titles(parts: Iterable[Part]) -> Iterator[Part]:
-    """Put the title of a table or a list of fields on a line above it, after an empty line."""
+def prepare_parts(parts: Iterable[Part]) -> Iterator[Part]:
+    """Escape the texts of all parts, and put titles on lines of their own, after an empty line.
+
+    Texts come from rows, and a row may contain what controls a terminal or forges a line.
+    """
     is_first = True
-    for part in parts:
+    for part in map(_escape_part, parts):
         if not isinstance(part, TextLine) and part.title:
             yield TextLine(part.title if is_first else f"\n{part.title}", BOLD)
         yield part
         is_first = False
+
+
+def _escape_part(part: Part) -> Part:
+    match part:
+        case TextLine(text=text):
+            rest = text.lstrip("\n")  # empty lines before it
+            return replace(part, text=text[: len(text) - len(rest)] + escape_line(rest))
+        case FieldList():
+            pairs = [(escape_line(name), _escape_cell(value)) for name, value in part.pairs]
+            return replace(part, pairs=pairs, title=escape_line(part.title))
+        case TextTable():
+            rows = [[_escape_cell(cell) for cell in row] for row in part.rows]
+            return replace(part, rows=rows, title=escape_line(part.title))
+
+
+def _escape_cell(cell: Cell | str) -> Cell | str:
+    if isinstance(cell, Cell):
+        return cell._replace(text=escape_lines(cell.text))
+    return escape_lines(cell)
 
 
 def _plain_table(table: TextTable) -> Iterator[str]:

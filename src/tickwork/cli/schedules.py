@@ -1,19 +1,17 @@
-"""Commands about schedules and definitions: ``next``, ``preview``, ``simulate``, ``show``."""
+"""Commands about schedules and definitions: next, preview, simulate, show, calendar."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from pathlib import Path
 from typing import Final
 
 import click
 
-from tickwork._define.rule_text import parse_rule_text
-from tickwork._domain.schedules.changes import effects
-from tickwork._domain.schedules.contract import walk
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork._domain.schedules.zones import Zone
 from tickwork._inspect.definitions import JobDescription, describe_jobs
+from tickwork._inspect.rule_preview import RulePreview, preview_rule
 from tickwork._inspect.schedules import Firing, UpcomingFirings
 from tickwork._inspect.simulation import Simulation, simulate
 from tickwork._kernel.clock import SystemClock
@@ -21,7 +19,7 @@ from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plurals import count_of
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
 from tickwork.cli.formats import clock_time, local_zone, relative, weekday_time
-from tickwork.cli.parameters import FUTURE_TIME, LIMIT, complete_jobs, number_option
+from tickwork.cli.parameters import DURATION, FUTURE_TIME, LIMIT, complete_jobs, number_option
 from tickwork.cli.render import (
     BAD,
     BOLD,
@@ -36,9 +34,7 @@ from tickwork.cli.render import (
     TextTable,
     terminal_width,
 )
-
-NOTES_DAYS: Final = 400
-"""How far ahead ``preview`` searches for clock changes: each zone has one within a year."""
+from tickwork.export.calendar_exports import DAYS_DEFAULT, DAYS_MAX
 
 BARS: Final = " ▏▎▍▌▋▊▉█"
 
@@ -125,18 +121,6 @@ def _times(firings: int) -> str:
 # ---------------------------------------------------------------- preview
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RulePreview:
-    """A rule in plain English, its next instants, and the effects of clock changes."""
-
-    rule: str  # as it was given
-    description: str  # in plain English
-    zone: str
-    instants: list[datetime]
-    notes: list[str]  # the effects of clock changes
-    text: str  # as the database stores it
-
-
 @command(
     result_type=RulePreview,
     examples="""
@@ -170,18 +154,7 @@ def preview_command(
     """
     start = SystemClock().now() if after is None else after.astimezone(UTC)
     symbols = ctx.app.symbols if ctx.path or ctx.is_mounted else SYMBOLS
-    timing = parse_rule_text(rule, symbols=symbols)
-    schedule = timing.rule(tz=Zone.named(zone).name, anchor=start, key="preview")
-    instants = list(islice(walk(schedule, start), count))
-    horizon = max([start + timedelta(days=NOTES_DAYS), *instants[-1:]])
-    found = RulePreview(
-        rule=rule,
-        description=schedule.describe(),
-        zone=schedule.tz,
-        instants=instants,
-        notes=[effect.text for effect in effects(schedule, after=start, until=horizon)],
-        text=schedule.to_text(),
-    )
+    found = preview_rule(rule, zone=zone, count=count, start=start, symbols=symbols)
     ctx.out.show(found, lambda: _preview_parts(found, start))
 
 
@@ -391,6 +364,12 @@ def _jobs_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
     )
 
 
+def _retry(job: JobDescription) -> str:
+    only = f", only on {', '.join(job.retry_on)}" if job.retry_on else ""
+    never = f", not on {', '.join(job.dont_retry_on)}" if job.dont_retry_on else ""
+    return f"{job.retry}{only}{never}".replace("builtins:", "")
+
+
 def _one_job_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
     [job] = jobs
     yield FieldList(
@@ -399,9 +378,10 @@ def _one_job_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
             ("handler", f"{job.handler}{job.signature}"),
             ("defined at", job.place),
             ("queue", f"{job.queue}, priority {job.priority}"),
-            ("attempts", f"{job.attempts_max}, retry: {job.retry}"),
+            ("attempts", f"{job.attempts_max}, retry: {_retry(job)}"),
             ("timeout", "none" if job.timeout is None else human_duration(job.timeout)),
             ("lease", human_duration(job.lease)),
+            ("history", job.history),
             ("crashes", f"at most {job.crashes_max}"),
             ("limits", _limits(job) or "none"),
             ("unique", job.unique or "no"),
@@ -430,3 +410,65 @@ def _one_job_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
 
 def _limits(job: JobDescription) -> str:
     return ", ".join(f"{name}: {slots}" for name, slots in job.limits.items())
+
+
+# ---------------------------------------------------------------- calendar
+
+
+@command(
+    examples="""
+tickwork calendar > jobs.ics
+tickwork calendar nightly weekly --output jobs.ics
+tickwork calendar --past 7d --days 30 > jobs.ics
+tickwork calendar nightly --link google
+""",
+)
+@click.argument("schedules", metavar="[SCHEDULE]...", nargs=-1)
+@number_option(
+    "--days",
+    type=click.IntRange(1, DAYS_MAX),
+    default=DAYS_DEFAULT,
+    help="Days to list, for schedules that no recurrence rule describes exactly.",
+)
+@click.option("--past", type=DURATION, help="Also the runs of this long ago until now: 7d.")
+@click.option("--tenant", help="Only schedules of this tenant.")
+@click.option("--name", default="tickwork", show_default=True, help="Name of the calendar.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file.")
+@click.option(
+    "--link",
+    type=click.Choice(["google", "outlook"]),
+    help="Print a link that adds one schedule to this calendar, instead of a file.",
+)
+def calendar_command(  # noqa: PLR0917  # click passes them by name
+    ctx: CommandContext,
+    schedules: tuple[str, ...],
+    days: int,
+    past: timedelta | None,
+    tenant: str | None,
+    name: str,
+    output: str | None,
+    link: str | None,
+) -> None:
+    """Write schedules as an iCalendar file, for Google Calendar, Outlook and others.
+
+    Without names, it contains every schedule that will fire. --past adds the runs of schedules,
+    with their outcome.
+    """
+    export = ctx.app.export
+    if link is not None:
+        if len(schedules) != 1:
+            raise click.UsageError("--link needs the name of one schedule.")
+        name, of = schedules[0], tenant or ""
+        is_google = link == "google"
+        click.echo(
+            export.google_link(name, tenant=of)
+            if is_google
+            else export.outlook_link(name, tenant=of)
+        )
+        return
+    text = export.ical(*schedules, tenant=tenant, days=days, past=past, name=name)
+    # Lines of the format end with CR LF, on every system.
+    if output is None:
+        click.echo(text.encode(), nl=False)
+    else:
+        Path(output).write_bytes(text.encode())

@@ -1,4 +1,4 @@
-"""Commands to set up an application: ``init``, ``install``, ``upgrade``, ``settings``."""
+"""Commands to set up an application: ``init``, ``install``, ``settings`` and others."""
 
 import os
 from dataclasses import dataclass
@@ -9,11 +9,14 @@ from typing import Any, Final
 import click
 
 from tickwork._kernel.durations import human_duration
-from tickwork.cli.app_loader import APP_VARIABLE
+from tickwork.cli.app_loader import APP_VARIABLE, AppNotLoaded
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
-from tickwork.cli.render import BOLD, DIM, GOOD, Cell, Column, TextLine, TextTable
+from tickwork.cli.render import BOLD, DIM, GOOD, WARN, Cell, Column, TextLine, TextTable
 from tickwork.errors import mask_url
 from tickwork.settings import VARIABLES
+from tickwork.stores import dialect_of
+from tickwork.stores._sql import script
+from tickwork.stores._sql.script import SchemaStep
 
 JOBS: Final = '''"""Your jobs. `tickwork work` runs them."""
 
@@ -35,7 +38,7 @@ app.schedule("tick", tick).every_five_seconds()
 
 # A job runs when it is dispatched: greet.dispatch(name="Ann") in a program, or
 # `tickwork dispatch greet name=Ann` in a terminal. It has up to three attempts.
-@app.job(retries=3)
+@app.job(attempts=3)
 def greet(name: str) -> str:
     print(f"Hello {name}", flush=True)
     return f"Hello {name}"
@@ -109,21 +112,56 @@ class InstallResult:
     url: str  # without its password
     before: int  # 0: there were no tables
     version: int
+    steps: list[SchemaStep]  # that were executed
 
 
-def _install(ctx: CommandContext) -> None:
+_DIALECT: Final = click.option(
+    "--dialect",
+    type=click.Choice(script.DIALECTS),
+    help="With --sql or --grants: for this database, without an application.",
+)
+
+
+def _install(ctx: CommandContext, *, has_steps: bool) -> None:
     app = ctx.app
     before = app.schema_version()
     with ctx.out.progress("Tables"):
         version = app.install()
-    done = InstallResult(mask_url(app.settings.url), before, version)
+    dialect = dialect_of(app.settings.url)
+    steps = [] if dialect is None else script.schema_steps(dialect, since=before)
+    done = InstallResult(mask_url(app.settings.url), before, version, steps)
     if before == version:
         text = f"The tables are already at version {version}."
     elif before == 0:
         text = f"Created the tables, version {version}."
     else:
         text = f"Upgraded the tables from version {before} to {version}."
-    ctx.out.show(done, lambda: [TextLine(text, GOOD), TextLine(done.url, DIM)])
+    ctx.out.show(
+        done,
+        lambda: [
+            TextLine(text, GOOD),
+            TextLine(done.url, DIM),
+            *(_step_lines(done) if has_steps and before else ()),
+        ],
+    )
+
+
+def _step_lines(done: InstallResult) -> list[TextTable]:
+    rows = [
+        (Cell(str(step.version), BOLD), statement)
+        for step in done.steps
+        for statement in step.statements
+    ]
+    return [TextTable([Column("version"), Column("statement")], rows)] if rows else []
+
+
+def _find_dialect(ctx: CommandContext, given: str | None, option: str) -> str:
+    if ctx.out.is_json:
+        raise click.UsageError(f"{option} prints SQL: leave out --json.")
+    found = given or dialect_of(ctx.app.settings.url)
+    if found is None:
+        raise click.UsageError(f"{mask_url(ctx.app.settings.url)} has no tables: name a --dialect.")
+    return found
 
 
 @command(
@@ -131,29 +169,64 @@ def _install(ctx: CommandContext) -> None:
     examples="""
 tickwork install
 tickwork -a shop.jobs:app install --json
+tickwork install --sql --dialect postgresql | psql shop
+tickwork install --grants --dialect postgresql | psql shop
 """,
 )
-def install_command(ctx: CommandContext) -> None:
+@click.option("--sql", "is_sql", is_flag=True, help="Print the SQL instead of executing it.")
+@click.option(
+    "--grants",
+    "is_grants",
+    is_flag=True,
+    help="Print the SQL that creates roles with the privileges to dispatch, work, read, upgrade.",
+)
+@_DIALECT
+def install_command(
+    ctx: CommandContext,
+    is_sql: bool,  # noqa: FBT001  # a flag
+    is_grants: bool,  # noqa: FBT001  # a flag
+    dialect: str | None,
+) -> None:
     """Create or upgrade the tables.
 
     It is safe to run again, and from several processes at once. In an SQLite file,
     the tables are created on first use; for a server, run this command.
+
+    With --sql or --grants it only prints SQL, and does not connect to a database.
     """
-    _install(ctx)
+    if is_sql and is_grants:
+        raise click.UsageError("Use either --sql or --grants.")
+    if is_sql:
+        click.echo(script.schema_script(_find_dialect(ctx, dialect, "--sql")), nl=False)
+    elif is_grants:
+        found = _find_dialect(ctx, dialect, "--grants")
+        if found == "sqlite":
+            raise click.UsageError("SQLite has no roles: the permissions of the file decide.")
+        click.echo(script.grant_script(found), nl=False)
+    elif dialect is not None:
+        raise click.UsageError("--dialect needs --sql or --grants.")
+    else:
+        _install(ctx, has_steps=False)
 
 
 @command(
     result_type=InstallResult,
     examples="""
 tickwork upgrade
+tickwork upgrade --sql
 """,
 )
-def upgrade_command(ctx: CommandContext) -> None:
-    """Upgrade the tables. Same as install.
+@click.option("--sql", "is_sql", is_flag=True, help="Print the missing steps as SQL, and end.")
+def upgrade_command(ctx: CommandContext, is_sql: bool) -> None:  # noqa: FBT001  # a flag
+    """Upgrade the tables, and show the steps. Otherwise the same as install.
 
     Workers of the previous release can keep running during the upgrade.
     """
-    _install(ctx)
+    if is_sql:
+        dialect = _find_dialect(ctx, None, "--sql")
+        click.echo(script.schema_script(dialect, since=ctx.app.schema_version()), nl=False)
+    else:
+        _install(ctx, has_steps=True)
 
 
 # ---------------------------------------------------------------- settings
@@ -188,6 +261,11 @@ def settings_command(ctx: CommandContext) -> None:
 
     Order of precedence: arguments in code, environment variables, the file, defaults.
     """
+    found = _settings(ctx)
+    ctx.out.show(SettingList(found), lambda: [_settings_table(found)])
+
+
+def _settings(ctx: CommandContext) -> list[Setting]:
     app = ctx.app
     settings = app.settings
     found = [Setting("app", app.path or "-", _app_source(ctx), APP_VARIABLE)]
@@ -195,26 +273,79 @@ def settings_command(ctx: CommandContext) -> None:
         value = getattr(settings, "is_installing" if name == "install" else name)
         masked = mask_url(value) if name == "url" else value
         found.append(Setting(name, masked, settings.sources.get(name, "default"), variable))
-    ctx.out.show(
-        SettingList(found),
-        lambda: [
-            TextTable(
-                [
-                    Column("setting"),
-                    Column("value", is_flexible=True),
-                    Column("source"),
-                    Column("variable"),
-                ],
-                [
-                    (
-                        Cell(each.name, BOLD),
-                        _text(each.value),
-                        Cell(each.source, DIM if each.source == "default" else GOOD),
-                        Cell(each.variable, DIM),
-                    )
-                    for each in found
-                ],
+    # Values as they were given: types of errors and lengths are shown as in code.
+    given = {name: str(value) for name, value in app.defaults.given.items()}
+    found.append(Setting("defaults", given, "the program" if given else "default", "-"))
+    return found
+
+
+def _settings_table(found: list[Setting]) -> TextTable:
+    return TextTable(
+        [
+            Column("setting"),
+            Column("value", is_flexible=True),
+            Column("source"),
+            Column("variable"),
+        ],
+        [
+            (
+                Cell(each.name, BOLD),
+                _text(each.value),
+                Cell(each.source, DIM if each.source == "default" else GOOD),
+                Cell(each.variable, DIM),
             )
+            for each in found
+        ],
+    )
+
+
+# ---------------------------------------------------------------- usage
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSummary:
+    """A command, and what it does."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The commands, and the settings of the application. None: no application is named."""
+
+    commands: list[CommandSummary]
+    settings: list[Setting] | None
+
+
+@command(
+    result_type=Usage,
+    examples="""
+tickwork usage
+tickwork -a shop.jobs:app usage
+""",
+)
+def usage_command(ctx: CommandContext) -> None:
+    """Show all commands, and the settings of the application."""
+    root = click.get_current_context().find_root()
+    group = root.command
+    assert isinstance(group, click.Group), group
+    commands = [
+        CommandSummary(name, each.get_short_help_str(limit=100))
+        for name in group.list_commands(root)
+        if (each := group.get_command(root, name)) is not None
+    ]
+    settings, hint = None, ""
+    try:
+        settings = _settings(ctx)
+    except AppNotLoaded as missing:
+        hint = missing.message
+    ctx.out.show(
+        Usage(commands, settings),
+        lambda: [
+            *map(TextLine, root.get_help().splitlines()),
+            TextLine(""),
+            TextLine(hint, WARN) if settings is None else _settings_table(settings),
         ],
     )
 
@@ -228,6 +359,8 @@ def _app_source(ctx: CommandContext) -> str:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in value.items()) or "none"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return human_duration(value) if isinstance(value, timedelta) else str(value)

@@ -21,10 +21,10 @@ from tickwork.cli.render import (
     Part,
     TextLine,
     TextTable,
-    add_titles,
     cell_text,
     column_widths,
     one_line,
+    prepare_parts,
     terminal_width,
 )
 
@@ -67,7 +67,7 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 def _render(parts: Iterable[Part]) -> Iterator[RenderableType]:
-    for part in add_titles(parts):
+    for part in prepare_parts(parts):
         match part:
             case TextLine(text=text, style=style):
                 yield Text(text, style=style)

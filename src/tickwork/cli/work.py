@@ -6,29 +6,58 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from typing import Final
 
 import click
 
 from tickwork._kernel.durations import format_duration, human_duration
+from tickwork._kernel.plain_text import escape_lines
 from tickwork._kernel.plurals import count_of
 from tickwork._kernel.signals import stop_on_signals
+from tickwork._kernel.systemd import READY, STOPPING, ServiceNotifier
 from tickwork._worker.options import WorkerOptions
 from tickwork.app import Tickwork
-from tickwork.cli.commands import EXIT_BEHIND, EXIT_FAILURE, EXIT_STUCK, CommandContext, command
-from tickwork.cli.parameters import DURATION, number_option
+from tickwork.cli.commands import (
+    EXIT_BEHIND,
+    EXIT_FAILURE,
+    EXIT_STORE,
+    EXIT_STUCK,
+    EXIT_USED_UP,
+    CommandContext,
+    command,
+)
+from tickwork.cli.database_wait import wait_for_database
+from tickwork.cli.log_output import JSON, TEXT, LogOptions
+from tickwork.cli.parameters import ADDRESS, DURATION, SIZE, number_option
 from tickwork.cli.render import BAD, TextLine
-from tickwork.errors import mask_url
 
-WORK_LOCK: Final = "tickwork work"
-COLLECT_LOCK: Final = "tickwork collect"
+EXCLUSIVE_LOCK: Final = "tickwork work"
+"""The lock of ``work --exclusive`` and of ``collect --exclusive``."""
 SUPERVISOR_VARIABLE: Final = "TICKWORK_SUPERVISOR"
 """Tells a worker the process id of its supervisor."""
 PARENT_POLL: Final = 0.5
+
+
+exclusive_option: Final = click.option(
+    "--exclusive", is_flag=True, help="Exit if another exclusive worker or collect is running."
+)
+
+
+def log_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the commands that run jobs, about their log."""
+    function = click.option("-v", "--verbose", is_flag=True, help="Also log each run that ends.")(
+        function
+    )
+    return click.option(
+        "--log-format",
+        type=click.Choice([TEXT, JSON]),
+        help="The log on standard error. Default: text, or what the program configured.",
+    )(function)
 
 
 @command(
@@ -37,11 +66,16 @@ tickwork work
 tickwork -a shop.jobs:app work -q emails -q reports --slots 20
 tickwork work --processes 4 --drain 2m
 tickwork work --exclusive --max-missed 10
+tickwork work --processes 4 --max-runs 10000 --max-memory 512M
+tickwork work --http :8080
+tickwork work --reload
 """,
     exit_codes={
-        EXIT_FAILURE: "another exclusive worker is running (--exclusive)",
+        EXIT_FAILURE: "another exclusive process is running (--exclusive)",
+        EXIT_STORE: "the database cannot be reached, or its file was replaced or is damaged",
         EXIT_STUCK: "a thread did not stop at its timeout; start a new process",
         EXIT_BEHIND: "too many consecutive firings started late (--max-missed)",
+        EXIT_USED_UP: "it reached --max-runs or --max-memory; start a new process",
     },
 )
 @click.option("-q", "--queue", "queues", multiple=True, help="Only this queue. Repeatable.")
@@ -54,6 +88,7 @@ tickwork work --exclusive --max-missed 10
     help="Worker processes. A supervisor replaces those that die.",
 )
 @number_option("--children", default=2, help="Concurrent jobs with engine=process.")
+@number_option("--handovers", default=500, help="Runs that wait for a remote engine.")
 @click.option(
     "--drain",
     type=DURATION,
@@ -61,12 +96,37 @@ tickwork work --exclusive --max-missed 10
     show_default=True,
     help="How long running jobs may go on after a stop.",
 )
-@click.option("--exclusive", is_flag=True, help="Exit if another exclusive worker is running.")
+@exclusive_option
 @number_option(
     "--max-missed",
     type=click.IntRange(1),
     help="Exit after this many consecutive firings that start over a second late.",
 )
+@number_option(
+    "--max-runs",
+    type=click.IntRange(1),
+    help="Exit after this many attempts. A supervisor starts a new process.",
+)
+@click.option(
+    "--max-memory",
+    type=SIZE,
+    help="Exit when the process uses more memory: 512M, or 2G. A supervisor starts a new one.",
+)
+@click.option(
+    "--http",
+    "http",
+    type=ADDRESS,
+    metavar="HOST:PORT",
+    help="Serve /healthz, /readyz and /metrics here, for one process.",
+)
+@click.option("--reload", is_flag=True, help="Restart when the code changes. For development only.")
+@click.option(
+    "--wait",
+    "wait",
+    type=DURATION,
+    help="How long to wait for a database that does not answer at the start. Default: no limit.",
+)
+@log_options
 def work_command(  # noqa: PLR0917  # click passes them by name
     ctx: CommandContext,
     queues: tuple[str, ...],
@@ -74,33 +134,95 @@ def work_command(  # noqa: PLR0917  # click passes them by name
     coroutines: int,
     processes: int,
     children: int,
+    handovers: int,
     drain: timedelta,
     exclusive: bool,  # noqa: FBT001  # a flag
     max_missed: int | None,
+    max_runs: int | None,
+    max_memory: int | None,
+    http: tuple[str, int] | None,
+    reload: bool,  # noqa: FBT001  # a flag
+    wait: timedelta | None,
+    verbose: bool,  # noqa: FBT001  # a flag
+    log_format: str | None,
 ) -> None:
     """Run jobs until stopped.
 
-    The first SIGTERM or Ctrl-C stops claiming, and lets running jobs finish. The second one
-    exits at once.
+    The first SIGTERM, SIGHUP or Ctrl-C stops claiming, and lets running jobs finish. The second
+    one exits at once.
     """
+    ctx.log = LogOptions(
+        is_worker=True, is_verbose=verbose or ctx.log.is_verbose, format=log_format
+    )
     app = ctx.app
     options = WorkerOptions(
         queues=queues,
         threads=threads,
         coroutines=coroutines,
-        processes=children,
+        children=children,
+        handovers=handovers,
         drain=drain,
         missed_max=max_missed or 0,
+        runs_max=max_runs or 0,
+        memory_max=max_memory or 0,
     )
-    with app.lock(WORK_LOCK) if exclusive else nullcontext():
-        if processes == 1:
+    if http is not None and (processes > 1 or reload):
+        raise click.UsageError(
+            "--http serves one process: leave out --processes and --reload. In a cluster, start "
+            "one container for each process."
+        )
+    with _serving(app, http):
+        _work_as(ctx, options, exclusive=exclusive, processes=processes, reload=reload, wait=wait)
+
+
+def _serving(app: Tickwork, http: tuple[str, int] | None) -> AbstractContextManager[object]:
+    """Serve health checks, also while the worker waits for its database."""
+    if http is None:
+        return nullcontext()
+    # By name: integrations are not a layer below.
+    server: AbstractContextManager[object] = import_module(
+        "tickwork.integrations.health"
+    ).HealthServer(app, *http)
+    return server
+
+
+def _work_as(
+    ctx: CommandContext,
+    options: WorkerOptions,
+    *,
+    exclusive: bool,
+    processes: int,
+    reload: bool,
+    wait: timedelta | None,
+) -> None:
+    """Work in this process, or in several under a supervisor."""
+    app = ctx.app
+    wait_for_database(app, limit=None if wait is None else wait.total_seconds())
+    with app.lock(EXCLUSIVE_LOCK) if exclusive else nullcontext():
+        if processes == 1 and not reload:
             _work(app, options)
             return
         from tickwork.cli.supervisor import supervise  # noqa: PLC0415  # rarely needed
 
-        arguments = [*_app_arguments(ctx), "work", *_work_arguments(options)]
+        arguments = [*_app_arguments(ctx), "work", *_work_arguments(options, ctx.log, wait)]
         variables = {SUPERVISOR_VARIABLE: str(os.getpid())}
-        sys.exit(supervise(app, arguments, processes=processes, drain=drain, variables=variables))
+        if reload:
+            variables["PYTHONDONTWRITEBYTECODE"] = "1"  # see FileWatch
+        code = supervise(
+            app,
+            arguments,
+            processes=processes,
+            drain=options.drain,
+            variables=variables,
+            has_changed=_build_watch() if reload else None,
+        )
+        sys.exit(code)
+
+
+def _build_watch() -> Callable[[], bool]:
+    from tickwork.cli.file_watch import FileWatch  # noqa: PLC0415  # for development
+
+    return FileWatch().has_changed
 
 
 def _app_arguments(ctx: CommandContext) -> list[str]:
@@ -113,24 +235,37 @@ def _app_arguments(ctx: CommandContext) -> list[str]:
     return []  # it finds the same tickwork.toml
 
 
-def _work_arguments(options: WorkerOptions) -> list[str]:
+def _work_arguments(options: WorkerOptions, log: LogOptions, wait: timedelta | None) -> list[str]:
     """The options of one process. The supervisor holds the lock of --exclusive itself."""
     arguments = [part for queue in options.queues for part in ("--queue", queue)]
     arguments += ["--slots", str(options.threads), "--coroutines", str(options.coroutines)]
-    arguments += ["--children", str(options.processes), "--drain", format_duration(options.drain)]
+    arguments += ["--children", str(options.children), "--handovers", str(options.handovers)]
+    arguments += ["--drain", format_duration(options.drain)]
     if options.missed_max:
         arguments += ["--max-missed", str(options.missed_max)]
+    if options.runs_max:
+        arguments += ["--max-runs", str(options.runs_max)]
+    if options.memory_max:
+        arguments += ["--max-memory", str(options.memory_max)]
+    if wait is not None:
+        arguments += ["--wait", format_duration(wait)]
+    if log.is_verbose:
+        arguments += ["--verbose"]
+    if log.format is not None:
+        arguments += ["--log-format", log.format]
     return arguments
 
 
 def _work(app: Tickwork, options: WorkerOptions) -> None:
-    started = time.monotonic()
-    stop = _StopRequest(app.stop)
+    service = ServiceNotifier()
+    stop = _StopRequest(app.stop, service)
     with stop_on_signals(stop.request):
         app.start(options)
-        _print_start(app, options)
+        service.send(READY)
+        service.start_watchdog()
         stop.worker_started()
         left_behind = app.join()
+    service.stop_watchdog()
     stats = app.stats
     if stats.is_behind:
         click.echo(
@@ -139,13 +274,23 @@ def _work(app: Tickwork, options: WorkerOptions) -> None:
             "Raise --slots or --processes, or start another worker.",
             err=True,
         )
-    click.echo(
-        f"Worked for {human_duration(timedelta(seconds=time.monotonic() - started))}: "
-        f"{count_of(stats.attempts, 'attempt')}, {stats.failures:,} failed, "
-        f"started at most {human_duration(stats.lateness)} late.",
-        err=True,
+    if stats.is_used_up:
+        click.echo("It reached --max-runs or --max-memory: start a new process.", err=True)
+    code = next(
+        (
+            code
+            for code, is_reached in (
+                (EXIT_STUCK, stats.is_stuck),
+                (EXIT_BEHIND, stats.is_behind),
+                (EXIT_USED_UP, stats.is_used_up),
+            )
+            if is_reached
+        ),
+        0,
     )
-    code = EXIT_STUCK if stats.is_stuck else EXIT_BEHIND if stats.is_behind else 0
+    if stats.fault is not None:
+        click.echo(f"Error: {escape_lines(str(stats.fault))}", err=True)
+        code = EXIT_STORE
     if left_behind:
         # Threads that still run would keep this process from exiting.
         logging.shutdown()
@@ -155,23 +300,12 @@ def _work(app: Tickwork, options: WorkerOptions) -> None:
     sys.exit(code)
 
 
-def _print_start(app: Tickwork, options: WorkerOptions) -> None:
-    if not sys.stderr.isatty():
-        return
-    queues = f"queues {', '.join(options.queues)}" if options.queues else "all queues"
-    click.echo(
-        f"Working on {mask_url(app.settings.url)}: "
-        f"{count_of(len(app.registry.job_names()), 'job')}, "
-        f"{count_of(len(app.registry.schedules()), 'schedule')}, {queues}. Stop with Ctrl-C.",
-        err=True,
-    )
-
-
 class _StopRequest:
     """Stops the worker, also if the request comes before the worker has started."""
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[], None], service: ServiceNotifier) -> None:
         self._stop = stop
+        self._service = service
         self._is_requested = False
         # Removed from the environment: a process that a job starts has another parent.
         supervisor = os.environ.pop(SUPERVISOR_VARIABLE, None)
@@ -181,6 +315,7 @@ class _StopRequest:
 
     def request(self) -> None:
         self._is_requested = True
+        self._service.send(STOPPING)
         self._stop()
 
     def worker_started(self) -> None:
@@ -209,18 +344,30 @@ tickwork collect
 tickwork collect --for 60 --exclusive
 * * * * *  cd /srv/shop && tickwork -a shop.jobs:app collect --for 60
 """,
-    exit_codes={EXIT_FAILURE: "an attempt failed, or another exclusive collect is running"},
+    exit_codes={
+        EXIT_FAILURE: "an attempt failed, or another exclusive worker or collect is running"
+    },
 )
 @click.option(
     "--for", "length", type=DURATION, default="0", help="Keep running for this long: 60, or 5m."
 )
-@click.option("--exclusive", is_flag=True, help="Exit if another exclusive collect is running.")
-def collect_command(ctx: CommandContext, length: timedelta, exclusive: bool) -> None:  # noqa: FBT001
+@exclusive_option
+@log_options
+def collect_command(
+    ctx: CommandContext,
+    length: timedelta,
+    exclusive: bool,  # noqa: FBT001  # a flag
+    verbose: bool,  # noqa: FBT001  # a flag
+    log_format: str | None,
+) -> None:
     """Run what is due now, then exit. For crontabs."""
+    ctx.log = LogOptions(
+        is_worker=True, is_verbose=verbose or ctx.log.is_verbose, format=log_format
+    )
     app, stop = ctx.app, threading.Event()
     with (
         stop_on_signals(stop.set),
-        app.lock(COLLECT_LOCK) if exclusive else nullcontext(),
+        app.lock(EXCLUSIVE_LOCK) if exclusive else nullcontext(),
     ):
         before = app.stats.attempts
         failures = app.collect(length, stop=stop)
@@ -253,7 +400,7 @@ tickwork unlock nightly-import
 def unlock_command(ctx: CommandContext, name: str) -> None:
     """Release a named lock whose holder is gone.
 
-    `work --exclusive` holds "tickwork work", `collect --exclusive` holds "tickwork collect".
+    `work --exclusive` and `collect --exclusive` hold "tickwork work".
     If the holder is alive it is not stopped: it keeps working beside the next holder.
     """
     done = UnlockResult(name, ctx.app.unlock(name))

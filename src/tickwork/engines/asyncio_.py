@@ -8,15 +8,20 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
-from typing import Final
+from contextvars import copy_context
+from typing import Any, Final, Generic, TypeVar
 
-from tickwork._domain.outcome import Canceled, Failed, Outcome
+from tickwork._define.context import RunContext
+from tickwork._domain.outcome import Failed, Outcome
 from tickwork._domain.run import Claim
+from tickwork._kernel.fork import exit_forked, reset_after_fork
 from tickwork.engines.attempt import (
-    after_hooks,
+    AttemptEnd,
+    AttemptSteps,
     attempt_steps,
+    conclude,
     drive_attempt_async,
     simple_attempt_async,
     timeout_failure,
@@ -28,13 +33,26 @@ STOP_SECONDS: Final = 2.0
 """How long the loop may take to stop. A coroutine that blocks it longer is left behind."""
 
 WRITE_AT: Final = 250
-"""With this many outcomes, the worker is notified even if other attempts are running."""
+"""With this many outcomes, the worker is notified even if claims are waiting."""
+
+ATTEMPTS_IN_A_ROW: Final = 20
+"""After this many attempts, a task gives way to other tasks of the loop."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 
+T = TypeVar("T")
+
 
 class AsyncEngine:
-    """Runs one task for each attempt. The loop starts with the first coroutine."""
+    """Runs as many tasks as there are slots. Each makes attempts until no claim is left.
+
+    A task for each attempt would take longer than a quick attempt. Each attempt has a context of
+    its own, so that the context variables of one handler do not reach the next.
+
+    The loop starts with the first coroutine.
+
+    With a loop of the caller, it has no thread, and leaves the loop running.
+    """
 
     def __init__(self, setup: EngineSetup) -> None:
         self.durations = DurationEstimate()
@@ -42,13 +60,27 @@ class AsyncEngine:
         self._host = setup.host
         self._construct = setup.construct
         self._ready: deque[Claim] = deque()
-        self._tasks: dict[asyncio.Task[None], Claim] = {}
-        self._begun: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._claim_by_task: dict[asyncio.Task[None], Claim] = {}
+        self._begun: set[asyncio.Task[None]] = set()  # those that a cancel may end
+        self._loop: asyncio.AbstractEventLoop | None = setup.loop
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._ready_lock = threading.Lock()
         self._is_interrupted = False
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Have a process that a coroutine forked end at its next ``await``.
+
+        Otherwise its loop would go on with the coroutines of the parent.
+        """
+        loop = self._loop
+        if loop is not None and self._thread is threading.current_thread():
+            loop.call_soon(exit_forked)
+            ready = getattr(loop, "_ready", None)  # other coroutines that would come before it
+            if isinstance(ready, deque):
+                ready.rotate(1)
 
     @property
     def slots(self) -> int:
@@ -60,7 +92,7 @@ class AsyncEngine:
 
     @property
     def running(self) -> int:
-        return len(self._tasks)
+        return len(self._claim_by_task)
 
     def start(self) -> None:
         pass
@@ -74,6 +106,9 @@ class AsyncEngine:
             taken = list(self._ready)
             self._ready.clear()
         return taken
+
+    def assist(self) -> bool:
+        return False
 
     def rebalance(self) -> None:
         pass
@@ -90,7 +125,23 @@ class AsyncEngine:
         return []
 
     def unfinished(self) -> list[Claim]:
-        return list(self._tasks.values())
+        return list(self._claim_by_task.values())
+
+    def wait(self, awaitable: Awaitable[T], seconds: float | None = None) -> T:
+        """Run an awaitable on the loop, and return its result. Not from the loop itself.
+
+        Raises:
+            TimeoutError: It took longer than ``seconds``, and was cancelled.
+        """
+
+        async def run() -> T:
+            return await awaitable
+
+        future = asyncio.run_coroutine_threadsafe(run(), self._ensure_loop())
+        try:
+            return future.result(seconds)  # by this thread's time: the loop may be blocked
+        finally:
+            future.cancel()
 
     def stop(self) -> None:
         loop, thread = self._loop, self._thread
@@ -103,6 +154,11 @@ class AsyncEngine:
             thread.join(timeout=STOP_SECONDS)
 
     def _call_on_loop(self, callback: Callable[[], object]) -> None:
+        loop = self._ensure_loop()
+        with suppress(RuntimeError):  # the loop was closed: no task is left
+            loop.call_soon_threadsafe(callback)
+
+    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -110,8 +166,7 @@ class AsyncEngine:
                     target=self._run, args=(self._loop,), name="tickwork-asyncio", daemon=True
                 )
                 self._thread.start()
-        with suppress(RuntimeError):  # the loop was closed: no task is left
-            self._loop.call_soon_threadsafe(callback)
+            return self._loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
@@ -125,78 +180,151 @@ class AsyncEngine:
             loop.close()
 
     def _start_tasks(self) -> None:
-        """Start as many claims as there are free slots. Runs on the loop."""
+        """Start a task for each claim, as far as there are slots. Runs on the loop."""
         loop = asyncio.get_running_loop()
-        while len(self._tasks) < self._slots and not self._is_interrupted:
+        for _ in range(min(len(self._ready), self._slots - len(self._tasks))):
+            task = loop.create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._on_task_done)
+
+    async def _work(self) -> None:
+        """Make attempts until no claim is left."""
+        task = asyncio.current_task()
+        assert task is not None
+        made = 0
+        while not self._is_interrupted:
             with self._ready_lock:
                 if not self._ready:
                     return
-                claim = self._ready[0]
-                task = loop.create_task(self._attempt(claim))
-                self._tasks[task] = claim
+                claim = self._claim_by_task[task] = self._ready[0]
                 self._ready.popleft()  # last: a thread that counts claims must not miss this one
-            task.add_done_callback(self._on_task_done)
+            try:
+                self._begun.add(task)  # before the checks: a cancel() after them finds the task
+                await self._attempt(claim)
+            finally:
+                del self._claim_by_task[task]
+                self._begun.discard(task)
+            while task.cancelling():
+                task.uncancel()  # it was for this attempt
+            if not self._ready or len(self._host.outbox) >= WRITE_AT:
+                self._host.notify()
+            made += 1
+            if made % ATTEMPTS_IN_A_ROW == 0:
+                await asyncio.sleep(0)
 
     async def _attempt(self, claim: Claim) -> None:
-        if self._is_interrupted:
-            self._ready.append(claim)  # take_back() returns it
-            return
-        task = asyncio.current_task()
-        assert task is not None, claim
-        self._begun.add(task)  # before the checks: a cancel() after them finds the task
-        host = self._host
+        host, began_at = self._host, time.perf_counter()
         try:
             attempt = host.begin(claim)
             if attempt is None:
                 return
-            host.end(attempt, await self._call(attempt))
+            host.end(attempt, await InOwnContext(self._call(attempt)))
         except BaseException as error:  # noqa: BLE001  # each claim must get an outcome
             host.fail(claim, error)
         else:
-            self.durations.add(claim.job, time.perf_counter() - attempt.begun_at)
+            self.durations.add(claim.job, time.perf_counter() - began_at)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        claim = self._tasks.pop(task)
-        self._begun.discard(task)
+        self._tasks.discard(task)
         if task.cancelled() or task.exception() is not None:
-            _log.error("%s: the outcome of run %s was lost.", claim.job, claim.run_id)
+            _log.error("A task that makes attempts failed.", exc_info=task.exception())
         self._start_tasks()
-        if not self._tasks or len(self._host.outbox) >= WRITE_AT:
-            self._host.notify()
 
     def _cancel_tasks(self, claim: Claim | None = None) -> None:
         for task in self._begun:
-            if claim is None or self._tasks[task] is claim:
+            if claim is None or self._claim_by_task[task] is claim:
                 task.cancel()
 
     async def _call(self, attempt: RunningAttempt) -> Outcome:
         definition, ctx, timeout = attempt.definition, attempt.ctx, attempt.timeout
         if timeout is None and definition.is_simple:
             try:
-                return await simple_attempt_async(definition, ctx)
+                outcome = await simple_attempt_async(definition, ctx)
             except asyncio.CancelledError as raised:
                 return self._host.outcome_of_stop(attempt, raised)
+            return self._outcome_of_failure(attempt, outcome)
         limit = asyncio.timeout(None if timeout is None else timeout.total_seconds())
-        steps = attempt_steps(definition, ctx, construct=self._construct(), is_late=limit.expired)
+        steps = attempt_steps(
+            definition,
+            ctx,
+            construct=self._construct(),
+            is_late=limit.expired,
+            is_on_loop=True,
+        )
         try:
             async with limit:
-                return await drive_attempt_async(steps, ctx)
+                end = await _drive(steps, ctx)
+            outcome = self._outcome_of_failure(attempt, end.outcome)
+            end = end._replace(outcome=outcome)
         except TimeoutError:
-            return await _call_hooks(attempt, timeout_failure(definition, ctx))
+            end = AttemptEnd(timeout_failure(definition, ctx))
         except asyncio.CancelledError as raised:
-            outcome = self._host.outcome_of_stop(attempt, raised)
-            if isinstance(outcome, Canceled | Failed):
-                return await _call_hooks(attempt, outcome)
+            end = AttemptEnd(self._host.outcome_of_stop(attempt, raised))
+        return await self._conclude(attempt, end)
+
+    def _outcome_of_failure(self, attempt: RunningAttempt, outcome: Outcome) -> Outcome:
+        """A coroutine that was stopped may raise another exception than CancelledError."""
+        if not isinstance(outcome, Failed) or outcome.exception is None:
             return outcome
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return outcome
+        stopped = self._host.outcome_of_stop(attempt, outcome.exception)
+        return outcome if isinstance(stopped, Failed) else stopped
+
+    async def _conclude(self, attempt: RunningAttempt, end: AttemptEnd) -> Outcome:
+        """Call the hooks. They may take as long again as the handler."""
+        task = asyncio.current_task()
+        assert task is not None, attempt
+        self._begun.discard(task)  # a cancel comes too late
+        while task.cancelling():
+            task.uncancel()  # the cancellation was for the handler, not for its hooks
+        definition, ctx, timeout = attempt.definition, attempt.ctx, attempt.timeout
+
+        def decide(ended: AttemptEnd) -> AttemptEnd:
+            nonlocal end
+            end = self._host.decide(attempt, ended)
+            return end
+
+        limit = None if timeout is None else timeout.total_seconds()
+        try:
+            async with asyncio.timeout(limit):
+                return await _drive(conclude(definition, ctx, end, decide), ctx)
+        except (TimeoutError, asyncio.CancelledError):
+            _log.error("%s: a hook of run %s was cancelled.", ctx.job, ctx.run_id)
+            return end.outcome
 
 
-async def _call_hooks(attempt: RunningAttempt, outcome: Outcome) -> Outcome:
-    """Call the hooks of an attempt that was ended from outside. They cannot change its outcome."""
+class InOwnContext(Generic[T]):
+    """Awaits a coroutine in a copy of the current context, without a task of its own."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        coroutine, run = self._coroutine, copy_context().run
+        step: Callable[[Any], Any] = coroutine.send
+        value: Any = None
+        # It ends when the coroutine ends.
+        while True:
+            try:
+                waits_for = run(step, value)
+            except StopIteration as end:
+                returned: T = end.value
+                return returned
+            try:
+                step, value = coroutine.send, (yield waits_for)
+            except BaseException as raised:  # noqa: BLE001  # the coroutine decides
+                step, value = coroutine.throw, raised
+
+
+async def _drive(steps: AttemptSteps[T], ctx: RunContext) -> T:
     task = asyncio.current_task()
-    while task is not None and task.cancelling():
-        task.uncancel()  # the cancellation was for the handler, not for its hooks
-    with suppress(asyncio.CancelledError):  # a second cancellation ends the hooks
-        await drive_attempt_async(
-            after_hooks(attempt.definition, attempt.ctx, outcome), attempt.ctx
-        )
-    return outcome
+    return await drive_attempt_async(steps, ctx, is_closed=lambda: _find_task() is not task)
+
+
+def _find_task() -> asyncio.Task[None] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop is running
+        return None

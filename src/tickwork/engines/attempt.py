@@ -13,18 +13,15 @@ import traceback
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from tickwork._define.arguments import (
-    CONTEXT_NAMES,
-    MASK,
-    count_positional_parameters,
-    parameter_names,
-)
+from tickwork._define.arguments import CONTEXT_NAMES, parameter_names, plan_hook
 from tickwork._define.context import CURRENT, RunContext
 from tickwork._define.definition import Definition
 from tickwork._define.handlers import Construct, path_of
+from tickwork._define.middleware import Middleware, is_async_middleware
 from tickwork._define.options import Hook
+from tickwork._define.secret_mask import mask_exception
 from tickwork._domain.outcome import (
     SUCCEEDED,
     Crashed,
@@ -33,17 +30,18 @@ from tickwork._domain.outcome import (
     Outcome,
     Postponed,
     Skipped,
+    Snoozed,
     Succeeded,
     outcome_of_exception,
     outcome_of_result,
 )
+from tickwork._kernel.fork import ForkCount, exit_if_forked
 from tickwork.errors import AttemptTimeout, RunUnsuccessful, StoreError
 
 _log: Final = logging.getLogger("tickwork.run")
 _HERE: Final = str(Path(__file__).parent)
 ROLLED_BACK: Final = "Its handler completed it in a transaction that was not committed."
-_SECRET_MIN: Final = 4
-"""Shorter secrets are not masked in texts: the mask would hide half of the text."""
+_GENERATOR_EXIT: Final = "The handler raised GeneratorExit."
 
 
 class PendingCall(NamedTuple):
@@ -56,10 +54,19 @@ class Stopped(BaseException):
     """An attempt was ended from outside. The engine catches it, not the attempt."""
 
 
-AttemptSteps: TypeAlias = Generator[PendingCall, Any, Outcome]
+class AttemptEnd(NamedTuple):
+    """How an attempt ended: its outcome, and what its handler returned."""
 
-AfterCall: TypeAlias = Callable[[BaseException | None], None]
-"""Called with what a handler, a filter or a hook raised, or None."""
+    outcome: Outcome
+    result: Any = None
+
+
+T = TypeVar("T")
+AttemptSteps: TypeAlias = Generator[PendingCall, Any, T]
+"""Yields calls, is sent their results, and returns a value."""
+
+Decide: TypeAlias = Callable[[AttemptEnd], AttemptEnd]
+"""Decides how an attempt is recorded, given how it ended."""
 
 
 def attempt_steps(
@@ -68,52 +75,68 @@ def attempt_steps(
     *,
     construct: Construct,
     is_late: Callable[[], bool] | None = None,
-) -> AttemptSteps:
-    """Yield everything that one attempt calls, in order; return the outcome.
+    is_on_loop: bool = False,
+) -> AttemptSteps[AttemptEnd]:
+    """Yield the calls of filters, ``on_before`` and the handler, in order; return the end.
 
     An exception is an outcome. Only exceptions that end the process or the task pass through.
-    ``is_late`` is called when the handler has returned: a success after the timeout is a failure,
-    and hooks must know it.
+    ``is_late`` is called when the handler has returned: a success after the timeout is a failure.
     """
-    options = definition.options
-    result: Any = None
-    error: BaseException | None = None
     try:
         filtered = yield from _apply_filters(definition, ctx)
         if filtered is not None:
-            return filtered
-        for hook in options.before:
-            yield _hook_call(hook, ctx)
-        result = yield _handler_call(definition, ctx, construct)
+            return AttemptEnd(filtered)
+        middleware = tuple(pair[is_on_loop] for pair in definition.middleware)
+        result = yield from _call_wrapped(definition, ctx, construct, middleware)
     except GeneratorExit:
         raise
     except BaseException as raised:  # a handler may raise anything
         if _is_ending(raised):
             raise
-        error = raised
-        outcome: Outcome = _mask(_failure(raised), definition, ctx)
-    else:
-        outcome = _mask(_outcome_of(result, definition), definition, ctx)
-        if is_late is not None and is_late() and not isinstance(outcome, Failed):
-            error = _timeout_error(definition, ctx)
-            outcome = outcome_of_exception(error)
-        elif isinstance(outcome, Failed):
-            error = RunUnsuccessful(ctx.run_id, status="failed", reason=outcome.error)
-        elif isinstance(result, JobResult):
-            result = result.output
+        return AttemptEnd(_mask(_failure(raised, definition), definition, ctx))
+    outcome: Outcome = _mask(_outcome_of(result, definition), definition, ctx)
+    if is_late is not None and is_late() and not isinstance(outcome, Failed):
+        outcome = timeout_failure(definition, ctx)
+    return AttemptEnd(outcome, result.output if isinstance(result, JobResult) else result)
+
+
+def conclude(
+    definition: Definition, ctx: RunContext, end: AttemptEnd, decide: Decide
+) -> AttemptSteps[Outcome]:
+    """Decide how an attempt is recorded, then yield the calls of its hooks; return the outcome.
+
+    Hooks get the outcome that is recorded. They cannot change it.
+    """
     if ctx.is_completed:
-        outcome, error = yield from _check_completion(ctx, outcome, error)
-        result = ctx.output if result is None else result
+        end = yield from _check_completion(ctx, end)
+    options = definition.options
+    if not (options.success or options.error or options.after):
+        return end.outcome
+    end = decide(end)
+    outcome = end.outcome
+    if isinstance(outcome, Skipped | Postponed):
+        return outcome  # there was no attempt
+    error = _error_of(outcome, ctx)
+    facts = {"ctx": ctx, "outcome": outcome, "result": end.result, "error": error}
     if isinstance(outcome, Succeeded):
-        yield from _call_hooks(options.success, ctx, result)
-    elif isinstance(outcome, Failed):
-        yield from _call_hooks(options.error, ctx, error)
-    yield from _call_hooks(options.after, ctx, outcome)
+        yield from _call_hooks("on_success", options.success, facts)
+    elif error is not None:
+        yield from _call_hooks("on_error", options.error, facts)
+    yield from _call_hooks("on_after", options.after, facts)
     return outcome
 
 
+def _error_of(outcome: Outcome, ctx: RunContext) -> BaseException | None:
+    if isinstance(outcome, Failed):
+        reported = RunUnsuccessful(ctx.run_id, status="failed", reason=outcome.error)
+        return outcome.exception or reported
+    if isinstance(outcome, Crashed):
+        return RunUnsuccessful(ctx.run_id, status="failed", reason=outcome.reason)
+    return None
+
+
 def simple_attempt(
-    definition: Definition, ctx: RunContext, *, wait: Callable[[Awaitable[Any]], Any]
+    definition: Definition, ctx: RunContext, wait: Callable[[Awaitable[Any]], Any]
 ) -> Outcome:
     """Make an attempt at a job without filters, hooks and timeout. This is the hot path."""
     token = CURRENT.set(ctx)
@@ -126,7 +149,7 @@ def simple_attempt(
     except BaseException as raised:  # a handler may raise anything
         if _is_ending(raised):
             raise
-        return _mask(_failure(raised), definition, ctx)
+        return _mask(_failure(raised, definition), definition, ctx)
     finally:
         CURRENT.reset(token)
     return _mask(_outcome_of(result, definition), definition, ctx)
@@ -134,7 +157,8 @@ def simple_attempt(
 
 def _arguments(definition: Definition, ctx: RunContext) -> Mapping[str, Any]:
     parameters, args = definition.handler.parameters, ctx.args
-    parameters.check(definition.name, args)
+    if args.keys() != parameters.required:
+        parameters.check(definition.name, args)
     return args if parameters.context is None else {**args, parameters.context: ctx}
 
 
@@ -152,49 +176,28 @@ async def simple_attempt_async(definition: Definition, ctx: RunContext) -> Outco
     except BaseException as raised:  # a handler may raise anything
         if _is_ending(raised):
             raise
-        return _mask(_failure(raised), definition, ctx)
+        return _mask(_failure(raised, definition), definition, ctx)
     finally:
         with suppress(ValueError):  # a task that was closed ends in another context
             CURRENT.reset(token)
     return _mask(_outcome_of(result, definition), definition, ctx)
 
 
-def timeout_failure(definition: Definition, ctx: RunContext) -> Failed:
-    failed = outcome_of_exception(_timeout_error(definition, ctx))
-    assert isinstance(failed, Failed), failed
-    return failed
-
-
-def _timeout_error(definition: Definition, ctx: RunContext) -> AttemptTimeout:
+def timeout_failure(definition: Definition, ctx: RunContext) -> Outcome:
     timeout = definition.spec.timeout
     assert timeout is not None, definition
-    return AttemptTimeout(ctx.run_id, timeout=timeout)
-
-
-def after_hooks(definition: Definition, ctx: RunContext, outcome: Outcome) -> AttemptSteps:
-    """Yield the hooks to call after an attempt was ended from outside."""
-    error: BaseException | None = None
-    if isinstance(outcome, Failed | Crashed):
-        reason = outcome.error if isinstance(outcome, Failed) else outcome.reason
-        error = RunUnsuccessful(ctx.run_id, status="failed", reason=reason)
-    if ctx.is_completed:
-        outcome, error = yield from _check_completion(ctx, outcome, error)
-    if isinstance(outcome, Succeeded):
-        yield from _call_hooks(definition.options.success, ctx, ctx.output)
-    elif isinstance(outcome, Failed | Crashed):
-        yield from _call_hooks(definition.options.error, ctx, error)
-    yield from _call_hooks(definition.options.after, ctx, outcome)
-    return outcome
+    error = AttemptTimeout(ctx.run_id, timeout=timeout)
+    return outcome_of_exception(error, retry_errors=definition.options.retry_errors)
 
 
 def drive_attempt(
-    steps: AttemptSteps,
-    ctx: RunContext,
-    *,
-    wait: Callable[[Awaitable[Any]], Any],
-    after_call: AfterCall | None = None,
-) -> Outcome:
-    """Make the calls of an attempt in this thread; ``wait`` runs awaitables to their end."""
+    steps: AttemptSteps[T], ctx: RunContext, *, wait: Callable[[Awaitable[Any]], Any]
+) -> T:
+    """Make the calls of an attempt in this thread; ``wait`` runs awaitables to their end.
+
+    A process that a handler forks ends when its code returns here: its hooks are for the parent.
+    """
+    forks = ForkCount.value
     token = CURRENT.set(ctx)
     try:
         call = next(steps)
@@ -205,23 +208,25 @@ def drive_attempt(
                 if value is not None and inspect.isawaitable(value):
                     value = wait(value)
             except GeneratorExit:
-                call = steps.throw(RuntimeError("The handler raised GeneratorExit."))
+                call = steps.throw(RuntimeError(_GENERATOR_EXIT))
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
-                if after_call is not None:
-                    after_call(raised)
+                exit_if_forked(forks, is_failed=True)
                 call = steps.throw(raised)
             else:
-                if after_call is not None:
-                    after_call(None)
+                exit_if_forked(forks, is_failed=False)
                 call = steps.send(value)
     except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
+        returned: T = end.value
+        return returned
     finally:
         CURRENT.reset(token)
 
 
-async def drive_attempt_async(steps: AttemptSteps, ctx: RunContext) -> Outcome:
+async def drive_attempt_async(
+    steps: AttemptSteps[T], ctx: RunContext, *, is_closed: Callable[[], bool]
+) -> T:
+    """The same on an event loop. ``is_closed`` tells whether this coroutine is being closed."""
+    forks = ForkCount.value
     token = CURRENT.set(ctx)
     try:
         call = next(steps)
@@ -232,17 +237,92 @@ async def drive_attempt_async(steps: AttemptSteps, ctx: RunContext) -> Outcome:
                 if value is not None and inspect.isawaitable(value):
                     value = await value
             except GeneratorExit:
-                raise  # this coroutine itself is being closed
+                if is_closed():
+                    raise
+                call = steps.throw(RuntimeError(_GENERATOR_EXIT))
             except BaseException as raised:  # noqa: BLE001  # the attempt decides
+                exit_if_forked(forks, is_failed=True)
                 call = steps.throw(raised)
             else:
+                exit_if_forked(forks, is_failed=False)
                 call = steps.send(value)
     except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
+        returned: T = end.value
+        return returned
     finally:
         with suppress(ValueError):  # a task that was closed ends in another context
             CURRENT.reset(token)
+
+
+def _call_wrapped(
+    definition: Definition,
+    ctx: RunContext,
+    construct: Construct,
+    middleware: tuple[Middleware, ...],
+) -> AttemptSteps[Any]:
+    """Call ``on_before`` and the handler inside of the middleware, the first one outermost."""
+    if not middleware:
+        for hook in definition.options.before:
+            yield _hook_call("on_before", hook, ctx=ctx)
+        return (yield _handler_call(definition, ctx, construct))
+    wrapper = middleware[0]
+    enter, leave = (
+        (_enter_async, _leave_async) if is_async_middleware(wrapper) else (_enter, _leave)
+    )
+    around = yield PendingCall(enter, (wrapper, ctx))
+    try:
+        result = yield from _call_wrapped(definition, ctx, construct, middleware[1:])
+    except GeneratorExit:
+        raise
+    except BaseException as raised:
+        yield PendingCall(leave, (wrapper, around, None, raised))
+        if _is_ending(raised):
+            raise
+        return None  # the middleware handled it
+    yield PendingCall(leave, (wrapper, around, result, None))
+    return result
+
+
+def _enter(wrapper: Any, ctx: RunContext) -> Any:
+    around = wrapper(ctx)
+    try:
+        next(around)
+    except StopIteration:
+        raise _not_once(wrapper) from None
+    return around
+
+
+async def _enter_async(wrapper: Any, ctx: RunContext) -> Any:
+    around = wrapper(ctx)
+    try:
+        await anext(around)
+    except StopAsyncIteration:
+        raise _not_once(wrapper) from None
+    return around
+
+
+def _leave(wrapper: Any, around: Any, result: Any, raised: BaseException | None) -> None:
+    try:
+        around.send(result) if raised is None else around.throw(raised)
+    except StopIteration:
+        return
+    around.close()
+    raise _not_once(wrapper)
+
+
+async def _leave_async(
+    wrapper: Any, around: Any, result: Any, raised: BaseException | None
+) -> None:
+    try:
+        await (around.asend(result) if raised is None else around.athrow(raised))
+    except StopAsyncIteration:
+        return
+    await around.aclose()
+    raise _not_once(wrapper)
+
+
+def _not_once(wrapper: Any) -> RuntimeError:
+    return RuntimeError(f"The middleware {path_of(wrapper)} must yield exactly once.")
 
 
 def _handler_call(definition: Definition, ctx: RunContext, construct: Construct) -> PendingCall:
@@ -287,44 +367,44 @@ def _filter_call(check: Hook, definition: Definition, ctx: RunContext) -> Pendin
     return PendingCall(check, (), offered)
 
 
-def _hook_call(hook: Hook, *values: Any) -> PendingCall:
-    return PendingCall(hook, values[: count_positional_parameters(hook)])
+def _hook_call(kind: str, hook: Hook, **facts: Any) -> PendingCall:
+    names = plan_hook(kind, hook)
+    args = tuple(facts[fact] for fact in names.positional)
+    return PendingCall(hook, args, {name: facts[fact] for name, fact in names.by_name.items()})
 
 
-def _call_hooks(hooks: tuple[Hook, ...], *values: Any) -> Generator[PendingCall, Any, None]:
+def _call_hooks(kind: str, hooks: tuple[Hook, ...], facts: Mapping[str, Any]) -> AttemptSteps[None]:
     """Call hooks that can no longer change the outcome. Their exceptions are logged."""
     for hook in hooks:
         try:
-            yield _hook_call(hook, *values)
+            yield _hook_call(kind, hook, **facts)
         except GeneratorExit:
             raise
         except BaseException as raised:
             if _is_ending(raised):
                 raise
-            _log.exception("The hook %s failed; the outcome does not change.", path_of(hook))
+            error = mask_exception(raised, facts["ctx"].mask)
+            text = "The hook %s failed; the outcome does not change."
+            _log.error(text, path_of(hook), exc_info=error)
 
 
-def _check_completion(
-    ctx: RunContext, outcome: Outcome, error: BaseException | None
-) -> Generator[PendingCall, Any, tuple[Outcome, BaseException | None]]:
+def _check_completion(ctx: RunContext, end: AttemptEnd) -> AttemptSteps[AttemptEnd]:
     """Decide the outcome when the handler completed the run in its own transaction.
 
     The outcome depends on whether that transaction was committed. It is decided before the hooks
     are called, because they get it.
     """
+    outcome = end.outcome
     try:
-        has_landed = yield PendingCall(ctx.is_committed)
+        is_committed = yield PendingCall(ctx.is_committed)
     except StoreError:
         # The database is unreachable. The writer checks again when it records the outcome.
-        return outcome, error
-    if not has_landed:
-        if not isinstance(outcome, Succeeded):
-            return outcome, error
-        undone = Failed(ROLLED_BACK)
-        return undone, RunUnsuccessful(ctx.run_id, status="failed", reason=undone.error)
-    if error is not None:
-        _log.error("The run was completed; its handler failed afterwards: %r", error)
-    return SUCCEEDED, None
+        return end
+    if not is_committed:
+        return AttemptEnd(Failed(ROLLED_BACK)) if isinstance(outcome, Succeeded) else end
+    if isinstance(outcome, Failed):
+        _log.error("The run was completed; its handler failed afterwards: %s", outcome.error)
+    return AttemptEnd(SUCCEEDED, ctx.output if end.result is None else end.result)
 
 
 def _outcome_of(result: object, definition: Definition) -> Succeeded | Failed:
@@ -335,10 +415,10 @@ def _outcome_of(result: object, definition: Definition) -> Succeeded | Failed:
             return Failed("execute() returned False.")
         if result is True:
             return SUCCEEDED
-    return outcome_of_result(result, size_max=definition.size_max)
+    return outcome_of_result(result, encode=definition.payload.encode_result)
 
 
-def _failure(raised: BaseException) -> Outcome:
+def _failure(raised: BaseException, definition: Definition) -> Outcome:
     lines = traceback.format_exception(raised)
     frames = [
         frame
@@ -352,19 +432,26 @@ def _failure(raised: BaseException) -> Outcome:
             *traceback.format_list(frames),
             *traceback.format_exception_only(raised),
         ]
-    return outcome_of_exception(raised, traceback="".join(lines))
+    return outcome_of_exception(
+        raised, traceback="".join(lines), retry_errors=definition.options.retry_errors
+    )
 
 
 def _mask(outcome: Outcome, definition: Definition, ctx: RunContext) -> Outcome:
     """Remove the values of secret arguments from an outcome."""
-    if not isinstance(outcome, Failed) or not definition.secrets:
+    if not definition.secrets:
         return outcome
-    error, trace = outcome.error, outcome.traceback
-    for name in definition.secrets & ctx.args.keys():
-        value = str(ctx.args[name])
-        if len(value) >= _SECRET_MIN:
-            error, trace = error.replace(value, MASK), trace.replace(value, MASK)
-    return outcome._replace(error=error, traceback=trace)
+    mask = definition.mask_for(ctx.args)
+    match outcome:
+        case Failed():
+            error, trace = mask(outcome.error), mask(outcome.traceback)
+            return outcome._replace(error=error, traceback=trace)
+        case Succeeded(note=note) if note:
+            return outcome._replace(note=mask(note))
+        case Snoozed():
+            return outcome._replace(reason=mask(outcome.reason))
+        case _:
+            return outcome
 
 
 def _is_ending(raised: BaseException) -> bool:

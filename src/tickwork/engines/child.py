@@ -7,7 +7,6 @@ child even while a handler blocks it.
 import ctypes
 import importlib
 import importlib.util
-import logging
 import os
 import queue
 import signal
@@ -16,19 +15,22 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from tickwork._define.context import CURRENT, RunContext
-from tickwork._domain.outcome import Failed, Interrupted, Outcome, shorten
+from tickwork._define.context import RunContext
+from tickwork._define.definition import Definition
+from tickwork._domain.outcome import Failed, Interrupted, Outcome
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import SystemClock
-from tickwork._kernel.codec import decode
-from tickwork._kernel.fork import reset_after_fork
-from tickwork.engines.attempt import Stopped
+from tickwork._kernel.fork import ForkCount, exit_if_forked, reset_after_fork
+from tickwork.engines.attempt import AttemptEnd, Stopped
+from tickwork.engines.log_records import RECORDS
 from tickwork.engines.thread_caller import ThreadCaller
 from tickwork.engines.wire import (
     AppLocation,
+    AttemptDecision,
     AttemptReply,
     AttemptRequest,
     LoadReply,
@@ -36,10 +38,14 @@ from tickwork.engines.wire import (
     LogMessage,
     ProcessRole,
 )
+from tickwork.errors import TickworkError
 
 _DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
-_MESSAGE_MAX: Final = 2_000
 _MAIN: Final = "__tickwork_main__"
+_UNKNOWN: Final = (
+    "Its process does not know the job: it must be defined when the module of the application is "
+    "imported."
+)
 
 
 class ChildClock:
@@ -66,9 +72,12 @@ class ChildAttemptStore:
     Most handlers store nothing, and then no connection is made.
     """
 
-    def __init__(self, app: Any, is_ending: Callable[[], bool]) -> None:
+    def __init__(
+        self, app: Any, is_ending: Callable[[], bool], send: Callable[[Claim, str, str, str], None]
+    ) -> None:
         self._app = app
         self._is_ending = is_ending
+        self._send = send
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app.attempt_store, name)
@@ -80,35 +89,9 @@ class ChildAttemptStore:
         """Whether the process is being ended. The parent knows why."""
         return self.should_stop(claim)
 
-
-class LogSender(logging.Handler):
-    """Sends log records of an attempt to the parent at once, so that they survive a crash."""
-
-    def __init__(self, send: Callable[[LogMessage], None], clock: ChildClock) -> None:
-        super().__init__()
-        self._send = send
-        self._clock = clock
-
-    def emit(self, record: logging.LogRecord) -> None:
-        ctx = CURRENT.get()
-        if ctx is None:
-            return
-        try:
-            message = self.format(record)
-        except Exception:  # noqa: BLE001  # a record with the wrong arguments must not fail a run
-            message = str(record.msg)
-        message = shorten(message, _MESSAGE_MAX)
-        with suppress(OSError):
-            self._send(
-                LogMessage(
-                    ctx.run_id,
-                    ctx.token,
-                    self._clock.now(),
-                    record.levelname,
-                    record.name,
-                    message,
-                )
-            )
+    def keep_line(self, claim: Claim, *, level: str, logger: str, message: str) -> None:
+        """Send a log line to the parent at once, so that it survives a crash."""
+        self._send(claim, level, logger, message)
 
 
 class ChildMain:
@@ -116,12 +99,12 @@ class ChildMain:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
-        self._pid = os.getpid()
         self._send_lock = threading.Lock()
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._clock = ChildClock()
         self._is_ending = False
         self._app: Any = None
+        self._caller = ThreadCaller(clock=self._clock, construct=lambda: self._app.construct)
 
     def run(self) -> None:
         """Work until the parent closes the pipe or sends SIGTERM."""
@@ -129,7 +112,7 @@ class ChildMain:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         reset_after_fork(self)
         threading.Thread(target=self._receive, name="tickwork-parent", daemon=True).start()
-        logging.getLogger().addHandler(LogSender(self._send, self._clock))
+        RECORDS.start()
         with suppress(Stopped):
             # It ends as the docstring says.
             while not self._is_ending:
@@ -142,6 +125,7 @@ class ChildMain:
 
     def _reply_to(self, message: LoadRequest | AttemptRequest) -> LoadReply | AttemptReply:
         error: object = "It was stopped."
+        forks = ForkCount.value
         try:
             if isinstance(message, LoadRequest):
                 loaded = self._load(message.location)
@@ -151,20 +135,8 @@ class ChildMain:
             error = isinstance(reply.outcome, Failed)
             return reply
         finally:
-            self._exit_if_forked(error)
-
-    def _exit_if_forked(self, error: object) -> None:
-        """End a process that a handler forked when its code returns.
-
-        Otherwise it would go on as a second child: it would call hooks, and reply for a run
-        that it does not have.
-        """
-        if os.getpid() == self._pid:
-            return
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):
-                stream.flush()
-        os._exit(1 if error else 0)
+            # A process that a handler forked would reply for a run that it does not have.
+            exit_if_forked(forks, is_failed=bool(error))
 
     def _on_sigterm(self, _number: int, _frame: object) -> None:
         # Raised in the code that runs now, so that a handler has a moment to clean up.
@@ -180,9 +152,12 @@ class ChildMain:
             except (EOFError, OSError):
                 os._exit(0)
 
-    def _send(self, message: LoadReply | LogMessage | AttemptReply) -> None:
+    def _send(self, message: LoadReply | LogMessage | AttemptDecision | AttemptReply) -> None:
         with self._send_lock:
             self._pipe.send(message)
+
+    def _send_line(self, claim: Claim, level: str, logger: str, message: str) -> None:
+        self._send(LogMessage(claim.run_id, claim.token, self._clock.now(), level, logger, message))
 
     def _load(self, location: AppLocation) -> LoadReply:
         sys.path[:] = location.path
@@ -192,6 +167,7 @@ class ChildMain:
             else:
                 module = _import_file(location.file)
             self._app = getattr(module, location.attribute)
+            self._app.lifecycle.call_start(self._caller.wait)
         except Stopped:
             raise
         except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
@@ -200,36 +176,75 @@ class ChildMain:
 
     def _make_attempt(self, request: AttemptRequest) -> AttemptReply:
         self._clock.set(request.now, request.monotonic)
-        store: Any = ChildAttemptStore(self._app, lambda: self._is_ending)
+        store: Any = ChildAttemptStore(self._app, lambda: self._is_ending, self._send_line)
         claim = request.claim
-        ctx = RunContext(claim, store=store, args=decode(claim.args), deadline=request.deadline)
-        outcome = self._call(claim, ctx)
-        return AttemptReply(
-            claim.run_id, claim.token, outcome, ctx.has_seen_cancel, ctx.is_completed
-        )
-
-    def _call(self, claim: Claim, ctx: RunContext) -> Outcome:
         definition = self._app.registry.find(claim.job)
         if definition is None:
-            return Failed(
-                "Its process does not know the job: it must be defined when the module of the "
-                "application is imported.",
-                retry=False,
-            )
-        call = ThreadCaller(
-            clock=self._clock,
-            construct=lambda: self._app.construct,
-            after_call=self._exit_if_forked,
-        )
+            return _reject(claim, _UNKNOWN)
         try:
-            return call(definition, ctx)  # the parent ends attempts that take too long
+            args = definition.payload.decode(claim.args)
+        except TickworkError as error:
+            return _reject(claim, str(error))
+        ctx = RunContext(
+            claim,
+            store=store,
+            args=args,
+            deadline=request.deadline,
+            encode=definition.payload.encode_result,
+        )
+        outcome = self._call(definition, ctx)
+        return AttemptReply(
+            claim.run_id,
+            claim.token,
+            _without_exception(outcome),
+            ctx.has_seen_cancel,
+            ctx.is_completed,
+            ctx.follow_ups,
+        )
+
+    def _decide(self, ctx: RunContext, end: AttemptEnd) -> AttemptEnd:
+        """Ask the parent how the attempt is recorded."""
+        if self._is_ending:
+            raise Stopped  # the parent knows why, and calls the hooks
+        outcome = _without_exception(end.outcome)
+        self._send(
+            AttemptDecision(
+                ctx.run_id,
+                ctx.token,
+                outcome,
+                ctx.has_seen_cancel,
+                ctx.is_completed,
+                ctx.follow_ups,
+            )
+        )
+        decision: AttemptDecision = self._requests.get()
+        return end if decision.outcome is None else AttemptEnd(decision.outcome)
+
+    def _call(self, definition: Definition, ctx: RunContext) -> Outcome:
+        if definition.secrets:
+            ctx.mask_with(definition.mask_for)
+        try:
+            # The parent ends attempts that take too long.
+            return self._caller(definition, ctx, decide=partial(self._decide, ctx))
         except KeyboardInterrupt:
             return Failed("KeyboardInterrupt")  # the handler raised it: SIGINT is ignored here
         except Stopped:
             self._is_ending = True
             return Interrupted("Its process was ended.")
         finally:
-            call.close()
+            if self._app.lifecycle.is_empty:
+                self._caller.close()  # otherwise start hooks may have opened clients on its loop
+
+
+def _without_exception(outcome: Outcome) -> Outcome:
+    """An outcome that can be sent to another process: not every exception can be pickled."""
+    return outcome._replace(exception=None) if isinstance(outcome, Failed) else outcome
+
+
+def _reject(claim: Claim, reason: str) -> AttemptReply:
+    """Reply that no attempt can be made, and that another one would not help."""
+    failed = Failed(reason, retry=False)
+    return AttemptReply(claim.run_id, claim.token, failed, has_seen_cancel=False)
 
 
 def _import_file(file: str) -> Any:

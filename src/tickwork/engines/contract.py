@@ -5,7 +5,7 @@ To add one, write a module with a class that has the methods of :class:`Engine`,
 under a name in the composition root. Jobs choose it with ``engine="name"``.
 """
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import Outcome
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
+from tickwork.engines.attempt import AttemptEnd
 from tickwork.engines.durations import DurationEstimate
 from tickwork.engines.wire import AppLocation, LogMessage
 
@@ -29,7 +30,6 @@ class RunningAttempt(NamedTuple):
     timeout: timedelta | None
     ends_at: float | None  # when the timeout passes, by the monotonic clock
     started_at: datetime
-    begun_at: float  # time.perf_counter()
     held: Any  # the worker's record of the claim; engines do not read it
 
 
@@ -46,6 +46,24 @@ class EngineHost(Protocol):
 
         ``is_timed`` False means that the engine itself ends attempts that exceed their timeout,
         so that the worker need not watch for handlers that ignore it.
+        """
+        ...
+
+    def make_simple_attempt(
+        self, claim: Claim, started_at: datetime, wait: Callable[[Awaitable[Any]], Any]
+    ) -> datetime | None:
+        """Make an attempt that needs nothing but a call; return when it ended.
+
+        It does in one step what :meth:`begin`, the call and :meth:`end` do for most runs. None
+        means that nothing was done: the attempt has to be made with those. ``wait`` runs an
+        awaitable that the handler returns to its end.
+        """
+        ...
+
+    def decide(self, attempt: RunningAttempt, end: AttemptEnd) -> AttemptEnd:
+        """Return how the attempt is recorded: as it ended, or as the worker decided meanwhile.
+
+        Hooks are called with that, before :meth:`end`. From here on a cancel comes too late.
         """
         ...
 
@@ -76,6 +94,41 @@ class EngineHost(Protocol):
         ...
 
 
+class HandoverView(NamedTuple):
+    """What became of claims that were handed over."""
+
+    gone: list[Claim]  # another process accepted them, or they have ended
+    durations: list[tuple[str, float]]  # of those that have ended: the job, and its seconds
+
+
+class Handovers(Protocol):
+    """What a remote engine needs of the worker. Only the thread of the engine calls it.
+
+    A claim that is handed over stays with the worker, which extends its lease, until a process of
+    the engine accepts it. From then on that process extends the lease and writes the outcome.
+    """
+
+    def hand_over(self, claims: Sequence[Claim], *, engine: str) -> list[Claim]:
+        """Store the intent to submit these claims; return those that may be submitted.
+
+        Raises:
+            StoreError: Nothing was stored. No claim may be submitted.
+        """
+        ...
+
+    def look(self, claims: Sequence[Claim]) -> HandoverView:
+        """Read what became of these claims. The worker cancels those that were canceled.
+
+        Raises:
+            StoreError: The database did not answer.
+        """
+        ...
+
+    def release(self, claims: Sequence[Claim]) -> None:
+        """Hold these claims no longer: they belong to other processes."""
+        ...
+
+
 class EngineSetup(NamedTuple):
     """What the composition root gives to the factory of an engine."""
 
@@ -85,6 +138,9 @@ class EngineSetup(NamedTuple):
     construct: Callable[[], Construct]  # creates instances of handler classes
     app_location: Callable[[], AppLocation]  # where other processes find the application
     add_log_line: Callable[[RunId, LogMessage], None]
+    loop: Any = None  # the caller's event loop; None: an engine that needs one makes its own
+    handovers: Handovers | None = None  # for remote engines
+    options: Any = None  # what the application has configured for this engine
 
 
 class Engine(Protocol):
@@ -119,6 +175,14 @@ class Engine(Protocol):
 
     def submit(self, claims: Sequence[Claim]) -> None:
         """Accept claims. They start in this order, as soon as slots are free."""
+        ...
+
+    def assist(self) -> bool:
+        """Make attempts in the calling thread, for a moment; False if there are none to make.
+
+        The threads that claim runs call this. It saves the hand-over to another thread, which
+        takes longer than a quick attempt itself.
+        """
         ...
 
     def take_back(self) -> list[Claim]:

@@ -35,12 +35,10 @@ class PrivateLoop:
         Raises:
             Stopped: It took longer than ``seconds``, and was cancelled.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._run(awaitable, seconds)
-        # The caller is a coroutine: its thread cannot run a second loop.
-        return _run_in_thread(lambda: asyncio.run(_limit(awaitable, seconds)))
+        if _is_loop_running():
+            # The caller is a coroutine: its thread cannot run a second loop.
+            return _run_in_thread(lambda: asyncio.run(limit_time(awaitable, seconds)))
+        return self._run(awaitable, seconds)
 
     def close(self) -> None:
         """Close the loop. The next awaitable gets a new one."""
@@ -50,15 +48,23 @@ class PrivateLoop:
 
     def _run(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
         if not self._in_use.acquire(blocking=False):
-            return asyncio.run(_limit(awaitable, seconds))  # another thread uses the loop
+            return asyncio.run(limit_time(awaitable, seconds))  # another thread uses the loop
         try:
             if self._runner is None:
                 self._runner = asyncio.Runner()
                 # Closes the loop when the owner forgot to.
                 finalize(self, _close, self._runner.get_loop(), os.getpid()).atexit = False
-            return self._runner.run(_limit(awaitable, seconds), context=copy_context())
+            return self._runner.run(limit_time(awaitable, seconds), context=copy_context())
         finally:
             self._in_use.release()
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _close(loop: asyncio.AbstractEventLoop, pid: int) -> None:
@@ -66,7 +72,12 @@ def _close(loop: asyncio.AbstractEventLoop, pid: int) -> None:
         loop.close()
 
 
-async def _limit(awaitable: Awaitable[Any], seconds: float | None) -> Any:
+async def limit_time(awaitable: Awaitable[Any], seconds: float | None) -> Any:
+    """Return the result of an awaitable.
+
+    Raises:
+        Stopped: It took longer than ``seconds``, and was cancelled.
+    """
     if seconds is None:
         return await awaitable
     try:

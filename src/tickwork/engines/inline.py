@@ -9,7 +9,7 @@ from typing import Final
 from tickwork._domain.run import Claim
 from tickwork.engines.contract import EngineSetup, RunningAttempt
 from tickwork.engines.durations import DurationEstimate
-from tickwork.engines.thread_caller import ThreadCaller
+from tickwork.engines.thread_caller import ThreadCaller, WaitFor
 
 WAIT_EVERY: Final = 0.05
 """Seconds between two calls of ``while_waiting``."""
@@ -27,11 +27,15 @@ class InlineEngine:
     """
 
     def __init__(
-        self, setup: EngineSetup, *, while_waiting: Callable[[], object] | None = None
+        self,
+        setup: EngineSetup,
+        *,
+        while_waiting: Callable[[], object] | None = None,
+        find_wait: Callable[[], WaitFor | None] = lambda: None,
     ) -> None:
         self.durations = DurationEstimate()
         self._host = setup.host
-        self._call = ThreadCaller(clock=setup.clock, construct=setup.construct)
+        self._call = ThreadCaller(clock=setup.clock, construct=setup.construct, find_wait=find_wait)
         self._while_waiting = while_waiting
         self._ready: deque[Claim] = deque()
         self._running: Claim | None = None
@@ -69,7 +73,7 @@ class InlineEngine:
             if attempt is None:
                 pass
             elif attempt.timeout is None or self._while_waiting is None:
-                host.end(attempt, self._call(attempt.definition, attempt.ctx, attempt.ends_at))
+                host.end(attempt, self._call.make_attempt(attempt, host))
             else:
                 self._wait_for(attempt, self._while_waiting)
         except Exception as error:  # noqa: BLE001  # each claim must get an outcome
@@ -87,6 +91,9 @@ class InlineEngine:
         taken = list(self._ready)
         self._ready.clear()
         return taken
+
+    def assist(self) -> bool:
+        return False
 
     def rebalance(self) -> None:
         pass
@@ -109,7 +116,7 @@ class InlineEngine:
 
         def work() -> None:
             try:
-                outcome = context.run(self._call, attempt.definition, attempt.ctx, attempt.ends_at)
+                outcome = context.run(self._call.make_attempt, attempt, self._host)
                 self._host.end(attempt, outcome)
             except BaseException as error:  # noqa: BLE001  # each claim must get an outcome
                 self._host.fail(attempt.claim, error)

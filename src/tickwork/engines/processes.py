@@ -13,18 +13,22 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tickwork._define.context import RunContext
 from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import Crashed, Failed, Interrupted, Outcome, Succeeded
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import SystemClock
-from tickwork.engines.attempt import timeout_failure
+from tickwork._kernel.fork import reset_after_fork
+from tickwork.engines.attempt import AttemptEnd, timeout_failure
 from tickwork.engines.contract import EngineSetup, RunningAttempt
 from tickwork.engines.thread_caller import ThreadCaller
 from tickwork.engines.thread_pool import ThreadPoolEngine
 from tickwork.engines.wire import (
     AppLocation,
+    AttemptDecision,
     AttemptReply,
     AttemptRequest,
     LoadReply,
@@ -65,6 +69,12 @@ class ChildProcess:
         self._attempt_number = 0  # so that stop() never ends the next attempt instead
         self._is_canceled = False
         self._kill_at: float | None = None
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Close the pipe in a forked process: the child must notice when its parent ends."""
+        self._close_pipe()
+        self._process = None
 
     def begin(self) -> int:
         """Return the number of the next attempt, for :meth:`stop`."""
@@ -81,7 +91,11 @@ class ChildProcess:
                 self._terminate()
 
     def attempt(
-        self, request: AttemptRequest, *, on_log: Callable[[LogMessage], None]
+        self,
+        request: AttemptRequest,
+        *,
+        on_log: Callable[[LogMessage], None],
+        decide: Callable[[AttemptDecision], Outcome],
     ) -> AttemptReply | ChildEnded | Failed:
         """Have the child make one attempt. Nothing that it does raises an exception here."""
         failed = self._ensure_started()
@@ -90,14 +104,26 @@ class ChildProcess:
             if self._is_canceled:
                 return ChildEnded(is_late=False, is_canceled=True, reason="")
             return failed
-        late_at = None if request.timeout is None else _later(request.timeout.total_seconds())
-        reply: AttemptReply | None = None
+        decided: Outcome | None = None
+        reply: AttemptReply | AttemptDecision | None = None
         with suppress(EOFError, OSError):
             self._send(request)
-            reply = self._receive(request.claim, late_at, on_log)
+            reply = self._receive(request.claim, _late_at(request), on_log)
+            if isinstance(reply, AttemptDecision) and self._is_in_time():
+                decided = decide(reply)
+                is_changed = decided is not reply.outcome
+                self._send(reply._replace(outcome=decided if is_changed else None))
+                reply = self._receive(request.claim, _late_at(request), on_log)
         with self._lock:
             self._attempt_number += 1  # from here on stop() comes too late
             is_canceled, is_ending = self._is_canceled, self._kill_at is not None
+        if isinstance(reply, AttemptDecision):
+            reply = None  # it was made while stop() ended the process
+        if decided is not None and (reply is None or is_ending):
+            # The process ended while it called hooks. They cannot change the outcome.
+            self._reap()
+            claim = request.claim
+            return AttemptReply(claim.run_id, claim.token, decided, has_seen_cancel=False)
         if reply is not None and not isinstance(reply.outcome, Interrupted) and not is_ending:
             return reply
         code = self._reap()
@@ -105,19 +131,25 @@ class ChildProcess:
             return reply  # it finished before the signal arrived
         return ChildEnded(is_ending and not is_canceled, is_canceled, _describe_exit(code))
 
+    def _is_in_time(self) -> bool:
+        """Accept the end of an attempt, unless stop() ends the process already."""
+        with self._lock:
+            self._attempt_number += 1  # from here on stop() comes too late
+            return self._kill_at is None
+
     def close(self) -> None:
         self._close_pipe()
         self._reap()
 
-    def _send(self, request: AttemptRequest) -> None:
+    def _send(self, request: AttemptRequest | AttemptDecision) -> None:
         assert self._pipe is not None, request
         if not self._is_canceled:
             self._pipe.send(request)
 
     def _receive(
         self, claim: Claim, late_at: float | None, on_log: Callable[[LogMessage], None]
-    ) -> AttemptReply | None:
-        """Return the reply; None when the process ended without one.
+    ) -> AttemptReply | AttemptDecision | None:
+        """Return the reply, or the request for a decision; None when the process ended without one.
 
         Messages for another run or token are rejected: code that an earlier handler left
         behind may have sent them.
@@ -129,7 +161,7 @@ class ChildProcess:
         while True:
             if pipe.poll(self._poll_seconds(late_at)):
                 message = pipe.recv()
-                if not isinstance(message, AttemptReply | LogMessage):
+                if not isinstance(message, AttemptReply | AttemptDecision | LogMessage):
                     continue
                 is_ours = message.run_id == claim.run_id and message.token == claim.token
                 if isinstance(message, LogMessage):
@@ -262,21 +294,21 @@ class ProcessEngine(ThreadPoolEngine):
         super().stop()
         return self.unfinished()
 
-    def _attempt(self, claim: Claim) -> None:
+    def _attempt(self, claim: Claim) -> bool:
         host, child = self._host, self._own_child()
         # Registered before the checks, so that a cancel() after them finds the child.
         self._attempt_by_run[claim.run_id] = claim, child, child.begin()
         try:
             attempt = host.begin(claim, is_timed=False)
             if attempt is None:
-                return
+                return False
             host.end(attempt, self._call(attempt, child))
         except BaseException as error:  # noqa: BLE001  # each claim must get an outcome
             host.fail(claim, error)
-        else:
-            self.durations.add(claim.job, time.perf_counter() - attempt.begun_at)
+            return False
         finally:
             del self._attempt_by_run[claim.run_id]
+        return True
 
     def _own_child(self) -> ChildProcess:
         child: ChildProcess | None = getattr(self._local, "child", None)
@@ -291,12 +323,12 @@ class ProcessEngine(ThreadPoolEngine):
             claim, timeout, ctx.deadline, self._clock.now(), SystemClock().monotonic()
         )
         reply = child.attempt(
-            request, on_log=lambda message: self._add_log_line(claim.run_id, message)
+            request,
+            on_log=lambda message: self._add_log_line(claim.run_id, message),
+            decide=partial(self._decide, attempt),
         )
         if isinstance(reply, AttemptReply):
-            ctx.has_seen_cancel = reply.has_seen_cancel
-            if reply.is_completed:
-                ctx.note_completed()
+            _note(ctx, reply)
             return reply.outcome
         if isinstance(reply, Failed):
             return reply
@@ -307,9 +339,25 @@ class ProcessEngine(ThreadPoolEngine):
             outcome = timeout_failure(attempt.definition, ctx)
         else:
             outcome = Crashed(f"Its process {reply.reason}.")
-        if not isinstance(outcome, Interrupted):
-            self._caller.call_after_hooks(attempt.definition, ctx, outcome)
-        return outcome
+        return self._caller.call_hooks(
+            attempt.definition, ctx, outcome, partial(self._host.decide, attempt)
+        )
+
+    def _decide(self, attempt: RunningAttempt, decision: AttemptDecision) -> Outcome:
+        assert decision.outcome is not None, decision
+        _note(attempt.ctx, decision)
+        return self._host.decide(attempt, AttemptEnd(decision.outcome)).outcome
+
+
+def _note(ctx: RunContext, message: AttemptReply | AttemptDecision) -> None:
+    ctx.has_seen_cancel = ctx.has_seen_cancel or message.has_seen_cancel
+    ctx.follow_ups = message.follow_ups or ctx.follow_ups
+    if message.is_completed:
+        ctx.note_completed()
+
+
+def _late_at(request: AttemptRequest) -> float | None:
+    return None if request.timeout is None else _later(request.timeout.total_seconds())
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
@@ -10,21 +10,32 @@ from tickwork._define.handlers import Construct
 from tickwork._domain.outcome import Outcome
 from tickwork._kernel.clock import Clock
 from tickwork.engines.attempt import (
-    AfterCall,
+    AttemptEnd,
+    Decide,
     Stopped,
-    after_hooks,
     attempt_steps,
+    conclude,
     drive_attempt,
     simple_attempt,
     timeout_failure,
 )
+from tickwork.engines.contract import EngineHost, RunningAttempt
 
 if TYPE_CHECKING:
     from tickwork.engines.event_loop import PrivateLoop
 
+LEAVE_SECONDS: Final = 1.0
+"""How long a coroutine of middleware may take to clean up after a timeout."""
+
+
+WaitFor: TypeAlias = Callable[[Awaitable[Any], float | None], Any]
+"""Runs an awaitable to its end, for at most these seconds, and returns its result."""
+
 
 class ThreadCaller:
     """Calls handlers in the calling thread; coroutines run on an event loop of that thread.
+
+    ``find_wait`` may return another way to wait for coroutines, such as on the loop of a test.
 
     A coroutine that exceeds its timeout is cancelled. A function cannot be stopped from outside:
     the attempt is recorded as failed when the function returns.
@@ -35,40 +46,69 @@ class ThreadCaller:
         *,
         clock: Clock,
         construct: Callable[[], Construct],
-        after_call: AfterCall | None = None,
+        find_wait: Callable[[], WaitFor | None] = lambda: None,
     ) -> None:
+        self._find_wait = find_wait
         self._clock = clock
         self._construct = construct
-        self._after_call = after_call
         self._local = threading.local()
 
-    def __call__(
-        self, definition: Definition, ctx: RunContext, ends_at: float | None = None
-    ) -> Outcome:
-        """Make one attempt; its timeout passes at ``ends_at``, by the monotonic clock."""
-        if ends_at is None and definition.is_simple:
-            return simple_attempt(definition, ctx, wait=self._wait)
-        if ends_at is None:
+    def make_attempt(self, attempt: RunningAttempt, host: EngineHost) -> Outcome:
+        """Make one attempt for a worker."""
+        # It adds few frames to the stack: in tests, dispatches inside of handlers are nested.
+        definition, ctx, ends_at = attempt.definition, attempt.ctx, attempt.ends_at
+        if ends_at is not None:
+            end = self._call_until(definition, ctx, ends_at)
+        elif definition.is_simple:
+            return simple_attempt(definition, ctx, self._wait)
+        else:
             steps = attempt_steps(definition, ctx, construct=self._construct())
-            return drive_attempt(steps, ctx, wait=self._wait, after_call=self._after_call)
+            end = drive_attempt(steps, ctx, wait=self._wait)
+        return self._conclude(definition, ctx, end, lambda end: host.decide(attempt, end))
 
+    def __call__(self, definition: Definition, ctx: RunContext, *, decide: Decide) -> Outcome:
+        """Make one attempt that another process limits in time."""
+        if definition.is_simple:
+            return simple_attempt(definition, ctx, self._wait)
+        steps = attempt_steps(definition, ctx, construct=self._construct())
+        end = drive_attempt(steps, ctx, wait=self._wait)
+        return self._conclude(definition, ctx, end, decide)
+
+    def _call_until(self, definition: Definition, ctx: RunContext, ends_at: float) -> AttemptEnd:
         def seconds_left() -> float:
             return ends_at - self._clock.monotonic()
 
         steps = attempt_steps(
             definition, ctx, construct=self._construct(), is_late=lambda: seconds_left() <= 0
         )
-        try:
-            return drive_attempt(
-                steps, ctx, wait=lambda awaitable: self._wait(awaitable, seconds_left())
-            )
-        except Stopped:
-            hooks = after_hooks(definition, ctx, timeout_failure(definition, ctx))
-            return drive_attempt(hooks, ctx, wait=self._wait)
 
-    def call_after_hooks(self, definition: Definition, ctx: RunContext, outcome: Outcome) -> None:
-        """Call the hooks of an attempt that another process made."""
-        drive_attempt(after_hooks(definition, ctx, outcome), ctx, wait=self._wait)
+        def wait(awaitable: Awaitable[Any]) -> Any:
+            left = seconds_left()
+            return self._wait(awaitable, left if left > 0 else LEAVE_SECONDS)
+
+        try:
+            return drive_attempt(steps, ctx, wait=wait)
+        except Stopped:
+            return AttemptEnd(timeout_failure(definition, ctx))
+
+    def _conclude(
+        self, definition: Definition, ctx: RunContext, end: AttemptEnd, decide: Decide
+    ) -> Outcome:
+        return drive_attempt(conclude(definition, ctx, end, decide), ctx, wait=self._wait)
+
+    def call_hooks(
+        self,
+        definition: Definition,
+        ctx: RunContext,
+        outcome: Outcome,
+        decide: Decide = lambda end: end,
+    ) -> Outcome:
+        """Call the hooks of an attempt that another process made; return its outcome."""
+        return self._conclude(definition, ctx, AttemptEnd(outcome), decide)
+
+    def wait(self, awaitable: Awaitable[Any]) -> Any:
+        """Run an awaitable on the event loop of this thread, and return its result."""
+        return self._wait(awaitable)
 
     def close(self) -> None:
         """Close the event loop of this thread. The next coroutine gets a new one."""
@@ -77,6 +117,9 @@ class ThreadCaller:
             loop.close()
 
     def _wait(self, awaitable: Awaitable[Any], seconds: float | None = None) -> Any:
+        wait = self._find_wait()
+        if wait is not None:
+            return wait(awaitable, seconds)
         loop = getattr(self._local, "loop", None)
         if loop is None:
             # A process without coroutines does not load asyncio.

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
@@ -20,9 +21,7 @@ _log: Final = logging.getLogger("tickwork.worker")
 class ThreadPoolEngine(ABC):
     """Threads that take claims from one shared deque, so that no claim waits behind a slow one.
 
-    Threads start when they are first needed. While all attempts are quick, one thread makes
-    them all: several would compete for the interpreter's lock. If that thread gets stuck,
-    :meth:`rebalance` wakes the others.
+    Threads start when they are first needed.
     """
 
     def __init__(self, setup: EngineSetup) -> None:
@@ -35,12 +34,13 @@ class ThreadPoolEngine(ABC):
         self._idle = 0
         self._alive = 0
         self._threads_started = 0
+        self._assistants = 0
         self._is_stopped = False
         self._claim_by_thread: dict[int, Claim] = {}
 
     @abstractmethod
-    def _attempt(self, claim: Claim) -> None:
-        """Make one attempt and report its outcome."""
+    def _attempt(self, claim: Claim) -> bool:
+        """Make one attempt and report its outcome; False if the handler was not called."""
 
     @property
     def slots(self) -> int:
@@ -52,17 +52,17 @@ class ThreadPoolEngine(ABC):
 
     @property
     def running(self) -> int:
-        return self._alive - self._idle
+        return self._alive - self._idle + self._assistants
 
     def start(self) -> None:  # noqa: B027  # threads start with the first claims
         pass
 
     def submit(self, claims: Sequence[Claim]) -> None:
         self._ready.extend(claims)
-        if not self.durations.is_quick:
-            self._wake(len(self._ready))
-        elif not self.running:
-            self._wake(1)
+        self._wake(len(self._ready))
+
+    def assist(self) -> bool:
+        return False
 
     def rebalance(self) -> None:
         """Wake more threads if the next claim is the same as at the last call."""
@@ -100,7 +100,8 @@ class ThreadPoolEngine(ABC):
     def _wake(self, wanted: int) -> None:
         with self._condition:
             missing = min(wanted, self._slots) - self._idle
-            for _ in range(max(min(missing, self._slots - self._alive), 0)):
+            # An assistant takes the place of a thread.
+            for _ in range(min(missing, self._slots - self._alive - self._assistants)):
                 if not self._add_thread():
                     break
             if self._idle:
@@ -125,8 +126,7 @@ class ThreadPoolEngine(ABC):
         return True
 
     def _work(self, number: int) -> None:
-        ready, attempt, claim_by_thread = self._ready, self._attempt, self._claim_by_thread
-        outbox, notify = self._host.outbox, self._host.notify
+        ready, outbox, notify = self._ready, self._host.outbox, self._host.notify
         # It ends when the engine is stopped.
         while not self._is_stopped:
             try:
@@ -134,21 +134,31 @@ class ThreadPoolEngine(ABC):
             except IndexError:
                 self._wait()
                 continue
-            claim_by_thread[number] = claim
-            try:
-                attempt(claim)
-            except BaseException:  # noqa: BLE001  # a thread that dies would take its slot with it
-                _log.exception("%s: the outcome of run %s was lost.", claim.job, claim.run_id)
-            del claim_by_thread[number]
+            began_at = time.perf_counter()
+            if self._make_attempt(claim, number):
+                self.durations.add(claim.job, time.perf_counter() - began_at)
             if not ready or len(outbox) >= WRITE_AT:
                 notify()
         with self._condition:
             self._alive -= 1
 
+    def _make_attempt(self, claim: Claim, number: int) -> bool:
+        self._claim_by_thread[number] = claim
+        try:
+            return self._attempt(claim)
+        except BaseException:  # noqa: BLE001  # a thread that dies would take its slot with it
+            _log.exception("%s: the outcome of run %s was lost.", claim.job, claim.run_id)
+            return False
+        finally:
+            del self._claim_by_thread[number]
+
     def _wait(self) -> None:
         with self._condition:
-            if self._ready or self._is_stopped:
+            if self._is_stopped or (self._ready and self.running <= self._slots):
                 return
             self._idle += 1
-            self._condition.wait_for(lambda: self._ready or self._is_stopped)
+            self._condition.wait_for(self._can_go_on)
             self._idle -= 1
+
+    def _can_go_on(self) -> bool:
+        return self._is_stopped or (bool(self._ready) and self.running < self._slots)

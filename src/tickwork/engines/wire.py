@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import Outcome
-from tickwork._domain.run import Claim
+from tickwork._domain.run import Claim, NewRun
 
 
 class ProcessRole:
@@ -59,6 +59,20 @@ class LogMessage(NamedTuple):
     message: str
 
 
+class AttemptDecision(NamedTuple):
+    """From the child, before it calls hooks: how the attempt ended.
+
+    From the parent: how it is recorded; without an outcome, as the child proposed.
+    """
+
+    run_id: RunId
+    token: int
+    outcome: Outcome | None
+    has_seen_cancel: bool = False
+    is_completed: bool = False
+    follow_ups: tuple[NewRun, ...] = ()
+
+
 class AttemptReply(NamedTuple):
     """From the child: the outcome of the attempt.
 
@@ -70,3 +84,4 @@ class AttemptReply(NamedTuple):
     outcome: Outcome
     has_seen_cancel: bool
     is_completed: bool = False  # the handler completed the run in its own transaction
+    follow_ups: tuple[NewRun, ...] = ()  # runs to add with its success

@@ -1,16 +1,16 @@
 """Publishes events to subscribers. An error of a subscriber never affects a run."""
 
-import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import Final, TypeVar
 
+from tickwork._kernel.loggers import get_logger
 from tickwork.events import Event
 
 E = TypeVar("E", bound=Event)
 Subscriber = Callable[[E], object]
 
-_log: Final = logging.getLogger("tickwork.events")
+_log: Final = get_logger("tickwork.events")
 
 
 class EventBus:

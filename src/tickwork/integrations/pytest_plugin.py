@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Swap: TypeAlias = "Callable[[Tickwork], Tickwork]"
 
+pytest.register_assert_rewrite("tickwork.testing.conformance")
+
 _OPTIONS = ("start", "immediately", "raising")
 _MARKER = (
     "tickwork(start=None, immediately=False, raising=False): the start time of the test's clock, "

@@ -1,12 +1,15 @@
 """Stores keep runs and schedules. ``open_store(url)`` opens the store that a URL names."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tickwork.errors import InvalidStoreUrl
+from tickwork._kernel.durations import parse_duration
+from tickwork.errors import InvalidOption, InvalidStoreUrl
 from tickwork.stores.contract import Store
 
-__all__ = ["Store", "open_store", "would_install_block"]
+__all__ = ["Store", "open_store", "schema_statements", "would_install_block"]
 
 
 def open_store(url: str, **options: Any) -> Store:
@@ -36,11 +39,7 @@ def open_store(url: str, **options: Any) -> Store:
 
         if parts.netloc:
             raise InvalidStoreUrl(url, "a path needs three slashes, as in sqlite:///jobs.db.")
-        options = {**dict(parse_qsl(parts.query)), **options}
-        unknown = options.keys() - {"synchronous", "busy_timeout", "prefix", "clock"}
-        if unknown:
-            raise InvalidStoreUrl(url, f"there is no option {min(unknown)!r}.")
-        return SqliteStore(unquote(parts.path[1:]), **options)
+        return SqliteStore(unquote(parts.path[1:]), **{**_url_options(url), **options})
     if scheme in {"postgresql", "postgres"}:
         from tickwork.stores.postgres.store import PostgresStore  # noqa: PLC0415
 
@@ -54,13 +53,79 @@ def open_store(url: str, **options: Any) -> Store:
     raise InvalidStoreUrl(url, f"the scheme must be {known}, {found}.")
 
 
+def dialect_of(url: str) -> str | None:
+    """The dialect of SQL that a URL needs: sqlite, postgresql, mysql, or None."""
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    names = {"postgres": "postgresql", "mariadb": "mysql", "memory": None}
+    return names.get(scheme, scheme)
+
+
+def schema_statements(dialect: str, *, since: int = 0, to: int | None = None) -> list[str]:
+    """The statements that create the tables, or upgrade them from version ``since``.
+
+    For tools that manage the schema of a database, such as Alembic. ``dialect`` is ``sqlite``,
+    ``postgresql`` or ``mysql``, which is also MariaDB's. The tables then have version ``to``,
+    which is the current one unless given. No driver is needed:
+
+    >>> schema_statements("sqlite", since=2)[0][:26]
+    'CREATE TABLE tickwork_rate'
+
+    Raises:
+        InvalidOption: There is no such dialect, or no such version.
+    """
+    from tickwork.stores._sql import script  # noqa: PLC0415  # for migrations
+    from tickwork.stores._sql.migrate import SCHEMA_VERSION  # noqa: PLC0415
+
+    if dialect not in script.DIALECTS:
+        known = ", ".join(script.DIALECTS)
+        raise InvalidOption("dialect", dialect, f"must be one of {known}")
+    if to is None:
+        to = SCHEMA_VERSION
+    if not since <= to <= SCHEMA_VERSION:
+        raise InvalidOption("to", to, f"must be between {since} and {SCHEMA_VERSION}")
+    return script.schema_statements(dialect, since=since, to=to)
+
+
+def _url_options(url: str) -> dict[str, Any]:
+    """The options in the URL of an SQLite file, converted to their types."""
+    found: dict[str, Any] = {}
+    for name, text in parse_qsl(urlsplit(url).query):
+        if name not in _CONVERTERS:
+            raise InvalidStoreUrl(url, f"there is no option {name!r}.")
+        try:
+            found[name] = _CONVERTERS[name](text)
+        except ValueError as error:
+            raise InvalidStoreUrl(url, f"{name} {error}") from None
+    return found
+
+
+def _as_wait(text: str) -> timedelta:
+    try:
+        length = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        length = parse_duration(text)
+    if length < timedelta(0):
+        raise ValueError(f"must not be negative, got {text}.")
+    return length
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "synchronous": str,
+    "busy_timeout": _as_wait,
+    "prefix": str,
+}
+"""The options that a URL can have."""
+
+
 def would_install_block(connection: object, store: Store) -> bool:
     """Whether creating the tables would block on the open transaction of this connection.
 
     SQLite has one write lock, which the caller's transaction may hold. Connections of ``sqlite3``
-    and aiosqlite, and sessions of SQLAlchemy, report whether a transaction is open.
+    and aiosqlite, of Django, and sessions of SQLAlchemy report whether a transaction is open.
     """
-    in_transaction = getattr(connection, "in_transaction", False)
+    in_transaction = getattr(connection, "in_transaction", False) or getattr(
+        connection, "in_atomic_block", False
+    )
     if not (in_transaction() if callable(in_transaction) else in_transaction):
         return False
     from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415  # loaded on demand

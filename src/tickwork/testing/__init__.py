@@ -3,6 +3,7 @@
 Runs are executed in memory, on a clock that the test moves, by the same code as in a worker.
 """
 
+from tickwork.testing import aio
 from tickwork.testing.apps import app, isolated, swap
 from tickwork.testing.assertions import (
     DispatchedRun,
@@ -22,6 +23,7 @@ __all__ = [
     "DispatchedRun",
     "DrainResult",
     "ManualClock",
+    "aio",
     "app",
     "assert_dispatched",
     "assert_not_dispatched",

@@ -2,15 +2,19 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from tickwork._client.jobs import is_async_connection
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.instants import When, as_instant
 from tickwork.app import Tickwork
-from tickwork.stores.memory import MemoryStore
+from tickwork.errors import WrongConnection
+from tickwork.stores._sql.caller_connection import type_name
+from tickwork.testing import caller_transaction
 from tickwork.testing.assertions import watching
 from tickwork.testing.clock import ManualClock
+from tickwork.testing.memory_store import AnyConnectionStore
 
 
 def app(
@@ -34,7 +38,11 @@ def app(
         handler_paths = [_package_of(sys._getframe(1).f_globals)]
     clock = _clock(start, clock)
     return Tickwork(
-        "memory://", clock=clock, store=MemoryStore(clock), handler_paths=handler_paths, **settings
+        "memory://",
+        clock=clock,
+        store=AnyConnectionStore(clock),
+        handler_paths=handler_paths,
+        **settings,
     )
 
 
@@ -51,18 +59,18 @@ def swap(
             sign_up("ann")
             testing.assert_dispatched(shop.app, "welcome")
 
+    A dispatch with ``using`` is in memory at once, too, whatever its connection is and whether
+    that is committed or rolled back.
+
     Raises:
         AlreadyStarted: A worker runs in the background. Stop it first.
     """
     clock = _clock(start, clock)
-    with app._services.swapped(MemoryStore(clock), clock), watching(app):
+    with app._services.swapped(AnyConnectionStore(clock), clock), watching(app):
         yield clock
 
 
-@contextmanager
-def isolated(
-    app: Tickwork, connection: object, *, clock: ManualClock | None = None
-) -> Iterator[Clock]:
+class isolated:  # noqa: N801  # used as a function
     """Let the application use only this connection of yours while the block runs.
 
     Everything happens in your transaction: no other connection sees it, and it is gone when
@@ -74,11 +82,71 @@ def isolated(
             testing.assert_dispatched(app, "welcome")
         connection.rollback()
 
+    Given a session that joins a transaction of the test, its connection is used, so that the
+    code under test may commit and roll back the session. With an async connection or session,
+    use ``async with``, and the functions of ``testing.aio``.
+
     Raises:
-        WrongConnection: It is a connection to another database, or of another kind.
+        WrongConnection: It is a connection to another database, or of another kind, or it
+            commits each statement.
     """
-    with app._services.swapped(app._services.opened_store.using(connection), clock), watching(app):
-        yield app.clock
+
+    def __init__(
+        self, app: Tickwork, connection: object, *, clock: ManualClock | None = None
+    ) -> None:
+        self._app = app
+        self._given = connection
+        self._connection = caller_transaction.outer_connection(connection)
+        self._clock = clock
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Clock:
+        store = self._app._services.opened_store
+        if is_async_connection(self._connection):
+            raise WrongConnection(
+                self._app.settings.url,
+                f"It is a {type_name(self._given)}, which only coroutines can use.",
+                takes='it to "async with testing.isolated(app, connection):"',
+            )
+        borrowed = store.using(self._connection)
+        caller_transaction.begin(self._connection, url=self._app.settings.url)
+        guard = caller_transaction.guard_attempts(self._connection)
+        with ExitStack() as stack:
+            stack.enter_context(self._app._services.swapped(borrowed, self._clock))
+            stack.enter_context(watching(self._app))
+            if guard is not None:
+                self._app._services.worker.adapt_definition = guard
+            self._stack = stack.pop_all()
+        return self._app.clock
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    async def __aenter__(self) -> Clock:
+        import asyncio  # noqa: PLC0415  # only with coroutines
+
+        from tickwork.testing.loop_store import store_on_loop, wait_on  # noqa: PLC0415
+
+        services, loop = self._app._services, asyncio.get_running_loop()
+        if not is_async_connection(self._connection):
+            return await services.bridge.call(self.__enter__)
+        borrowed = store_on_loop(services.opened_store, self._connection, loop)
+        await caller_transaction.begin_async(self._connection, url=self._app.settings.url)
+        guard = await caller_transaction.guard_attempts_async(self._connection)
+
+        def start() -> None:
+            stack.enter_context(watching(self._app))
+            services.worker.adapt_definition = guard
+            services.worker.wait_for = wait_on(loop)
+
+        with ExitStack() as stack:
+            stack.enter_context(services.swapped(borrowed, self._clock))
+            await services.bridge.call_in_new_thread(start)
+            self._stack = stack.pop_all()
+        return self._app.clock
+
+    async def __aexit__(self, *error: object) -> None:
+        self._stack.close()
 
 
 def _clock(start: When | None, clock: ManualClock | None) -> ManualClock:

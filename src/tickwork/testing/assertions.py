@@ -1,21 +1,22 @@
 """Assertions about dispatched runs. A failed one shows the runs that were dispatched."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from tickwork._client.runs import RunHandle
-from tickwork._define.arguments import mask_args
+from tickwork._define.definition import Definition
+from tickwork._define.secret_mask import mask_args
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import RunStatus
 from tickwork._kernel.codec import decode
 from tickwork._kernel.instants import When, as_instant
 from tickwork.app import Tickwork
-from tickwork.errors import JobNotFound, suggest
+from tickwork.errors import JobNotFound, PayloadMismatch, suggest
 from tickwork.stores.contract import RunFilter
 from tickwork.testing.drain import name_of
 
@@ -35,7 +36,7 @@ class DispatchedRun:
     priority: int
     tenant: str
     tags: tuple[str, ...]
-    handle: RunHandle
+    handle: RunHandle[Any]
     secrets: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
@@ -232,7 +233,7 @@ def _shown(app: Tickwork, run: Run) -> DispatchedRun:
     definition = app.registry.find(run.job)
     return DispatchedRun(
         job=run.job,
-        args=decode(run.args),
+        args=_arguments_of(run, definition),
         queue=run.queue,
         at=run.due_at,
         status=run.status,
@@ -242,6 +243,15 @@ def _shown(app: Tickwork, run: Run) -> DispatchedRun:
         handle=app.runs.handle(run.id),
         secrets=frozenset() if definition is None else definition.secrets,
     )
+
+
+def _arguments_of(run: Run, definition: Definition | None) -> dict[str, Any]:
+    """The arguments that the handler gets; those that do not fit it, as they are stored."""
+    if definition is not None:
+        with suppress(PayloadMismatch):
+            return definition.payload.decode(run.args)
+    stored: dict[str, Any] = decode(run.args)
+    return stored
 
 
 def _message(what: str, found: Sequence[DispatchedRun], app: Tickwork, job: str) -> str:

@@ -53,17 +53,18 @@ class AttemptResult(NamedTuple):
 class DrainResult(Sequence[AttemptResult]):
     """The attempts that were made, in order, failed ones included."""
 
-    def __init__(self, steps: Sequence[Transition] = ()) -> None:
+    def __init__(self, app: Tickwork, steps: Sequence[Transition] = ()) -> None:
+        self._app = app
         self._steps = steps
 
     @cached_property
     def _attempts(self) -> tuple[AttemptResult, ...]:
-        return tuple(_build_result(step) for step in self._steps if is_attempt(step))
+        return tuple(_build_result(self._app, step) for step in self._steps if is_attempt(step))
 
     @cached_property
     def deferred(self) -> tuple[AttemptResult, ...]:
         """Runs that a filter skipped or postponed."""
-        return tuple(_build_result(step) for step in self._steps if not is_attempt(step))
+        return tuple(_build_result(self._app, step) for step in self._steps if not is_attempt(step))
 
     @property
     def failures(self) -> tuple[AttemptResult, ...]:
@@ -115,7 +116,7 @@ def drain(app: Tickwork, *, limit: int = LIMIT) -> DrainResult:
         StillDue: Runs were still due after ``limit`` runs.
     """
     with Passes(app, limit) as passes:
-        return DrainResult(passes.until_idle()[0])
+        return DrainResult(app, passes.until_idle()[0])
 
 
 class Passes(AbstractContextManager["Passes"]):
@@ -168,8 +169,10 @@ def name_of(job: Any) -> str:
     return name
 
 
-def _build_result(step: Transition) -> AttemptResult:
+def _build_result(app: Tickwork, step: Transition) -> AttemptResult:
     claim = step.claim
+    definition = app.registry.find(claim.job)
+    read = decode if definition is None else definition.payload.decode_result
     return AttemptResult(
         job=claim.job,
         run_id=claim.run_id,
@@ -181,7 +184,7 @@ def _build_result(step: Transition) -> AttemptResult:
         schedule=claim.schedule,
         nominal_at=claim.nominal_at,
         tenant=claim.tenant,
-        result=None if step.result is None else decode(step.result),
+        result=None if step.result is None else read(step.result),
         error=step.reason if step.outcome is not OutcomeKind.SUCCEEDED else "",
         traceback=step.traceback,
     )

@@ -48,7 +48,10 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
             outer(runs)
         immediate.run(runs)
 
-    inserter.on_added, worker.adapt_definition = execute_added, immediate.capture_errors
+    def adapt_definition(definition: Definition) -> Definition:
+        return immediate.capture_errors(definition if adapt is None else adapt(definition))
+
+    inserter.on_added, worker.adapt_definition = execute_added, adapt_definition
     try:
         yield
     finally:
@@ -72,7 +75,7 @@ class _Immediate:
             raise self._endless
         self._local.depth = depth + 1
         try:
-            self._services.catalog.refresh()  # limits apply here, too
+            self._services.worker.catalog.refresh()  # limits apply here, too
             with self._services.worker.log_capture.capturing():
                 self._execute(runs)
         finally:

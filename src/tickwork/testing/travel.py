@@ -82,4 +82,4 @@ def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) ->
             clock.set(min(upcoming.next_at or target, now + rest, target))
             more, upcoming = passes.until_idle(until=target)
             steps += more
-    return DrainResult(steps)
+    return DrainResult(app, steps)

@@ -1,4 +1,4 @@
-"""Jobs for every engine: functions, and the same as coroutines.
+"""More jobs for every engine: functions, and the same as coroutines.
 
 Some sleep, because a child process has no clock that a test could move.
 """
@@ -6,37 +6,18 @@ Some sleep, because a child process has no clock that a test could move.
 import asyncio
 import logging
 import os
+import signal
 import sys
 import time
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
-from tickwork import RunContext, Tickwork
+from tickwork import JobResult, RetryLater, RunContext, Secret, Snooze, Tickwork, current_run
+from tickwork.testing.conformance.engine_jobs import define_jobs
 
 app = Tickwork("memory://")
-
-
-@app.job
-def note(n: int) -> int:
-    return 2 * n
-
-
-@app.job
-def boom() -> None:
-    raise ValueError("no")
-
-
-@app.job
-def long(seconds: float) -> str:
-    # In small steps, so that a process that gets SIGTERM ends between two of them.
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(0.01)
-    return "done"
-
-
-@app.job(timeout=0.1)
-def late() -> None:
-    time.sleep(0.4)
+note = define_jobs(app)["note"]
 
 
 @app.job(timeout=0.1)
@@ -93,28 +74,236 @@ def forks_with_a_hook(file: str, how: str) -> int:
 
 
 @app.job
+def tells(token: Secret[str]) -> None:
+    logging.getLogger("shop").warning("sent %s", token)
+
+
+@app.job
 def logs_in_a_fork() -> int:
     pid = os.fork()
     logging.getLogger("shop").warning("forked" if pid == 0 else "ours")
     return 77 if pid == 0 else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@app.job
-async def note_too(n: int) -> int:
-    return 2 * n
+USER: ContextVar[str] = ContextVar("user", default="")
 
 
 @app.job
-async def boom_too() -> None:
-    raise ValueError("no")
+async def sets_a_variable_too(name: str) -> str:
+    before = USER.get()
+    USER.set(name)
+    await asyncio.sleep(0)
+    return before + USER.get()
 
 
 @app.job
-async def long_too(seconds: float) -> str:
+async def ignores_a_cancel_too() -> str:
+    try:
+        await asyncio.sleep(20)
+    except asyncio.CancelledError:
+        return "went on"
+    return "was not canceled"
+
+
+class HookNotes:
+    """Hooks that note in the file of the argument ``file`` what they were called with."""
+
+    @staticmethod
+    def write(ctx: RunContext, line: str) -> None:
+        with Path(str(ctx.args["file"])).open("a") as file:
+            file.write(f"{line}\n")
+
+    @classmethod
+    def success(cls, ctx: RunContext, result: object) -> None:
+        cls.write(ctx, f"success {result}")
+
+    @classmethod
+    def error(cls, ctx: RunContext, error: BaseException) -> None:
+        cls.write(ctx, f"error {type(error).__name__}")
+
+    @classmethod
+    async def after(cls, ctx: RunContext, outcome: object) -> None:
+        cls.write(ctx, f"after {type(outcome).__name__}")
+
+
+def hooked(**options: Any) -> Any:
+    """Define a job with all hooks."""
+    return app.job(
+        on_success=HookNotes.success, on_error=HookNotes.error, on_after=HookNotes.after, **options
+    )
+
+
+def leave(how: str) -> object:
+    """Leave a handler as the name says."""
+    match how:
+        case "value":
+            raise ValueError("no")
+        case "exit":
+            raise SystemExit(3)
+        case "generator":
+            raise GeneratorExit
+        case "retry":
+            raise RetryLater(1)
+        case "delay":
+            raise RetryLater("soon")
+        case "canceled":
+            raise asyncio.CancelledError
+        case "reported":
+            return JobResult.failure("out of paper")
+        case "snooze":
+            raise Snooze(60)
+        case _:
+            return how
+
+
+@hooked()
+def leaves(file: str, how: str) -> object:
+    return leave(how)
+
+
+@hooked()
+async def leaves_too(file: str, how: str) -> object:
+    return leave(how)
+
+
+@hooked(timeout=0.3)
+def overdue(file: str) -> None:
+    time.sleep(0.8)
+
+
+@hooked(timeout=0.3)
+async def overdue_too(file: str) -> None:
+    await asyncio.sleep(5)
+
+
+@hooked(timeout=0.1)
+def raises_when_late(file: str, seconds: float) -> None:
+    time.sleep(seconds)
+    raise ValueError("late")
+
+
+@hooked()
+def polls(file: str) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end and not current().is_canceled():
+        time.sleep(0.01)
+
+
+@hooked()
+async def polls_too(file: str) -> None:
+    await asyncio.sleep(20)
+
+
+@hooked()
+def aborts(file: str) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if current().is_canceled():
+            raise InterruptedError("stop")
+        time.sleep(0.01)
+
+
+@hooked()
+async def aborts_too(file: str) -> None:
+    try:
+        await asyncio.sleep(20)
+    except asyncio.CancelledError:
+        raise InterruptedError("stop") from None
+
+
+@app.job
+async def aborts_without_hooks() -> None:
+    try:
+        await asyncio.sleep(20)
+    except asyncio.CancelledError:
+        raise InterruptedError("stop") from None
+
+
+@app.job
+async def blocks_the_loop(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251  # as a program must not
+
+
+@hooked()
+def sleeps(file: str, seconds: float) -> str:
+    time.sleep(seconds)
+    return "done"
+
+
+@hooked()
+async def sleeps_too(file: str, seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "done"
 
 
-@app.job(timeout=0.1)
-async def late_too() -> None:
-    await asyncio.sleep(0.4)
+def sleep_in_a_hook(ctx: RunContext) -> None:
+    time.sleep(1.4)
+
+
+async def sleep_in_a_hook_too(ctx: RunContext) -> None:
+    await asyncio.sleep(1.4)
+
+
+@app.job(
+    timeout=1.0,
+    on_success=[HookNotes.success, sleep_in_a_hook],
+    on_error=HookNotes.error,
+    on_after=HookNotes.after,
+)
+def has_a_slow_hook(file: str) -> None: ...
+
+
+@app.job(
+    timeout=1.0,
+    on_success=[HookNotes.success, sleep_in_a_hook_too],
+    on_error=HookNotes.error,
+    on_after=HookNotes.after,
+)
+async def has_a_slow_hook_too(file: str) -> None: ...
+
+
+@app.job(on_success=[lambda ctx: ctx.then(note, n=1), lambda: os._exit(3)])
+def dies_in_a_hook() -> str:
+    current().then(note, n=0)
+    return "done"
+
+
+@hooked()
+def is_killed(file: str, how: str) -> None:
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(3)
+
+
+def follow_up(how: str) -> object:
+    current().then(note, n=1)
+    current().then(note.delay("5m"), n=2)
+    if how == "dies":
+        os._exit(3)
+    return leave(how)
+
+
+@app.job
+def follows(how: str) -> object:
+    return follow_up(how)
+
+
+@app.job
+async def follows_too(how: str) -> object:
+    return follow_up(how)
+
+
+@app.job(on_success=lambda ctx: ctx.then(note, n=3))
+def follows_with_hooks(how: str) -> object:
+    return follow_up(how)
+
+
+@app.job(on_success=lambda ctx: ctx.then(note, n=3))
+async def follows_with_hooks_too(how: str) -> object:
+    return follow_up(how)
+
+
+def current() -> RunContext:
+    ctx = current_run()
+    assert ctx is not None
+    return ctx

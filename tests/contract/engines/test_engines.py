@@ -1,4 +1,4 @@
-"""The contract of every engine: claims start in order, and each gets exactly one outcome."""
+"""The contract of every engine, and what only some of them do."""
 
 from datetime import timedelta
 from multiprocessing.connection import Pipe
@@ -13,7 +13,14 @@ from tickwork._domain.outcome import OutcomeKind, Succeeded
 from tickwork._domain.status import RunStatus
 from tickwork.engines.processes import ChildProcess
 from tickwork.engines.wire import AttemptReply, LogMessage
+from tickwork.testing.conformance.engines import (
+    TestEngineOrder,
+    TestEngineOutcomes,
+    TestEngineStops,
+)
 from unit.builders import NOON, a_claim
+
+__all__ = ["TestEngineOrder", "TestEngineOutcomes", "TestEngineStops"]
 
 ASYNC_JOBS: tuple[tuple[str, dict[str, int]], ...] = (
     ("note", {"n": 3}),
@@ -22,150 +29,33 @@ ASYNC_JOBS: tuple[tuple[str, dict[str, int]], ...] = (
 )
 
 
-def ids(claims):
-    return [claim.run_id for claim in claims]
+class TestCoroutines:
+    @pytest.fixture
+    def kind(self):
+        return "asyncio"
 
-
-class TestOutcomes:
-    def test_a_success_has_its_result(self, bench):
-        bench.submit(bench.claim("note", n=4))
-
-        [step] = bench.steps(1)
-
-        assert (step.to_status, step.result) == (RunStatus.COMPLETED, "8")
-        assert step.started_at is not None
-
-    def test_a_failure_has_its_error(self, bench):
-        bench.submit(bench.claim("boom"))
-
-        [step] = bench.steps(1)
-
-        assert step.outcome is OutcomeKind.FAILED
-        assert step.reason == "ValueError: no"
-        assert "raise ValueError" in step.traceback
-
-    def test_a_timeout_is_a_failure(self, bench):
-        bench.submit(bench.claim("late"))
-
-        [step] = bench.steps(1)
-
-        assert step.outcome is OutcomeKind.FAILED
-        assert "AttemptTimeout" in step.reason
-
-    def test_a_running_attempt_can_be_canceled(self, bench):
-        is_thread = bench.kind in {"threads", "inline"}
-        claim = bench.claim("long", seconds=1.0 if is_thread else 20.0)
+    def test_a_coroutine_that_raises_another_error_when_it_is_canceled(self, bench):
+        claim = bench.claim("long", seconds=20.0)._replace(job="aborts_without_hooks", args="{}")
+        bench.held.add([claim], extended_at=0.0, cancel_attempt=bench.engine.cancel)
         bench.submit(claim)
         bench.until(lambda: bench.held.of(claim).started_at is not None)
 
         bench.held.cancel(claim.run_id)
 
         [step] = bench.steps(1)
-        # A thread cannot be ended from outside, and this handler does not poll.
-        assert step.to_status is (RunStatus.COMPLETED if is_thread else RunStatus.CANCELED)
+        assert step.to_status is RunStatus.CANCELED
 
-    def test_a_claim_that_is_canceled_before_it_starts_does_not_start(self, make_bench):
-        bench = make_bench(1)
-        first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
-        bench.submit(first, second)
+    def test_a_wait_for_a_blocked_loop_ends(self, bench):
+        claim = bench.claim("long", seconds=1.0)._replace(job="blocks_the_loop")
+        bench.held.add([claim], extended_at=0.0)
+        bench.submit(claim)
+        bench.until(lambda: bench.held.of(claim).started_at is not None)
 
-        bench.held.cancel(second.run_id)
+        async def disconnect() -> None: ...
 
-        steps = bench.steps(2)
-        assert steps[1].to_status is RunStatus.CANCELED
-        assert steps[1].started_at is None
-
-    def test_a_claim_that_is_lost_before_it_starts_is_dropped(self, make_bench):
-        bench = make_bench(1)
-        first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
-        bench.submit(first, second)
-
-        bench.held.revoke(second.run_id, token=second.token)
-
-        bench.until(lambda: bench.held.of(second) is None)
-        assert ids(step.claim for step in bench.steps(1)) == ids([first])
-
-
-class TestOrder:
-    def test_they_start_in_order(self, make_bench):
-        bench = make_bench(1)
-        claims = [bench.claim("note", n=n) for n in range(20)]
-
-        bench.submit(*claims[:15])
-        bench.submit(*claims[15:])
-
-        assert ids(step.claim for step in bench.steps(20)) == ids(claims)
-
-    def test_no_more_attempts_run_than_there_are_slots(self, bench):
-        slots = bench.engine.slots
-        bench.submit(*(bench.claim("long", seconds=0.5) for _ in range(3)))
-
-        bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (slots, 3 - slots))
-        assert len(bench.engine.unfinished()) == slots
-
-        assert len(bench.steps(3)) == 3
-        bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (0, 0))
-        assert bench.engine.unfinished() == []
-
-    def test_the_worker_is_notified_when_no_claim_is_left(self, bench):
-        bench.submit(bench.claim("note", n=1))
-
-        bench.steps(1)
-
-        bench.until(lambda: bench.notifications > 0)
-
-    def test_each_claim_has_one_outcome(self, make_bench):
-        bench = make_bench(4)
-        claims = [bench.claim("note", n=n) for n in range(50)]
-        for claim in claims:
-            bench.submit(claim)
-
-        steps = bench.steps(50)
-
-        assert sorted(ids(step.claim for step in steps)) == sorted(ids(claims))
-
-
-class TestStopping:
-    def test_claims_that_have_not_started_can_be_taken_back(self, make_bench):
-        bench = make_bench(1)
-        claims = [bench.claim("long", seconds=0.3), *(bench.claim("note", n=1) for _ in range(3))]
-        bench.submit(*claims)
-        bench.until(lambda: bench.held.of(claims[0]).started_at is not None)
-
-        assert ids(bench.engine.take_back()) == ids(claims[1:])
-
-        assert ids(step.claim for step in bench.steps(1)) == ids(claims[:1])
-        assert bench.engine.waiting == 0
-
-    def test_an_interruption_gives_back_each_claim_once(self, bench):
-        slots = bench.engine.slots
-        claims = [bench.claim("long", seconds=1.0) for _ in range(4)]
-        bench.submit(*claims)
-        bench.until(lambda: len(bench.engine.unfinished()) == slots)
-        bench.until(lambda: all(bench.held.of(claim).started_at for claim in claims[:slots]))
-
-        bench.interrupt()
-
-        steps = bench.steps(4)
-        assert {step.outcome for step in steps} == {OutcomeKind.INTERRUPTED}
-        assert {step.to_status for step in steps} == {RunStatus.PENDING}
-        bench.until(lambda: not bench.engine.unfinished())
-        assert sorted(ids(step.claim for step in bench.steps(4))) == sorted(ids(claims))
-
-    def test_nothing_starts_after_an_interruption(self, bench):
-        bench.submit(bench.claim("note", n=1))
-        bench.steps(1)
-        bench.interrupt()
-        late = bench.claim("note", n=2)
-
-        bench.submit(late)
-
-        assert ids(bench.engine.take_back()) == ids([late])
-
-    def test_an_engine_that_did_nothing_can_be_stopped(self, bench):
-        bench.engine.stop()
-
-        assert bench.engine.running == 0
+        with pytest.raises(TimeoutError):
+            bench.engine.wait(disconnect(), seconds=0.05)
+        assert bench.steps(0) == []  # the handler still blocks it
 
 
 class TestProcesses:
@@ -203,6 +93,20 @@ class TestProcesses:
         [step] = bench.steps(1)
         assert step.to_status is RunStatus.FAILED_PERMANENT
         assert "does not know the job" in step.reason
+
+
+class TestSecrets:
+    @pytest.fixture
+    def kind(self):
+        return "processes"
+
+    def test_they_leave_a_child_process_masked(self, make_bench):
+        bench = make_bench(1)
+
+        bench.submit(bench.claim("tells", token="t0ken-1234"))
+
+        assert bench.steps(1)
+        assert bench.log == [("run-1", "sent ***")]
 
 
 class TestForks:
@@ -296,3 +200,22 @@ class TestTimeoutsInline:
         assert steps[0].result == "6"
         assert steps[1].reason == "ValueError: no"
         assert "AttemptTimeout" in steps[2].reason
+
+
+@pytest.mark.parametrize("kind", ["asyncio"])
+class TestTasksWithSeveralAttempts:
+    def test_context_variables_do_not_reach_the_next_attempt(self, make_bench):
+        bench = make_bench(1)
+        bench.submit(*(bench.claim("sets_a_variable", name=name) for name in "abc"))
+
+        assert [step.result for step in bench.steps(3)] == ['"a"', '"b"', '"c"']
+
+    def test_a_cancel_that_was_ignored_does_not_reach_the_next_attempt(self, make_bench):
+        bench = make_bench(1)
+        ignoring, waiting = bench.claim("ignores_a_cancel"), bench.claim("long", seconds=0.05)
+        bench.submit(ignoring, waiting)
+        bench.until(lambda: bench.engine.unfinished() == [ignoring])
+
+        bench.engine.cancel(ignoring)
+
+        assert [step.result for step in bench.steps(2)] == ['"went on"', '"done"']

@@ -10,7 +10,6 @@ import pytest
 from psycopg.pq import TransactionStatus
 from pymysql.constants import SERVER_STATUS
 
-from contract.builders import BOB, NOON, Hands
 from contract.odd_connections import odd_mariadb, odd_postgres, odd_sqlite
 from servers import mariadb
 from servers.pgbouncer import PgBouncer
@@ -21,6 +20,9 @@ from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
+from tickwork.testing.conformance.stores import clock, other_worker, worker
+
+__all__ = ["clock", "other_worker", "worker"]
 
 Opener: TypeAlias = Callable[[pytest.FixtureRequest, Clock], AbstractContextManager[Store]]
 """Gives a fresh, empty, installed store. Other fixtures are had by ``request.getfixturevalue``."""
@@ -149,7 +151,7 @@ EMPTIED = [
     f"tickwork_{name}"
     for name in (
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
-        *("pause", "worker", "lock", "rate", "start"),
+        *("pause", "worker", "lock", "rate", "start", "audit", "request"),
     )
 ]
 
@@ -182,22 +184,7 @@ def _parameters() -> list[object]:
     ]
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOON)
-
-
 @pytest.fixture(params=_parameters())
 def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]:
     with STORES[request.param](request, clock) as opened:
         yield opened
-
-
-@pytest.fixture
-def worker(store: Store, clock: ManualClock) -> Hands:
-    return Hands(store, clock)
-
-
-@pytest.fixture
-def other_worker(store: Store, clock: ManualClock) -> Hands:
-    return Hands(store, clock, BOB)

@@ -3,20 +3,35 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
 
-from contract.builders import MINUTE, NOON, a_job, a_run, a_schedule, add, all_runs, ids
-from contract.stores.conftest import ON_DISK, open_sqlite
-from servers import mariadb
+from contract.builders import (
+    MINUTE,
+    NOON,
+    UNKNOWN_ID,
+    a_job,
+    a_run,
+    a_schedule,
+    a_worker_row,
+    add,
+    added,
+    all_runs,
+    ids,
+    settled,
+)
+from contract.stores.conftest import EMPTIED, ON_DISK, STORES
+from servers import choice, mariadb
 from tickwork._domain.identity import ScheduleId
+from tickwork._domain.outcome import Failed
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
-from tickwork.stores import open_store
-from tickwork.stores.contract import RunFilter, Store
+from tickwork.stores._sql.operations import claim as claim_operation
+from tickwork.stores.contract import LogLine, Pause, PauseKind, RunFilter, Store
 from tickwork.stores.mysql.store import MysqlStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
@@ -46,32 +61,43 @@ def by_hand(store: Store) -> Callable[[str], None]:
 
     def edit_server(text: str) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
-            for table in ("tickwork_run", "tickwork_history"):
-                for row in connection.execute(CHECKS, (table,)).fetchall():
-                    connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT {row[0]}")
-            connection.execute(text)
+            connection.execute(text.encode())
 
     return edit_server
 
 
 def edit_mariadb(url: str, text: str) -> None:
     with mariadb.connect(url) as connection, connection.cursor() as cursor:
-        cursor.execute("SET SESSION check_constraint_checks = OFF")
+        mariadb.ignore_checks(connection)
         cursor.execute(text)
+
+
+@pytest.fixture(scope="module")
+def unchecked_postgres(postgres_databases: Any) -> Iterator[PostgresStore]:
+    """A database without constraints: PostgreSQL cannot disable them for a while."""
+    database = postgres_databases.create_database()
+    opened = PostgresStore(postgres_databases.url(database))
+    opened.install()
+    with psycopg.connect(opened.url, autocommit=True) as connection:
+        for table in ("tickwork_run", "tickwork_history"):
+            for (name,) in connection.execute(CHECKS, (table,)).fetchall():
+                connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}".encode())
+    yield opened
+    opened.close()
+    postgres_databases.drop_database(database)
 
 
 # The reference keeps values, not rows: there is nothing to edit.
 @pytest.fixture(params=ON_DISK)
 def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]:
-    if request.param == "sqlite":
-        with open_sqlite(request, clock) as opened:
+    if request.param != "postgres":
+        with STORES[request.param](request, clock) as opened:
             yield opened
-    else:
-        # A database of its own: its constraints do not come back.
-        server = open_store(request.getfixturevalue(f"{request.param}_url"))
-        server.install()
-        yield server
-        server.close()
+        return
+    server: PostgresStore = request.getfixturevalue("unchecked_postgres")
+    yield server
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {', '.join(EMPTIED)}".encode())
 
 
 class TestRuns:
@@ -79,7 +105,14 @@ class TestRuns:
 
     @pytest.mark.parametrize(
         "edit",
-        ["attempt = 7", "attempts_max = 0", "limit_keys = '[broken'", "crashes = -3"],
+        [
+            *("attempt = 7", "attempts_max = 0", "crashes = -3", "put_offs = -1"),
+            *("limit_keys = '[broken'", "limit_keys = '[1]'", "limit_keys = '[null]'"),
+            *("""limit_keys = '["a", "a"]'""", "limit_keys = '{}'", "limit_keys = '7'"),
+            *("""limit_keys = '["job/eon:x"]'""", "token = 2147483647", "token = -1"),
+            *("schedule = 'digest'", "nominal_at = 5", "crashes = 2147483647"),
+            *("due_at = -9223372036854775808", "expires_at = 9223372036854775807"),
+        ],
     )
     def test_a_claim_sets_it_aside_and_takes_the_others(self, store, worker, by_hand, edit):
         add(store, bad := a_run(priority=1), good := a_run())
@@ -91,6 +124,81 @@ class TestRuns:
         assert found.status is RunStatus.FAILED_PERMANENT
         assert "cannot be read" in found.reason
         assert found.outcome == "failed"
+
+    def test_its_slots_are_free_again(self, store, clock, worker, by_hand):
+        store.set_limits({"job:send_email": 1})
+        add(store, bad := a_run(limit_keys=("job:send_email",), attempts_max=2, priority=1))
+        [claim] = worker.claim()
+        by_hand(f"UPDATE tickwork_run SET crashes = -1 WHERE id = '{bad.id}'")
+        add(store, good := a_run(limit_keys=("job:send_email",)))
+        assert worker.claim() == []
+        clock.advance(minutes=10)
+
+        worker.reap()
+        store.sweep(now=clock.now(), limit=10)
+
+        assert store.get_run(bad.id).status is RunStatus.FAILED_PERMANENT
+        assert ids(worker.claim()) == [good.id]
+        assert claim.run_id == bad.id
+
+    @pytest.mark.parametrize("count", [1, 2, 7])
+    def test_a_row_that_the_database_rejects_is_found_by_halves(
+        self, store, worker, by_hand, count
+    ):
+        if isinstance(store, PostgresStore) or choice.chosen() == "mysql":
+            pytest.skip("Its constraints cannot be disabled for one session.")
+        add(store, *(runs := [a_run(priority=number) for number in range(8)]))
+        for run in (bad := runs[:count]):
+            # Ready and blocked: the claim of it violates a constraint.
+            by_hand(f"UPDATE tickwork_run SET blocked_on = 'x' WHERE id = '{run.id}'")
+
+        assert ids(worker.claim()) == ids(runs[count:])
+
+        for run in bad:
+            assert store.get_run(run.id).status is RunStatus.FAILED_PERMANENT
+
+    def test_an_error_that_all_runs_have_is_the_fault_of_none(self, store, worker, monkeypatch):
+        add(store, *(runs := [a_run() for _ in range(3)]))
+
+        def fail(*args: object, **options: object) -> None:
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(claim_operation, "_take", fail)
+            with pytest.raises(RuntimeError, match="a bug"):
+                worker.claim()
+
+        assert ids(worker.claim()) == ids(runs)
+
+    def test_a_run_that_waits_for_what_is_no_key_goes_on(self, store, clock, worker, by_hand):
+        store.set_limits({"job:send_email": 1})
+        add(store, *(a_run(limit_keys=("job:send_email",)) for _ in range(2)))
+        worker.claim()
+        by_hand("UPDATE tickwork_run SET blocked_on = 'job/eon:x' WHERE blocked_on IS NOT NULL")
+
+        assert store.sweep(now=clock.now(), limit=10) == 1
+
+    def test_an_end_that_cannot_be_written_is_no_loop(self, store, worker, by_hand):
+        # The same id is in the history already, as of a firing that was set back.
+        add(store, first := a_run(), second := a_run())
+        claims = {claim.run_id: claim for claim in worker.claim()}
+        worker.record(claims[first.id])
+        by_hand(f"UPDATE tickwork_history SET id = '{second.id}' WHERE id = '{first.id}'")
+        failed = settled(claims[second.id], Failed("it cannot be written", retry=False))
+
+        assert store.record([failed]) == []
+
+        assert store.pending_work().lease_until is None
+
+    @pytest.mark.parametrize("column", ["args", "tenant", "queue", "limit_keys", "target"])
+    def test_a_text_that_is_no_unicode(self, store, worker, by_hand, column):
+        if not isinstance(store, SqliteStore):
+            pytest.skip("Its texts are Unicode.")
+        add(store, bad := a_run(priority=1), good := a_run())
+        by_hand(f"UPDATE tickwork_run SET {column} = CAST(x'ff' AS TEXT) WHERE id = '{bad.id}'")
+
+        assert good.id in ids(worker.claim())
+        assert {run.id for run in store.get_runs([bad.id, good.id])} == {bad.id, good.id}
 
     def test_args_that_are_no_json_are_left_to_the_handler(self, store, worker, by_hand):
         add(store, bad := a_run())
@@ -128,6 +236,187 @@ class TestRuns:
         assert store.get_run(bad.id).status is RunStatus.FAILED_PERMANENT
 
 
+class TestLimits:
+    """A number of slots that makes no sense does not count."""
+
+    @pytest.mark.parametrize("edit", ["override = -1", "override = 2147483647"])
+    def test_without_a_valid_override_the_limit_of_the_code_applies(
+        self, store, worker, by_hand, edit
+    ):
+        store.set_limits({"job:send_email": 2})
+        by_hand(f"UPDATE tickwork_limit SET {edit}")
+        add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(4)]))
+
+        claims = worker.claim()
+
+        assert len(claims) == 2
+        for claim in claims:  # each unblocks the next one
+            worker.record(claim)
+        assert len(worker.claim()) == 2
+        assert {run.id for run in runs}
+        assert [row.in_force for row in store.list_limits()] == [2]
+        assert [fault.key for fault in store.find_faults(limit=10)] == ["job:send_email"]
+
+    def test_without_any_valid_number_it_has_one_slot(self, store, worker, by_hand):
+        store.set_limits({"job:send_email": 2})
+        by_hand("UPDATE tickwork_limit SET slots = -1, override = -5")
+        add(store, *(a_run(limit_keys=("job:send_email",)) for _ in range(4)))
+
+        [claim] = worker.claim()
+
+        worker.record(claim)
+        assert len(worker.claim()) == 1
+
+    def test_a_slot_of_a_run_that_does_not_exist_is_free_again(self, store, clock, worker, by_hand):
+        store.set_limits({"job:send_email": 1})
+        by_hand(f"INSERT INTO tickwork_slot VALUES ('{UNKNOWN_ID}', 'job:send_email')")
+        add(store, run := a_run(limit_keys=("job:send_email",)))
+        assert worker.claim() == []
+
+        store.sweep(now=clock.now(), limit=10)
+
+        assert ids(worker.claim()) == [run.id]
+
+    def test_the_slot_of_a_run_that_is_running_stays(self, store, clock, worker):
+        store.set_limits({"job:send_email": 1})
+        add(store, *(a_run(limit_keys=("job:send_email",)) for _ in range(2)))
+        worker.claim()
+
+        store.sweep(now=clock.now(), limit=10)
+
+        assert store.count_taken(["job:send_email"]) == {"job:send_email": 1}
+        assert worker.claim() == []
+
+    def test_gates_that_are_missing_are_added_again(self, store, clock, worker, by_hand):
+        store.set_limits({"job:send_email": 1})
+        add(store, run := a_run(limit_keys=("job:send_email",)))
+        by_hand("DELETE FROM tickwork_gate WHERE gate < 1000")
+        by_hand("UPDATE tickwork_gate SET gate = gate + 5000")
+
+        store.sweep(now=clock.now(), limit=10)
+
+        assert ids(worker.claim()) == [run.id]
+        by_hand("DELETE FROM tickwork_gate WHERE gate >= 5000")  # the tables are used again
+
+    def test_a_slot_that_is_taken_already(self, store, worker, by_hand):
+        store.set_limits({"job:send_email": 2})
+        add(store, run := a_run(limit_keys=("job:send_email",)))
+        by_hand(f"INSERT INTO tickwork_slot VALUES ('{run.id}', 'job:send_email')")
+
+        assert ids(worker.claim()) == [run.id]
+
+
+class TestRates:
+    """The state of a rate that makes no sense is deleted: the key starts anew."""
+
+    KEY = "job/minute:send_email"
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            *("number = -9223372036854775808", "number = 9223372036854775807"),
+            *("opened = -7", "opened = 2147483647", "idle_at = 9223372036854775807"),
+            *("turn_at = 9000000000000000", "turn_at = -9223372036854775808"),
+            *("idle_at = -9223372036854775808", "number = 0"),
+        ],
+    )
+    def test_runs_go_on(self, store, clock, worker, by_hand, edit):
+        store.set_limits({self.KEY: 2})
+        add(store, *(a_run(limit_keys=(self.KEY,)) for _ in range(4)))
+        assert len(worker.claim()) == 2
+        by_hand(f"UPDATE tickwork_rate SET {edit}")
+        add(store, other := a_run(job="other"))
+
+        assert other.id in ids(worker.claim())
+
+        claimed = 0
+        for _ in range(8):
+            clock.advance(seconds=30)
+            store.sweep(now=clock.now(), limit=10)
+            store.unblock_rated(now=clock.now(), limit=10)
+            claimed += len(worker.claim())
+        assert claimed == 2
+
+    @pytest.mark.parametrize("key", ["job/eon:x", "no rate", ""])
+    def test_what_is_no_key_of_a_rate(self, store, clock, by_hand, key):
+        by_hand(f"INSERT INTO tickwork_rate VALUES ('{key}', 1, 1, 1, 0)")
+
+        store.unblock_rated(now=clock.now(), limit=10)
+
+        assert store.pending_work().turn_at is None
+
+    def test_starts_that_exist_already(self, store, clock, worker, by_hand):
+        store.set_limits({self.KEY: 5})
+        by_hand(f"INSERT INTO tickwork_start VALUES ('{self.KEY}', 1, 0)")
+        add(store, run := a_run(limit_keys=(self.KEY,)))
+
+        assert ids(worker.claim()) == [run.id]
+
+
+class TestJobs:
+    def test_a_number_of_failures_that_cannot_grow(self, store, worker, by_hand):
+        add(store, a_run(), a_run())
+        first, second = worker.claim()
+        worker.record(first, Failed("no", retry=False))
+        by_hand("UPDATE tickwork_job SET failures = 2147483647")
+
+        worker.record(second, Failed("no", retry=False))
+
+        assert store.get_run(second.run_id).status is RunStatus.FAILED_PERMANENT
+
+
+class TestLists:
+    """What can be read of a row is listed, and the row is reported."""
+
+    def test_workers_pauses_and_jobs(self, store, clock, worker, by_hand):
+        store.beat_worker(a_worker_row(worker.id))
+        store.pause(Pause(PauseKind.QUEUE, "emails", NOON))
+        add(store, run := a_run(attempts_max=2))
+        store.append_logs({run.id: [LogLine(NOON, "INFO", "x", "y")]}, lines_max=9)
+        [claim] = worker.claim()
+        worker.record(claim, Failed("no"))
+        by_hand("UPDATE tickwork_worker SET jobs = 'x', beat_at = 9223372036854775807")
+        by_hand("UPDATE tickwork_pause SET kind = 'moon', until = 9223372036854775807")
+        by_hand("UPDATE tickwork_job SET last_run_at = 9223372036854775807")
+        by_hand("UPDATE tickwork_attempt SET started_at = 9223372036854775807")
+        by_hand("UPDATE tickwork_log SET at = 9223372036854775807")
+
+        assert [row.jobs for row in store.list_workers()] == [()]
+        assert [row.name for row in store.list_pauses()] == ["emails"]
+        assert [row.name for row in store.list_jobs()] == ["send_email"]
+        record = store.run_record(run.id)
+        assert [attempt.error for attempt in record.attempts] == ["no"]
+        assert [line.message for line in record.log] == ["y"]
+        found = {(fault.table, fault.key) for fault in store.find_faults(limit=10)}
+        assert found == {
+            ("tickwork_worker", worker.id),
+            ("tickwork_pause", "emails"),
+            ("tickwork_job", "send_email"),
+        }
+
+    def test_runs_and_schedules(self, store, by_hand):
+        add(store, run := a_run())
+        added(store, "digest")
+        by_hand("UPDATE tickwork_run SET tags = '['")
+        by_hand("UPDATE tickwork_schedule SET last_fired_at = 9223372036854775807, tags = '7'")
+
+        found = {(fault.table, fault.key) for fault in store.find_faults(limit=10)}
+
+        assert found == {("tickwork_run", run.id), ("tickwork_schedule", "digest")}
+        [schedule] = store.list_schedules()
+        assert "cannot be read" in schedule.fault
+
+    @pytest.mark.parametrize("value", [2**63 - 1, -(2**63)])
+    def test_what_is_due_next(self, store, by_hand, value):
+        add(store, a_run(due_at=NOON + MINUTE))
+        added(store, "digest")
+        by_hand(f"UPDATE tickwork_run SET due_at = {value}")
+        by_hand(f"UPDATE tickwork_schedule SET next_due_at = {value}")
+
+        assert store.pending_work().due_at is not None
+        assert store.next_firing_at() is not None
+
+
 class TestSchedules:
     """A schedule that cannot be understood is set unfired by a tick, and stays as it is."""
 
@@ -158,7 +447,12 @@ class TestSchedules:
             )
 
     @pytest.mark.parametrize(
-        "edit", ["rule = 'every blue moon'", "overlap = 'whatever'", "misfire = '?'", "jitter = -1"]
+        "edit",
+        [
+            *("rule = 'every blue moon'", "overlap = 'whatever'", "misfire = '?'", "jitter = -1"),
+            *("grace = 9223372036854775807", "priority = 2147483647", "tags = '[1]'"),
+            *("last_fired_at = 9223372036854775807", "created_at = -9223372036854775808"),
+        ],
     )
     def test_a_tick_fires_the_others(self, store, clock, by_hand, edit):
         self.add_two(store)
@@ -170,6 +464,61 @@ class TestSchedules:
         assert len(plan.unfired) == 1
         assert plan.unfired[0].reason
         assert store.get_schedule("", "bad").next_due_at == NOON
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            "skip_last_at = NULL",
+            "skip_reason = NULL",
+            "skip_id = '019cb0d2-0000-7000-8000-00000000dead'",
+        ],
+    )
+    def test_a_mark_of_skips_that_makes_no_sense(self, store, clock, by_hand, edit):
+        self.add_two(store)
+        self.tick(store, clock)  # its run is not finished, so that the next firings are skipped
+        clock.advance(MINUTE)
+        self.tick(store, clock)
+        by_hand(f"UPDATE tickwork_schedule SET {edit} WHERE name = 'bad'")
+        clock.advance(MINUTE)
+
+        plan = self.tick(store, clock)
+
+        assert len(plan.moves) == len(plan.skips) == 2
+        assert plan.unfired == []
+
+    def test_a_row_of_skips_that_cannot_count_more(self, store, clock, by_hand):
+        self.add_two(store)
+        self.tick(store, clock)
+        clock.advance(MINUTE)
+        self.tick(store, clock)
+        by_hand("UPDATE tickwork_history SET instants = 2147483647")
+        clock.advance(MINUTE)
+
+        assert len(self.tick(store, clock).moves) == 2
+
+    def test_a_schedule_that_was_set_back_makes_no_run_twice(self, store, clock, by_hand):
+        self.add_two(store)
+        by_hand("UPDATE tickwork_schedule SET overlap = 'allow'")
+        self.tick(store, clock)
+        by_hand(
+            "UPDATE tickwork_schedule SET last_fired_at = NULL, next_due_at = "
+            f"{int(NOON.timestamp()) * 1_000_000} WHERE name = 'bad'"
+        )
+        clock.advance(MINUTE)
+
+        plan = self.tick(store, clock)
+
+        assert sorted(str(run.schedule) for run in plan.runs) == ["bad", "good"]
+        found = sorted(str(run.schedule) for run in all_runs(store))
+        assert found == ["bad", "bad", "good", "good"]
+
+    def test_half_an_instant(self, store, clock, by_hand):
+        if not isinstance(store, SqliteStore):
+            pytest.skip("Its columns have types.")
+        self.add_two(store)
+        by_hand("UPDATE tickwork_schedule SET next_due_at = 1.5 WHERE name = 'bad'")
+
+        assert len(self.tick(store, clock).moves) == 1
 
     def test_it_is_listed_with_the_others(self, store, by_hand):
         self.add_two(store)

@@ -25,7 +25,7 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tickwork.stores._sql.migrate import SCHEMA_VERSION, Migration
+from tickwork.stores._sql.migrate import SCHEMA_VERSION, SchemaMigration
 from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores.contract import ClaimRequest, Enqueued
 from tickwork.stores.postgres import connection as connection_module
@@ -422,7 +422,7 @@ class TestInstalling:
             store.close()
 
     def test_a_step_may_take_longer_than_a_statement(self, postgres_url, monkeypatch):
-        slow = [Migration(1, ["SELECT pg_sleep(0.4)"])]
+        slow = [SchemaMigration(1, ["SELECT pg_sleep(0.4)"])]
         monkeypatch.setattr(schema_module, "migrations", lambda *_, **__: slow)
         store = PostgresStore(postgres_url, statement_timeout=timedelta(seconds=0.1))
 

@@ -1,6 +1,6 @@
 """What a definition is, for type checkers. A line that must not pass names the error's code."""
 
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from typing import Any, assert_type
 
 from tickwork import JobResult, RunContext, ScheduledJob, Secret, Tickwork
@@ -21,7 +21,7 @@ def send(to: str, subject: str = "hello", *, urgent: bool = False) -> int:
 def empty(to: str) -> None: ...
 
 
-@app.job(name="renamed", queue="emails", priority=10, retries=5, concurrency=3)
+@app.job(name="renamed", queue="emails", priority=10, attempts=5, concurrency=3)
 def resend(to: str) -> str:
     return to
 
@@ -188,8 +188,8 @@ app.schedule("lambda", lambda to: None).dispatch(to="ann")
 def send_digest(to: str, kind: str = "daily") -> None: ...
 
 
-builder = app.schedule("digest", send_digest).weekdays().hours(9).queue("emails").retries(3)
-digest: JobBuilder[...] = builder
+builder = app.schedule("digest", send_digest).weekdays().hours(9).queue("emails").attempts(3)
+digest: JobBuilder[..., None] = builder
 builder.dispatch("ann", kind="weekly")
 builder.dispatch(7)  # expect: arg-type
 builder.dispatch()  # expect: call-arg
@@ -204,11 +204,11 @@ app.schedule("type").dispatch(whatever=1)
 # Given a job, it is one more schedule of it, without options of the job itself.
 schedule = app.schedule("nightly", send).daily_at("02:00").args(to="all").queue("slow")
 nightly: ScheduleBuilder[...] = schedule
-schedule.retries(3)  # expect: attr-defined
+schedule.attempts(3)  # expect: attr-defined
 schedule.timeout(5)  # expect: attr-defined
 schedule.dispatch("ann")  # expect: attr-defined
 app.schedule("again", builder).hourly()
-app.schedule("again", builder).retries(3)  # expect: attr-defined
+app.schedule("again", builder).attempts(3)  # expect: attr-defined
 
 
 # ---------------------------------------------------------------- ad hoc and remote
@@ -230,3 +230,44 @@ app.remote("elsewhere").queue("q").dispatch(whatever=1)
     .skip(lambda: False)
 )
 app.schedule("hooked", send_digest).on_before("no hook")  # expect: arg-type
+
+
+# ---------------------------------------------------------------- middleware
+
+
+@app.middleware
+def timing(ctx: RunContext) -> Iterator[None]:
+    yield
+
+
+@app.middleware
+def results(ctx: RunContext) -> Generator[None, Any, None]:
+    result = yield
+    assert result
+
+
+@app.middleware
+async def session(ctx: RunContext) -> AsyncIterator[None]:
+    yield
+
+
+@app.middleware  # expect: type-var
+def not_one(ctx: RunContext) -> None: ...
+
+
+# ---------------------------------------------------------------- workers
+
+
+@app.on_worker_start
+def open_pool() -> None: ...
+
+
+@app.on_worker_stop
+async def close_client() -> None: ...
+
+
+assert_type(open_pool(), None)
+
+
+@app.on_worker_start  # expect: type-var
+def takes_more(worker: int) -> None: ...

@@ -1,13 +1,14 @@
 import json
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pytest
 
+from tickwork.cli.commands import CommandError
 from tickwork.cli.formats import relative
 from tickwork.cli.inspect import id_width
-from tickwork.cli.output import json_text
+from tickwork.cli.output import Output, json_text
 from tickwork.cli.render import (
     Cell,
     Column,
@@ -18,6 +19,8 @@ from tickwork.cli.render import (
     column_widths,
     plain_lines,
 )
+from tickwork.cli.terminal import print_parts
+from tickwork.errors import RunNotFound
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -123,3 +126,58 @@ def test_ids_are_shortened_to_what_distinguishes_them(ids, width):
 )
 def test_relative_times(seconds, text):
     assert relative(NOON + timedelta(seconds=seconds), NOON) == text
+
+
+HOSTILE = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\u202etxt\u2066\r\x7f"
+HARMLESS = r"\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\u202etxt\u2066\r\x7f"
+
+
+class TestTextsFromRows:
+    """No text of a row moves the cursor, reverses letters, or starts a line of its own."""
+
+    PARTS: ClassVar[list[Part]] = [
+        TextLine(HOSTILE),
+        FieldList([(HOSTILE, Cell(f"first\n{HOSTILE}", "red"))], title=HOSTILE),
+        TextTable([Column("name")], [[HOSTILE]]),
+    ]
+
+    def test_in_a_pipe(self):
+        lines = list(plain_lines(self.PARTS))
+
+        assert all(line.isprintable() for line in lines)
+        assert sum(HARMLESS in line for line in lines) == 5
+
+    def test_on_a_terminal(self, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "300")
+        print_parts(self.PARTS)
+
+        drawn = capsys.readouterr().out
+        assert not set(drawn) & set("\x07\x9b\u202e\u2066\r\x7f")
+        assert "\x1b]" not in drawn
+        assert "\x1b[2J" not in drawn
+        assert drawn.count(HARMLESS) == 5
+
+    def test_in_one_line_and_in_a_note(self, capsys):
+        Output().write_line([Cell(HOSTILE), Cell("two\nlines")])
+        Output().note(HOSTILE)
+
+        captured = capsys.readouterr()
+        assert captured.out == f"{HARMLESS}  two\\nlines\n"
+        assert captured.err == f"{HARMLESS}\n"
+
+    def test_a_line_end_does_not_forge_a_line(self):
+        parts: list[Part] = [TextLine("\nfailed: a\nHealthy."), FieldList([("error", "a\nb")])]
+
+        assert list(plain_lines(parts)) == ["", r"failed: a\nHealthy.", "error: a", "       b"]
+
+    def test_in_json_they_are_escaped(self):
+        text = json_text({"error": HOSTILE, "name": "Jürgen"}, is_line=True)
+
+        assert text.isprintable()
+        assert "Jürgen" in text
+        assert json.loads(text)["error"] == HOSTILE
+
+    def test_in_an_error(self, capsys):
+        CommandError(RunNotFound(HOSTILE), is_json=False).show()
+
+        assert capsys.readouterr().err.replace("\n", "").isprintable()

@@ -16,7 +16,7 @@ class TestChains:
     def test_each_method_returns_the_same_builder(self, app):
         builder = app.schedule("report", nothing)
 
-        assert builder.queue("q").priority(5).hourly().retries(3) is builder
+        assert builder.queue("q").priority(5).hourly().attempts(3) is builder
         assert (builder.name, repr(builder)) == ("report", "<schedule report>")
 
     def test_the_application_has_the_options_of_the_builder(self, app):
@@ -38,6 +38,7 @@ class TestChains:
 class TestDispatching:
     """A builder dispatches as its job does."""
 
+    @pytest.mark.filterwarnings("ignore::tickwork.errors.UndispatchedDraft")
     def test_options_of_one_dispatch_return_a_draft(self, app):
         builder = app.schedule("report", nothing)
         for draft in (

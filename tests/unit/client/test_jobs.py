@@ -1,4 +1,6 @@
 import asyncio
+import inspect
+import warnings
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -6,7 +8,12 @@ import pytest
 from tickwork import RunContext
 from tickwork._client.dispatch import NO_DISPATCH_OPTIONS
 from tickwork._client.jobs import Draft, Job
-from tickwork.errors import DefinitionError, InvalidOption
+from tickwork.errors import (
+    ArgumentError,
+    DefinitionError,
+    InvalidOption,
+    UndispatchedDraft,
+)
 
 
 @pytest.fixture
@@ -120,6 +127,7 @@ class TestDirectCalls:
             app.remote("elsewhere").job()
 
 
+@pytest.mark.filterwarnings("ignore::tickwork.errors.UndispatchedDraft")
 class TestDrafts:
     """An option returns a new draft and leaves the old one as it was."""
 
@@ -205,3 +213,81 @@ class TestContexts:
         app.run()
 
         assert [run.result() for run in runs] == [2, 2]
+
+
+class TestUndispatchedDrafts:
+    """A draft with options that is dropped without a dispatch warns, at the line that made it."""
+
+    @pytest.fixture
+    def warned(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield caught
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda app, send: send.delay(5),
+            lambda app, send: send.queue("slow").tags("a"),
+            lambda app, send: app.delay(5),
+            lambda app, send: app.args(to="ann"),
+            lambda app, send: app.schedule("send", lambda: None).delay(5),
+            lambda app, send: send.aio.delay(5),
+            lambda app, send: send.delay(5).aio,
+        ],
+    )
+    def test_it_warns_once(self, app, warned, make):
+        make(app, app.job(name="mail")(lambda to: None))
+
+        [found] = warned
+        assert found.category is UndispatchedDraft
+        assert issubclass(UndispatchedDraft, UserWarning)
+        assert found.filename == __file__
+        assert "never dispatched" in str(found.message)
+        assert ".dispatch(" in str(found.message)
+
+    def test_the_line_is_that_of_the_draft(self, send, warned):
+        draft = send.delay(5)
+        line = inspect.stack(0)[0].lineno - 1
+        del draft
+
+        [found] = warned
+        assert found.lineno == line
+
+    def test_a_draft_that_is_dispatched_does_not_warn(self, app, send, warned):
+        send.delay(5).queue("slow").dispatch("ann")
+        slow = send.queue("slow")
+        slow.dispatch("ann")
+        slow.delay(5).dispatch("ann")
+        send.delay(5).dispatch_many([{"to": "ann"}])
+        app.delay(5).dispatch(send, "ann")
+        app.delay(5).dispatch("send", "ann")
+        asyncio.run(send.aio.delay(5).dispatch("ann"))
+        asyncio.run(send.delay(5).aio.dispatch_many([{"to": "ann"}]))
+        del slow
+
+        assert list(warned) == []
+
+    def test_nor_does_one_whose_dispatch_fails_or_that_has_no_options(self, app, send, warned):
+        with pytest.raises(ArgumentError):
+            send.delay(5).dispatch("ann", wrong=1)
+        _ = send.draft, app.draft, send.aio
+
+        assert list(warned) == []
+
+
+class TestCallsOfOtherLibraries:
+    """``delay`` takes a length of time; arguments of the handler belong to ``dispatch``."""
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda send: send.delay(to="ann"),
+            lambda send: send.delay("10s", to="ann"),
+            lambda send: send.delay("10s", "ann"),
+            lambda send: send.delay(),
+        ],
+    )
+    def test_the_error_has_the_call_to_write(self, send, call):
+        with pytest.raises(InvalidOption, match=r'\.delay\("10s"\)\.dispatch\('):
+            call(send)

@@ -10,13 +10,13 @@ import pytest
 
 from tickwork import RunContext, Secret
 from tickwork._define.arguments import (
-    count_positional_parameters,
-    encode_args,
-    mask_args,
+    check_hook,
     parameter_names,
     parameters_of,
+    plan_hook,
 )
-from tickwork.errors import ArgumentError, DefinitionError, PayloadTooLarge
+from tickwork._define.secret_mask import mask_args
+from tickwork.errors import ArgumentError, DefinitionError
 
 if TYPE_CHECKING:
     from somewhere.else_ import Unknown  # type: ignore[import-not-found]
@@ -261,11 +261,53 @@ class TestFiltersAndHooks:
         assert parameter_names(lambda: True) == frozenset()
         assert parameter_names(lambda **any_: True) is None
 
-    def test_the_number_of_positional_arguments_of_a_hook(self):
-        assert count_positional_parameters(lambda: None) == 0
-        assert count_positional_parameters(lambda ctx, result: None) == 2
-        assert count_positional_parameters(lambda ctx, *, loud=True: None) == 1
-        assert count_positional_parameters(lambda *facts: None) is None
+    @pytest.mark.parametrize(
+        ("kind", "hook", "facts"),
+        [
+            ("on_before", lambda: None, {}),
+            ("on_before", lambda run: None, {"run": "ctx"}),
+            ("on_error", lambda error: None, {"error": "error"}),
+            ("on_error", lambda exception: None, {"exception": "error"}),
+            ("on_error", lambda error, ctx: None, {"error": "error", "ctx": "ctx"}),
+            ("on_error", lambda e: None, {"e": "ctx"}),
+            ("on_error", lambda ctx, e: None, {"ctx": "ctx", "e": "error"}),
+            ("on_error", lambda error, other: None, {"error": "error", "other": "ctx"}),
+            ("on_success", lambda result: None, {"result": "result"}),
+            ("on_success", lambda ctx, page=3: None, {"ctx": "ctx"}),
+            ("on_success", lambda ctx, *, loud=True: None, {"ctx": "ctx"}),
+            ("on_success", lambda *, outcome: None, {"outcome": "outcome"}),
+            ("on_after", lambda outcome: None, {"outcome": "outcome"}),
+            ("on_after", lambda error, result: None, {"error": "error", "result": "result"}),
+            ("on_before", lambda **facts: None, {"ctx": "ctx"}),
+        ],
+    )
+    def test_a_hook_gets_what_its_parameters_are_called(self, kind, hook, facts):
+        assert plan_hook(kind, hook) == ((), facts)
+
+    @pytest.mark.parametrize(
+        ("hook", "facts"),
+        [
+            (lambda *facts: None, ("ctx", "result")),
+            (lambda first, *facts: None, ("ctx", "result")),
+            (lambda result, *facts: None, ("result", "ctx")),
+            ([].append, ("ctx",)),
+            (print, ("ctx", "result")),
+        ],
+    )
+    def test_a_hook_without_names_gets_positions(self, hook, facts):
+        assert plan_hook("on_success", hook) == (facts, {})
+
+    @pytest.mark.parametrize(
+        ("kind", "hook", "name"),
+        [
+            ("on_before", lambda result, more: None, "more"),
+            ("on_success", lambda ctx, result, extra: None, "extra"),
+            ("on_error", lambda *, page: None, "page"),
+        ],
+    )
+    def test_a_hook_that_requires_more_is_refused(self, kind, hook, name):
+        with pytest.raises(DefinitionError, match=f"its parameter '{name}' has no value"):
+            check_hook("report", kind, hook)
 
     def test_they_need_not_be_hashable(self):
         @dataclass
@@ -276,15 +318,4 @@ class TestFiltersAndHooks:
                 return kind == self.name
 
         assert parameter_names(Holiday("easter")) == frozenset({"kind"})
-        assert count_positional_parameters(Holiday("easter")) == 1
-
-
-class TestEncoding:
-    """Arguments are stored as JSON, within a limit."""
-
-    def test_no_arguments_are_an_empty_object(self):
-        assert encode_args({}, size_max=1) == "{}"
-
-    def test_arguments_that_are_too_large_are_refused(self):
-        with pytest.raises(PayloadTooLarge):
-            encode_args({"text": "x" * 100}, size_max=50)
+        assert plan_hook("on_before", Holiday("easter")).by_name == {"kind": "ctx"}

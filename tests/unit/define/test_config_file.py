@@ -297,6 +297,21 @@ class TestOptions:
         assert found.startswith(f"line {line}: ")
         assert problem in found
 
+    @pytest.mark.parametrize(
+        ("lines", "problem"),
+        [
+            ("retries = 1", "must not be a bare number"),
+            ("attempts = 3\n[jobs.retries]\nmax = 5", "must not be combined with retries"),
+            ('attempts = 3\nretry_on = "NoSuchError"', "NoSuchError"),
+            ('attempts = 3\nretry_on = "int"', "must be an exception type"),
+            ('retry_on = "OSError"', "must come with attempts"),
+        ],
+    )
+    def test_problems_of_retries_are_reported_once(self, lines, problem):
+        [found] = problems_in(a_job(lines))
+
+        assert problem in found
+
     def test_an_option_without_effect_hides_no_other_problem(self):
         lines = "max_running_time = 0\ntimeout = 5\nargs = { knd = 1 }"
 

@@ -9,6 +9,7 @@ from tickwork import Secret
 from tickwork._define.definition import Declaration, Definition, define, schedule_spec
 from tickwork._define.handlers import handler_of
 from tickwork._define.options import options_by_name
+from tickwork._define.registry import Registry
 from tickwork._domain.job import Misfire, Overlap
 from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.rules import from_text
@@ -31,7 +32,9 @@ def a_definition(
     declaration = Declaration(
         name="send", target=handler, place="a.py:1", options=options_by_name(options)
     )
-    return define(declaration, handler_of(handler), redact=redact)
+    found = handler_of(handler)
+    payload = Registry(redact=redact).payload_of("send", found)
+    return define(declaration, found, payload=payload, redact=redact)
 
 
 def a_schedule(definition: Definition, *, job: str = "send", **options: Any) -> Any:
@@ -75,7 +78,7 @@ class TestDefining:
 
     def test_arguments_that_cannot_be_stored(self):
         with pytest.raises(NotSerializable):
-            a_definition(args={"to": object()})
+            a_definition(anything, args={"to": object()})
 
 
 class TestArgumentsOfADispatch:

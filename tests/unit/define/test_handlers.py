@@ -260,6 +260,6 @@ class TestMessages:
         assert path_of(target) == f"{HERE}:{path}"
 
     def test_the_place_is_outside_of_tickwork(self):
-        place = place_of_caller(1)
+        place = place_of_caller()
 
         assert place.startswith(__file__)

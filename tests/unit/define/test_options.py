@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tickwork import JobDefaults, Tickwork
 from tickwork._define.options import (
     JOB_OPTIONS,
     NO_OPTIONS,
@@ -16,10 +17,12 @@ from tickwork._define.options import (
 from tickwork._domain.job import Misfire, Overlap
 from tickwork._domain.lease import Lease
 from tickwork._domain.limits import Limit, Unique
-from tickwork._domain.retry import Exponential, Fixed, Jitter
+from tickwork._domain.retention import Keep, Retention
+from tickwork._domain.retry import Delays, Exponential, Fixed, Jitter, RetryErrors
 from tickwork.errors import InvalidDuration, InvalidOption
 
 MINUTE = timedelta(minutes=1)
+DAY = timedelta(days=1)
 
 
 def hook() -> None:
@@ -46,6 +49,14 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
     ),
     ("jitter", lambda job: job.jitter(60), "1m", {"jitter": MINUTE}),
     ("expires", lambda job: job.expires("1m"), 60.0, {"expires": MINUTE}),
+    ("expect_within", lambda job: job.expect_within("1m"), 60, {"expect_within": MINUTE}),
+    (
+        "expect_within",
+        lambda job: job.expect_within(minutes=1),
+        {"minutes": 1},
+        {"expect_within": MINUTE},
+    ),
+    ("on_missed", lambda job: job.on_missed(check), check, {"missed": (check,)}),
     ("tags", lambda job: job.tags("a", "b"), ["a", "b"], {"tags": ("a", "b")}),
     ("tags", lambda job: job.tags("a").tags("b"), ("a", "b"), {"tags": ("a", "b")}),
     ("tags", lambda job: job.tags("ab"), "ab", {"tags": ("ab",)}),
@@ -82,7 +93,25 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
     ),
     ("lease", lambda job: job.lease(60.0), "1m", {"lease": Lease(MINUTE)}),
     ("timeout", lambda job: job.timeout(MINUTE), 60, {"timeout": MINUTE}),
-    ("retries", lambda job: job.retries(5), 5, {"retry": Exponential(attempts_max=5)}),
+    ("attempts", lambda job: job.attempts(5), 5, {"retry": Exponential(attempts_max=5)}),
+    (
+        "delays",
+        lambda job: job.delays(["10s", 60]),
+        ("10s", "1m"),
+        {"retry": Delays(attempts_max=3, delays=(timedelta(seconds=10), MINUTE))},
+    ),
+    (
+        "retry_on",
+        lambda job: job.retry_on(OSError).retry_on(KeyError),
+        (OSError, KeyError),
+        {"retry_errors": RetryErrors(only=(OSError, KeyError))},
+    ),
+    (
+        "dont_retry_on",
+        lambda job: job.dont_retry_on(ValueError),
+        ValueError,
+        {"retry_errors": RetryErrors(never=(ValueError,))},
+    ),
     (
         "retries",
         lambda job: job.retries(max=5, base=2, cap="1m", jitter=None),
@@ -95,9 +124,18 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
     ),
     (
         "retries",
-        lambda job: job.retries(3, delay="1m"),
+        lambda job: job.retries(max=3, delay="1m"),
         {"max": 3, "delay": 60},
         {"retry": Fixed(attempts_max=3, delay=MINUTE)},
+    ),
+    ("history", lambda job: job.history("7d"), "7d", {"retention": Retention(history=7 * DAY)}),
+    ("history", lambda job: job.history("forever"), None, {"retention": Retention(history=None)}),
+    ("results", lambda job: job.results("1d"), "24h", {"retention": Retention(results=DAY)}),
+    (
+        "keep",
+        lambda job: job.keep("failures"),
+        "failures",
+        {"retention": Retention(keep=Keep.FAILURES)},
     ),
     ("crashes", lambda job: job.crashes(5), 5, {"crashes_max": 5}),
     ("engine", lambda job: job.engine("process"), "process", {"engine": "process"}),
@@ -221,10 +259,25 @@ class TestBadValues:
             ("rate", "many/minute", "a slash and a length of time"),
             ("rate", (100, "minute"), "must be given"),
             ("lease", 0, "lease"),
-            ("retries", 0, "between 1 and"),
-            ("retries", True, "must be an integer"),
-            ("retries", "5", "must be an integer"),
-            ("retries", [1, 2], "must be an integer"),
+            ("attempts", 0, "between 1 and"),
+            ("attempts", True, "must be an integer"),
+            ("attempts", "5", "must be an integer"),
+            ("attempts", [1, 2], "must be an integer"),
+            ("history", "1s", "must be between 1m and"),
+            ("results", -1, "must be between 1m and"),
+            ("keep", "all", "must be one of nothing, failures"),
+            ("delays", [], "must have at least one"),
+            ("delays", "10s", "must be a list"),
+            ("delays", 10, "must be a list"),
+            ("delays", ["10s", -1], "must not be negative"),
+            ("retry_on", "ConnectionError", "must be an exception type"),
+            ("retry_on", [int], "must be an exception type"),
+            ("dont_retry_on", ValueError("x"), "must be an exception type"),
+            ("retries", {"max": 0}, "between 1 and"),
+            ("retries", {"max": "5"}, "must be an integer"),
+            ("retries", 1, "must not be a bare number.*attempts=2"),
+            ("retries", 0, "must not be a bare number.*attempts=1"),
+            ("retries", "5", "must be a table"),
             ("retries", {"max": 5, "bse": 1}, "no option 'bse'.*Did you mean 'base'?"),
             ("retries", {"max": 5, "zzz": 1}, "no option 'zzz'.*options are: base, cap"),
             ("retries", {"base": 1}, "must include 'max'"),
@@ -285,5 +338,119 @@ class TestBadValues:
     def test_an_unknown_option_suggests_a_close_one(self):
         with pytest.raises(InvalidOption, match="Did you mean 'priority'"):
             options_by_name({"prioritiy": 5})
-        with pytest.raises(InvalidOption, match="The options are: aliases, args, concurrency"):
+        with pytest.raises(InvalidOption, match="The options are: aliases, args, attempts"):
             options_by_name({"xyz": 5})
+
+
+class TestAttempts:
+    """``attempts`` counts all tries. It can be combined with a formula or a list of delays."""
+
+    @pytest.mark.parametrize(
+        "chain",
+        [
+            lambda job: job.attempts(5).delays(["10s", "1m"]),
+            lambda job: job.delays(["10s", "1m"]).attempts(5),
+        ],
+    )
+    def test_with_delays_in_any_order(self, chain):
+        policy = chain(OptionCollector()).options.retry
+
+        assert policy.attempts_max == 5
+        assert [policy.delay_after(n, 0.5).total_seconds() for n in range(1, 5)] == [10, 60, 60, 60]
+
+    def test_delays_alone_give_one_attempt_more(self):
+        assert options_by_name({"delays": ["1s", "2s", "3s"]}).retry.attempts_max == 4
+
+    @pytest.mark.parametrize("other", [{"attempts": 3}, {"delays": ["1s"]}])
+    def test_a_formula_cannot_be_combined(self, other):
+        both = {"retries": {"max": 5}, **other}
+        for given in (both, dict(reversed(both.items()))):
+            with pytest.raises(
+                InvalidOption, match="must not be combined with retries, got "
+            ) as bad:
+                options_by_name(given)
+            assert bad.value.option == next(iter(other))
+
+    def test_a_bare_number_in_the_builder_is_refused_too(self):
+        with pytest.raises(InvalidOption, match=r"(?s)reads as 3 retries.*attempts=4"):
+            OptionCollector().retries(3)  # type: ignore[arg-type]
+
+    def test_error_types_without_attempts_do_nothing_and_are_refused(self):
+        with pytest.raises(InvalidOption, match=r"(?s)must come with attempts.*attempts=3"):
+            Tickwork("memory://").job(retry_on=OSError)(hook)
+
+
+class TestDefaults:
+    """``JobDefaults`` are options of all jobs, unless a job sets its own."""
+
+    def app(self, **given: Any) -> Tickwork:
+        return Tickwork("memory://", defaults=JobDefaults(**given))
+
+    def test_they_apply_to_every_way_to_define_a_job(self):
+        app = self.app(queue="slow", attempts=3, timeout="5m")
+        app.job(hook)
+        app.schedule("builder", hook)
+        app.adhoc("adhoc", hook)
+
+        for name in ("hook", "builder", "adhoc"):
+            spec = app.registry.get(name).spec
+            assert (spec.queue, spec.attempts_max, spec.timeout) == ("slow", 3, 5 * MINUTE)
+
+    def test_they_apply_to_job_types(self):
+        class Reports:
+            def supports(self, job_type: str) -> bool:
+                return job_type == "report"
+
+            def handle(self, run: object) -> None: ...
+
+        app = self.app(queue="slow")
+        app.handler(Reports())
+
+        assert app.registry.get("report").spec.queue == "slow"
+
+    def test_a_job_overrides_them(self):
+        app = self.app(queue="slow", tags=["a"], retry_on=OSError, attempts=3, delays=["1s"])
+        options = app.job(queue="fast", tags="b", retry_on=KeyError, attempts=5)(
+            hook
+        ).definition.options
+
+        assert (options.queue, options.tags) == ("fast", ("b",))
+        assert options.retry_errors.only == (KeyError,)
+        assert options.retry == Delays(attempts_max=5, delays=(timedelta(seconds=1),))
+
+    def test_a_formula_of_a_job_replaces_the_default_delays(self):
+        job = self.app(attempts=3, delays=["1s"]).job(retries={"max": 2, "base": 5})(hook)
+
+        assert isinstance(job.definition.spec.retry, Exponential)
+
+    def test_they_do_not_apply_to_remote_jobs(self):
+        remote = self.app(queue="slow").remote("theirs")
+
+        assert remote.job.definition.spec.queue == "default"
+
+    def test_a_schedule_of_a_job_has_the_options_of_the_job(self):
+        app = self.app(overlap="allow")
+        job = app.job(overlap="queue_one")(hook)
+        app.schedule("more", job).hourly()
+        app.schedule("other", check).hourly()
+
+        app.run()  # writes the schedules
+        overlaps = {view.name: view.overlap for view in app.schedules.list()}
+        assert overlaps == {"more": "queue_one", "other": "allow"}
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"atempts": 3}, "Did you mean 'attempts'"),
+            ({"unique": True}, "must not set this option.*each job"),
+            ({"attempts": 0}, "between 1 and"),
+            ({"history": "1s"}, "must be between"),
+        ],
+    )
+    def test_invalid_defaults_are_refused(self, given, message):
+        with pytest.raises(InvalidOption, match=f"(?s){message}"):
+            JobDefaults(**given)
+
+    def test_two_equal_defaults_are_equal(self):
+        assert JobDefaults(timeout="60s") == JobDefaults(timeout="1m")
+        assert repr(JobDefaults(attempts=3)) == "JobDefaults(attempts=3)"

@@ -40,6 +40,8 @@ CASES = [
     ("backlog", {"oldest_ready_at": ago(seconds=31)}, Level.WARN),
     ("backlog", {"unstaged_at": ago(hours=1)}, Level.BAD),
     ("known jobs", {"unknown_jobs": ["elsewhere"]}, Level.WARN),
+    ("known jobs", {"up": 0}, Level.WARN),
+    ("clock", {"ahead": ["hourly"], "ahead_until": NOON + timedelta(hours=1)}, Level.WARN),
     ("schedules", {"unfired_at": ago(seconds=10)}, Level.OK),
     ("schedules", {"unfired_at": ago(seconds=20)}, Level.BAD),
     ("schedules", {"unreadable": ["nightly"]}, Level.WARN),

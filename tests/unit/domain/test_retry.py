@@ -5,11 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork._domain.retry import (
+    ANY_ERROR,
     NO_RETRY,
     ON_REQUEST,
+    Delays,
     Exponential,
     Fixed,
     Jitter,
+    RetryErrors,
 )
 from tickwork.errors import InvalidOption
 
@@ -96,3 +99,36 @@ class TestPolicies:
             Fixed(attempts_max=2, delay=timedelta(seconds=-1))
         with pytest.raises(InvalidOption, match="negative"):
             Exponential(attempts_max=2, cap=timedelta(seconds=-1))
+
+
+class TestListedDelays:
+    """A list of delays replaces the formula; the last one repeats."""
+
+    def test_the_last_delay_repeats(self):
+        policy = Delays(attempts_max=6, delays=(timedelta(seconds=1), timedelta(seconds=5)))
+
+        assert [policy.delay_after(n, 0.9).total_seconds() for n in range(1, 6)] == [1, 5, 5, 5, 5]
+
+    @pytest.mark.parametrize("delays", [(), (timedelta(seconds=-1),)])
+    def test_invalid_delays_are_refused(self, delays):
+        with pytest.raises(InvalidOption, match="delays"):
+            Delays(attempts_max=2, delays=delays)
+
+
+class TestErrorsToRetry:
+    """Exception types decide whether a failed attempt is retried at all."""
+
+    @pytest.mark.parametrize(
+        ("errors", "error", "is_final"),
+        [
+            (ANY_ERROR, ValueError(), False),
+            (RetryErrors(only=(OSError,)), ConnectionResetError(), False),
+            (RetryErrors(only=(OSError,)), ValueError(), True),
+            (RetryErrors(never=(ValueError,)), UnicodeError(), True),
+            (RetryErrors(never=(ValueError,)), OSError(), False),
+            (RetryErrors(only=(OSError,), never=(ConnectionError,)), ConnectionError(), True),
+            (RetryErrors(only=(OSError,), never=(ConnectionError,)), TimeoutError(), False),
+        ],
+    )
+    def test_the_types_decide(self, errors, error, is_final):
+        assert errors.is_final(error) is is_final

@@ -6,6 +6,7 @@ import pytest
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Claim, NewRun, Run, check_claim, check_run
 from tickwork._domain.status import PHASES, Phase, RunStatus
+from tickwork.errors import NaiveDatetime
 from unit.builders import MINUTE, NOON, SECOND, a_claim
 
 ID = RunId("019cb0d2-0000-7000-8000-000000000001")
@@ -138,3 +139,43 @@ class TestRun:
 
     def test_an_unfinished_one_is_not_finished(self):
         assert not a_run().is_finished
+
+
+class TestWhenARunIsDue:
+    """A run that waits is due from its instant on, and overdue after it."""
+
+    @pytest.mark.parametrize(
+        ("now", "is_due", "is_overdue"),
+        [(NOON - SECOND, False, False), (NOON, True, False), (NOON + SECOND, True, True)],
+    )
+    def test_a_waiting_run(self, now, is_due, is_overdue):
+        run = a_run()
+
+        assert (run.is_due(now), run.is_overdue(now)) == (is_due, is_overdue)
+        assert run.next_attempt_at == NOON
+
+    def test_a_failed_run_waits_for_its_retry(self):
+        run = a_run(status=RunStatus.FAILED, phase=Phase.WAITING, due_at=NOON + MINUTE)
+
+        assert not run.is_due(NOON)
+        assert run.next_attempt_at == NOON + MINUTE
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"status": RunStatus.RUNNING, "phase": Phase.RUNNING, "lease_until": NOON + MINUTE},
+            {"status": RunStatus.COMPLETED, "phase": None, "ended_at": NOON},
+            {"status": RunStatus.CANCELED, "phase": None, "ended_at": NOON},
+        ],
+        ids=lambda options: options["status"].value,
+    )
+    def test_a_run_that_runs_or_has_finished_has_no_next_attempt(self, options):
+        run = a_run(**options)
+
+        assert run.next_attempt_at is None
+        assert not run.is_due(NOON + MINUTE)
+        assert not run.is_overdue(NOON + MINUTE)
+
+    def test_a_naive_instant_is_refused(self):
+        with pytest.raises(NaiveDatetime):
+            a_run().is_due(NOON.replace(tzinfo=None))

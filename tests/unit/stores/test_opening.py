@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import pytest
 
 from tickwork.errors import InvalidOption, InvalidStoreUrl, NetworkFileSystem, SchemaMissing
@@ -109,3 +111,22 @@ class TestNetworkFileSystems:
         monkeypatch.setattr(sqlite_store, "MOUNTS", tmp_path / "none")
 
         reject_network_path("/mnt/share/jobs.db")
+
+
+class TestOptionsInTheUrl:
+    """Text of a URL becomes the type of the option."""
+
+    @pytest.mark.parametrize(("text", "seconds"), [("5s", 5), ("2", 2), ("0.5", 0.5), ("1m", 60)])
+    def test_a_duration(self, tmp_path, text, seconds):
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db?busy_timeout={text}")
+
+        assert store._writer._busy_timeout == timedelta(seconds=seconds)  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("text", ["soon", "-1s", "nan"])
+    def test_what_is_no_duration_is_an_error_at_once(self, text):
+        with pytest.raises(InvalidStoreUrl, match="busy_timeout"):
+            open_store(f"sqlite:///jobs.db?busy_timeout={text}")
+
+    def test_an_option_that_has_no_text_form(self):
+        with pytest.raises(InvalidStoreUrl, match="no option 'clock'"):
+            open_store("sqlite:///jobs.db?clock=x")

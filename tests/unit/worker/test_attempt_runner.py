@@ -1,37 +1,43 @@
 """The checks before an attempt, and what outcomes mean."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tickwork import Tickwork
 from tickwork._domain.outcome import SUCCEEDED, Interrupted, OutcomeKind, Succeeded
 from tickwork._domain.status import RunStatus
+from tickwork._domain.transitions import reap
 from tickwork._worker.attempt_runner import AttemptRunner
 from tickwork._worker.attempt_store import HeldAttemptStore
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.writer import Writer
+from tickwork.engines.attempt import AttemptEnd
 from tickwork.events.bus import EventBus
+from tickwork.stores.contract import ClaimRequest
 from tickwork.testing import ManualClock
 from unit.builders import a_claim
 
-UNUSED = None
+UNUSED: Any = None
 
 
 class Bench:
     def __init__(self, app):
         self.clock, self.held = ManualClock(), HeldRuns()
         self.writer = Writer(
-            store=UNUSED,  # type: ignore[arg-type]
+            store=UNUSED,
             clock=self.clock,
             held=self.held,
-            reporter=UNUSED,  # type: ignore[arg-type]
-            log_capture=UNUSED,  # type: ignore[arg-type]
+            reporter=UNUSED,
+            log_capture=UNUSED,
             batch=500,
         )
         self.runner = AttemptRunner(
             clock=self.clock,
-            store=HeldAttemptStore(store=app._services.store, clock=self.clock, held=self.held),
+            store=HeldAttemptStore(
+                store=app._services.store, clock=self.clock, held=self.held, plan_run=UNUSED
+            ),
             bus=EventBus(),
             find=app.registry.definitions().get,
             held=self.held,
@@ -108,6 +114,38 @@ class TestStopRequests:
 
         assert (step.to_status, step.outcome) == (RunStatus.PENDING, OutcomeKind.INTERRUPTED)
         assert (step.refund, step.crash) == (1, 0)
+
+
+class TestLostLeases:
+    """A success whose lease was lost: whether another worker has the run decides."""
+
+    @pytest.fixture
+    def stored(self, app):
+        app.schedule("work", lambda: None)
+        handle = app.dispatch("work")
+        store = app._services.store
+        claims = store.claim(
+            ClaimRequest(1), worker="w", tag="t", now=app.clock.now(), lease=timedelta(seconds=30)
+        )
+        assert [claim.run_id for claim in claims] == [handle.id]
+        return claims[0]
+
+    @pytest.mark.parametrize(("is_taken", "kind"), [(False, Succeeded), (True, Interrupted)])
+    def test_hooks_get_what_will_be_recorded(self, app, stored, is_taken, kind):
+        bench = Bench(app)
+        attempt = bench.begin(stored)
+        bench.held.revoke(stored.run_id, token=stored.token)
+        if is_taken:
+            later = app.clock.now() + timedelta(minutes=5)
+            app._services.store.reap(
+                now=later,
+                limit=1,
+                verdict=lambda it: reap(it.claim, has_started=True, now=later, crashes_max=9),
+            )
+
+        end = bench.runner.decide(attempt, AttemptEnd(SUCCEEDED))
+
+        assert isinstance(end.outcome, kind)
 
 
 class TestDeadlines:

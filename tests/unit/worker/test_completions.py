@@ -75,7 +75,7 @@ class TestWriting:
             clock=clock,
             held=HeldRuns(),
             reporter=Reporter(bus=bus, stats=Stats()),
-            log_capture=LogCapture(now=clock.now),
+            log_capture=LogCapture(),
             batch=100,
         )
 

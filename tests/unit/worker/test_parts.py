@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tickwork import Tickwork
+from tickwork import RunStatus, Tickwork
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import StoreClock
@@ -16,12 +16,12 @@ from tickwork._worker.cancel_poller import CancelPoller
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.maintenance import maintain
 from tickwork._worker.options import worker_options
-from tickwork._worker.reaper import FORGET_AFTER, Reaper
+from tickwork._worker.reaper import ALIVE_GRACE, FORGET_AFTER, Reaper
 from tickwork._worker.timer import Timer
 from tickwork._worker.wakeup import Backoff, Wakeup
 from tickwork._worker.worker import keep_going
 from tickwork.errors import InvalidOption, StoreUnavailable
-from tickwork.stores.contract import PendingWork, WorkerRow
+from tickwork.stores.contract import ClaimRequest, HeldClaim, PendingWork, WorkerRow
 from tickwork.testing import ManualClock
 from unit.builders import NOON, a_claim
 
@@ -229,7 +229,7 @@ class TestTimer:
                 return PendingWork(waiting, None, is_blocked=False, is_ready=False, turn_at=turn)
 
         class Quiet:
-            def fired(self, plan, *, at):
+            def report_tick(self, plan, *, at):
                 pass
 
         def next_at(*, after=None):
@@ -315,13 +315,15 @@ class Workers:
     def __init__(self, *rows):
         self.rows = list(rows)
         self.released = []
+        self.held = 1  # runs of the dead worker
 
     def list_workers(self):
         return list(self.rows)
 
     def release_worker(self, worker, *, now):
         self.released.append(worker)
-        return 1
+        count, self.held = self.held, 0
+        return count
 
     def remove_worker(self, worker):
         self.rows = [row for row in self.rows if row.id != worker]
@@ -391,6 +393,17 @@ class TestReaper:
         assert store.released == ["gone", "gone"]
         assert store.rows == []
 
+    def test_only_the_process_that_released_runs_logs_it(self, clock, me, caplog):
+        """Every worker sees the dead one, and one of them ends its leases."""
+        store = Workers(a_row("gone", me, process_started="1"))
+        store.held = 2
+
+        for _ in range(3):
+            self.a_reaper(store, clock, me).release_dead()
+
+        [record] = caplog.records
+        assert record.getMessage().endswith("is gone; 2 runs are due again.")
+
     def test_after_an_outage_it_waits_for_one_heartbeat(self, clock, me):
         reaper = self.a_reaper(Workers(), clock, me)
         assert reaper.step() == 1
@@ -422,6 +435,49 @@ class TestReaper:
         clock.advance(seconds=20)
         assert reaper.step() == 1
 
+    @pytest.mark.parametrize(
+        ("row", "seconds"),
+        [
+            ({}, ALIVE_GRACE),
+            ({"host": "another"}, 0),
+            ({"boot_id": "another"}, 0),
+            ({"process_started": "1"}, 0),
+            (None, 0),
+        ],
+    )
+    def test_a_live_worker_of_this_machine_has_time_to_extend_an_expired_lease(
+        self, clock, me, row, seconds
+    ):
+        """If the clock of the machine was set forward, all leases seem expired."""
+        app = Tickwork("memory://", clock=clock)
+        app.schedule("report", lambda: None)
+        run = app.dispatch("report")
+        store = app._services.store
+        if row is not None:
+            store.beat_worker(a_row("ann", me, **row))
+        [claim] = store.claim(
+            ClaimRequest(1),
+            worker=WorkerId("ann"),
+            tag="",
+            now=clock.now(),
+            lease=timedelta(seconds=60),
+        )
+        clock.advance(seconds=60)
+        reaper = self.a_reaper(store, clock, me)
+
+        if seconds:
+            assert reaper.reap() == 0
+            clock.advance(seconds=seconds - 1)
+            assert reaper.reap() == 0
+            # A heartbeat arrives: the next expiry counts anew.
+            held = HeldClaim(claim.run_id, claim.token, None)
+            store.extend_leases([held], until=clock.now() + timedelta(seconds=60))
+            clock.advance(seconds=60)
+            assert reaper.reap() == 0
+            clock.advance(seconds=seconds)
+        assert reaper.reap() == 1
+        assert run.status is RunStatus.PENDING
+
     def test_a_zombie_process_has_ended(self):
         pid = os.fork()
         if pid == 0:
@@ -435,6 +491,23 @@ class TestReaper:
 
 
 class TestStoreClock:
+    @pytest.mark.parametrize("hours", [1, -1])
+    def test_it_reports_that_the_clock_of_the_database_was_set(self, hours):
+        base = ManualClock()
+        wall = [timedelta(0)]
+        clock = StoreClock(lambda: base.now() + wall[0], base=base, every=1.0)
+        steps: list[timedelta] = []
+        clock.on_step = steps.append
+        for _ in range(3):
+            clock.now()
+            base.advance(hours=2)  # time that passes is no step
+        assert steps == []
+
+        wall[0] = timedelta(hours=hours)
+
+        assert clock.now() == base.now() + wall[0]
+        assert steps == [timedelta(hours=hours)]
+
     def test_it_is_measured_anew_after_a_reconnect_and_keeps_its_last_word_while_away(self):
         base = ManualClock()
         answers = [base.now(), StoreUnavailable("db://", "gone"), base.now() + timedelta(hours=1)]

@@ -410,9 +410,20 @@ class TestSimilarJobs:
         durations.add("first", 0.001)
         assert durations.similar_jobs(1.0) == {"first"}
 
-        durations.add("second", 0.001)
+        for _ in range(100):
+            durations.add("first", 0.1)
+        durations.add("first", 0.0001)
+        durations.seconds = 0.001
         assert durations.similar_jobs(1.01) == {"first"}
-        assert durations.similar_jobs(1.02) == {"first", "second"}
+        assert durations.similar_jobs(1.02) == frozenset()
+
+    def test_the_first_attempt_of_a_job_counts_at_once(self):
+        durations = DurationEstimate()
+        assert durations.similar_jobs(1.0) == frozenset()
+
+        durations.add("first", 0.001)
+
+        assert durations.similar_jobs(1.01) == {"first"}
 
     def test_the_store_gets_them(self):
         queue = Queue()

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, Self
 
-from tickwork._domain.schedules.contract import Schedule, walk
+from tickwork._domain.schedules.contract import Schedule, preview_start, walk
 from tickwork._domain.schedules.interval import is_whole, whole_second
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import DAY, FIRST_TS, LAST_TS, Zone, floor_ts
@@ -67,11 +67,11 @@ class Bounded:
         if self.starting is not None:
             after = max(after, self.starting - timedelta(seconds=1))
         found = self.rule.next_after(after)
-        end = _end(self)
+        end = last_firing(self)
         return None if found is None or (end is not None and found > end) else found
 
     def prev_before(self, before: datetime) -> datetime | None:
-        before, end = _in_utc(before), _end(self)
+        before, end = _in_utc(before), last_firing(self)
         if end is not None:
             before = min(before, end + timedelta(seconds=1))
         found = self.rule.prev_before(before)
@@ -80,13 +80,13 @@ class Bounded:
         return found
 
     def count_between(self, first: datetime, last: datetime) -> int:
-        first, last, end = _in_utc(first), _in_utc(last), _end(self)
+        first, last, end = _in_utc(first), _in_utc(last), last_firing(self)
         first = first if self.starting is None else max(first, self.starting)
         last = last if end is None else min(last, end)
         return self.rule.count_between(first, last) if first <= last else 0
 
-    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        return list(islice(walk(self, after), count))
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        return list(islice(walk(self, preview_start(after)), count))
 
     def describe(self) -> str:
         words = [self.rule.describe()]
@@ -109,7 +109,7 @@ class Bounded:
 
 
 @lru_cache(maxsize=4096)
-def _end(bounded: Bounded) -> datetime | None:
+def last_firing(bounded: Bounded) -> datetime | None:
     """The last time that may fire. Counted once, then cached."""
     if bounded.max_firings is None or bounded.starting is None:
         return bounded.until
@@ -193,7 +193,7 @@ def parse_time(text: object) -> time:
 class Windowed:
     """A rule that fires only inside or outside of windows of the day, and not on some dates.
 
-    Several ``between`` windows are alternatives. ``unless`` and ``dates`` always win. All use
+    Several ``between`` windows are alternatives. ``unless`` and ``dates`` override them. All use
     the time zone of the rule.
     """
 
@@ -252,8 +252,8 @@ class Windowed:
             at = change
         return total
 
-    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        return list(islice(walk(self, after), count))
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        return list(islice(walk(self, preview_start(after)), count))
 
     def describe(self) -> str:
         words = [self.rule.describe()]
@@ -278,11 +278,15 @@ class Windowed:
     def _tries(self) -> int:
         return _TRIES + len(self.dates)
 
-    def _allows(self, zone: Zone, ts: int) -> bool:
-        day, second = divmod(ts + zone.span_at(ts).offset, DAY)
+    def allows_second(self, second: int) -> bool:
+        """Whether the windows allow this second of the day."""
         if any(window.holds(second) for window in self.unless):
             return False
-        if self.between and not any(window.holds(second) for window in self.between):
+        return not self.between or any(window.holds(second) for window in self.between)
+
+    def _allows(self, zone: Zone, ts: int) -> bool:
+        day, second = divmod(ts + zone.span_at(ts).offset, DAY)
+        if not self.allows_second(second):
             return False
         return date.fromordinal(day + _EPOCH_ORDINAL) not in self.dates
 

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from tickwork._domain.schedules import search
+from tickwork._domain.schedules.contract import preview_start
 from tickwork._domain.schedules.describe import describe
 from tickwork._domain.schedules.fields import Fields, FieldValues
 from tickwork._domain.schedules.zones import LAST_TS, UTC_ZONE, Zone, floor_ts
@@ -102,9 +103,9 @@ class CalendarRule:
         found = search.instants(self._fields, self._zone, first, LAST_TS)
         return list(self._zone.datetimes(islice(found, count), first=first))
 
-    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        """The next ``count`` firings after this time; fewer if there are no more."""
-        return self.take(count, after)
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        """The next ``count`` firings after this time, or from now; fewer if there are no more."""
+        return self.take(count, preview_start(after))
 
     def describe(self) -> str:
         """The rule in plain English, with its time zone."""

@@ -1,8 +1,10 @@
 """The contract of all schedule rules."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
+
+from tickwork.errors import InvalidOption
 
 
 @runtime_checkable
@@ -48,3 +50,23 @@ def walk(rule: Schedule, after: datetime) -> Iterator[datetime]:
     while found is not None:
         yield found
         found = rule.next_after(found)
+
+
+class PreviewClock:
+    """The clock of a preview without a start. ``tickwork.schedules`` sets it.
+
+    The domain does not read the time itself.
+    """
+
+    now: ClassVar[Callable[[], datetime] | None] = None
+
+
+def preview_start(after: datetime | None) -> datetime:
+    """The time after which a preview begins."""
+    if after is not None:
+        return after
+    if PreviewClock.now is None:
+        raise InvalidOption(
+            "after", None, "must be a datetime with a time zone", fix="Import tickwork.schedules."
+        )
+    return PreviewClock.now()

@@ -4,13 +4,14 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
+from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
 from tickwork._domain.schedules.bounds import Window, parse_time
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Schedule, preview_start
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Instant, Interval, Once, whole_second
 from tickwork._domain.schedules.pattern import (
@@ -24,9 +25,14 @@ from tickwork._domain.schedules.pattern import (
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.timing import Base, ChainBase, CronBase, FieldBase, RuleBase, Timing
 from tickwork._domain.schedules.zones import EPOCH
-from tickwork.errors import InvalidOption, InvalidSchedule, suggest
+from tickwork._kernel.durations import DELAY_MAX
+from tickwork._kernel.holiday_dates import read_calendar_dates, read_country_dates
+from tickwork.errors import InvalidSchedule, suggest
 
 F = TypeVar("F", bound="Frequencies")
+
+HOLIDAY_YEARS: Final = 3
+"""For how many years the dates of a calendar are read, the current one included."""
 
 
 class Frequencies(ABC):
@@ -104,7 +110,9 @@ class Frequencies(ABC):
         """Run at a fixed interval of elapsed time, counted from ``starting``."""
         try:
             length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        except (TypeError, ValueError, OverflowError) as fault:
+        except OverflowError:
+            raise InvalidSchedule(f"An interval must be at most {DELAY_MAX.days:,} days.") from None
+        except (TypeError, ValueError) as fault:
             raise InvalidSchedule(
                 f"every() needs a length of time: {fault}.", fix="Write every(minutes=15)."
             ) from None
@@ -443,9 +451,26 @@ class Frequencies(ABC):
         """Never between these times of day, both included."""
         return self._with_timing(self._timing.with_windows(unless=Window.parse(first, last)))
 
-    def except_on(self, *dates: date | str | Iterable[date | str]) -> Self:
-        """Never on these dates."""
-        return self._with_timing(self._timing.with_windows(dates=_dates(dates)))
+    def except_on(
+        self,
+        *dates: date | str | Iterable[date | str],
+        calendar: str | PathLike[str] | None = None,
+        country: str | None = None,
+    ) -> Self:
+        """Never on these dates, on days with events in a calendar, or on public holidays.
+
+        ``calendar`` is the path of an .ics file, ``country`` a code such as ``DE`` or ``DE-BY``.
+        Both are read now, for this year and the next two, and the dates become a part of the rule.
+        """
+        found = set(_dates(dates))
+        if calendar is not None or country is not None:
+            year = preview_start(None).year
+            years = {"first": year, "last": year + HOLIDAY_YEARS - 1}
+            if calendar is not None:
+                found |= read_calendar_dates(calendar, **years)
+            if country is not None:
+                found |= read_country_dates(country, **years)
+        return self._with_timing(self._timing.with_windows(dates=found))
 
     def starting(self, at: Instant) -> Self:
         """Not before this time."""
@@ -478,15 +503,13 @@ class Timetable(Frequencies):
     timing: Timing = _EMPTY
     # Named patterns for symbol(). They are not part of the rule, so equality ignores them.
     symbols: Symbols | None = field(default=None, repr=False, compare=False)
-    # The clock for preview(). The domain does not read the time itself.
-    now: Callable[[], datetime] | None = field(default=None, repr=False, compare=False)
 
     @property
     def _timing(self) -> Timing:
         return self.timing
 
     def _with_timing(self, timing: Timing) -> Self:
-        return type(self)(timing, self.symbols, self.now)
+        return type(self)(timing, self.symbols)
 
     @property
     def _symbols(self) -> Symbols:
@@ -516,11 +539,7 @@ class Timetable(Frequencies):
 
     def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
         """The next ``count`` firings after this time, or from now; fewer if the rule ends."""
-        if after is None:
-            if self.now is None:
-                raise InvalidOption("after", None, "must be a datetime with a time zone")
-            after = self.now()
-        return self.rule().preview(count, after=after)
+        return self.rule().preview(count, after=preview_start(after))
 
     def describe(self) -> str:
         """The rule in plain English."""

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Self, TypeAlias
 
-from tickwork._domain.schedules.contract import walk
+from tickwork._domain.schedules.contract import preview_start, walk
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import EPOCH, FIRST_TS, LAST_TS, Zone, floor_ts
-from tickwork._kernel.durations import format_duration
+from tickwork._kernel.durations import DELAY_MAX, format_duration
 from tickwork.errors import InvalidSchedule
 
 
@@ -27,6 +27,9 @@ class Interval:
             raise InvalidSchedule(
                 f"An interval must be a positive whole number of seconds, got {self.length}.",
             )
+        if self.length > DELAY_MAX:
+            days, most = self.length.days, DELAY_MAX.days
+            raise InvalidSchedule(f"An interval must be at most {most:,} days, got {days:,} days.")
         object.__setattr__(self, "anchor", whole_second(self.anchor))
         Zone.named(self.tz)
 
@@ -48,8 +51,8 @@ class Interval:
         lowest = -((anchor - start) // self._seconds)
         return max(0, (min(floor_ts(last), LAST_TS) - anchor) // self._seconds - lowest + 1)
 
-    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        return list(islice(walk(self, after), count))
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        return list(islice(walk(self, preview_start(after)), count))
 
     def describe(self) -> str:
         length = format_duration(self.length)
@@ -94,8 +97,8 @@ class Once:
         start = floor_ts(first) + (first.microsecond > 0)
         return int(start <= floor_ts(self.at) <= floor_ts(last))
 
-    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        found = self.next_after(after)
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        found = self.next_after(preview_start(after))
         return [found] if found is not None and count > 0 else []
 
     def describe(self) -> str:

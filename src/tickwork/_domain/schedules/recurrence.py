@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import islice, takewhile
 from typing import Final, Self
 
-from tickwork._domain.schedules.contract import walk
+from tickwork._domain.schedules.contract import preview_start, walk
 from tickwork._domain.schedules.interval import is_whole, whole_second
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import DAY, LAST_TS, Zone, floor_ts
@@ -93,8 +93,8 @@ class Recurrence:
         instants = map(floor_ts, walk(self, start))
         return sum(1 for _ in takewhile(lambda ts: ts <= end, instants))
 
-    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
-        return list(islice(walk(self, after), count))
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        return list(islice(walk(self, preview_start(after)), count))
 
     def describe(self) -> str:
         local = self.anchor.astimezone(Zone.named(self.tz).info)

@@ -26,7 +26,7 @@ def next_ts(fields: Fields, zone: Zone, after: int) -> int | None:
         start, end, offset, seen = zone.span_at(at)
         wall = at + offset
         if fields.is_fixed:
-            if at == start and wall > seen and _has_match(fields, seen, wall):
+            if at == start and wall > seen and has_match(fields, seen, wall):
                 return at
             wall = max(wall, seen)
         found = fields.next(wall)
@@ -58,7 +58,7 @@ def prev_ts(fields: Fields, zone: Zone, before: int) -> int | None:
         lowest = start + offset
         if found is not None and found >= (max(lowest, seen) if fields.is_fixed else lowest):
             return found - offset if found - offset >= FIRST_TS else None
-        if fields.is_fixed and _has_match(fields, seen, lowest):
+        if fields.is_fixed and has_match(fields, seen, lowest):
             return start
         if at - start < _REACH:
             at = start - 1
@@ -75,7 +75,7 @@ def matches_ts(fields: Fields, zone: Zone, ts: int) -> bool:
     if fields.is_fixed:
         if wall < seen:
             return False
-        if ts == start and _has_match(fields, seen, wall):
+        if ts == start and has_match(fields, seen, wall):
             return True
     return fields.matches(wall)
 
@@ -87,7 +87,7 @@ def instants(fields: Fields, zone: Zone, first: int, last: int) -> Iterator[int]
         start, end, offset, seen = zone.span_at(at)
         wall = at + offset
         if fields.is_fixed:
-            if at == start and _has_match(fields, seen, wall) and not fields.matches(wall):
+            if at == start and has_match(fields, seen, wall) and not fields.matches(wall):
                 yield at
             wall = max(wall, seen)
         found = fields.next(wall)
@@ -106,7 +106,7 @@ def count(fields: Fields, zone: Zone, first: int, last: int) -> int:
         end = min(end, last + 1)
         wall = at + offset
         if fields.is_fixed:
-            if at == start and _has_match(fields, seen, wall) and not fields.matches(wall):
+            if at == start and has_match(fields, seen, wall) and not fields.matches(wall):
                 total += 1
             wall = max(wall, seen)
         if wall < end + offset:
@@ -115,7 +115,7 @@ def count(fields: Fields, zone: Zone, first: int, last: int) -> int:
     return total
 
 
-def _has_match(fields: Fields, first: int, last: int) -> bool:
+def has_match(fields: Fields, first: int, last: int) -> bool:
     """Whether any wall time ``first <= wall < last`` matches."""
     if first >= last:
         return False

@@ -17,39 +17,59 @@ class ColumnKind(NamedTuple):
 
     ``read`` and ``write`` are Python expressions, in which ``{0}`` is the value; ``rows.py``
     compiles them. ``array`` is the PostgreSQL type of the elements where many values are passed
-    as one array.
+    as one array. ``stored`` is the Python type of what the database returns, unless it is NULL:
+    SQLite stores anything in any column. A list shows ``default`` instead of a value that cannot
+    be read.
     """
 
     array: str
     read: str = "{0}"
     write: str = "{0}"
+    stored: type = str
+    default: str | int | None = None
 
 
 _OPTIONAL: Final = "None if {0} is None else "
 _AS_MOMENT: Final = "EPOCH + timedelta(0, 0, {0})"
 _AS_INSTANT: Final = "instant({0})"
 
-TEXT: Final = ColumnKind("text")
-ID: Final = ColumnKind("uuid")
-INTEGER: Final = ColumnKind("integer")
-MOMENT: Final = ColumnKind("bigint", _AS_MOMENT, "micros({0})")
-MOMENT_OR_NONE: Final = ColumnKind("bigint", _OPTIONAL + _AS_MOMENT, _OPTIONAL + "micros({0})")
+
+def _moment(read: str) -> ColumnKind:
+    return ColumnKind("bigint", read, "micros({0})", int, 0)
+
+
+def _or_none(kind: ColumnKind) -> ColumnKind:
+    return kind._replace(read=_OPTIONAL + kind.read, write=_OPTIONAL + kind.write, default=None)
+
+
+def _enum(read: str, default: str) -> ColumnKind:
+    return ColumnKind("text", read, "{0}.value", default=default)
+
+
+TEXT: Final = ColumnKind("text", default="?")
+TEXT_OR_NONE: Final = ColumnKind("text")
+ID: Final = ColumnKind("uuid", default="?")
+ID_OR_NONE: Final = ColumnKind("uuid")
+INTEGER: Final = ColumnKind("integer", stored=int, default=0)
+INTEGER_OR_NONE: Final = ColumnKind("integer", stored=int)
+MOMENT: Final = _moment(_AS_MOMENT)
+MOMENT_OR_NONE: Final = _or_none(MOMENT)
 # A MOMENT that is read through a cache: schedules share few distinct times and lengths.
-INSTANT: Final = ColumnKind("bigint", _AS_INSTANT, "micros({0})")
-INSTANT_OR_NONE: Final = ColumnKind("bigint", _OPTIONAL + _AS_INSTANT, _OPTIONAL + "micros({0})")
-LENGTH: Final = ColumnKind("bigint", "length({0})", "length_micros({0})")
-LENGTH_OR_NONE: Final = ColumnKind(
-    "bigint", _OPTIONAL + "length({0})", _OPTIONAL + "length_micros({0})"
-)
+INSTANT: Final = _moment(_AS_INSTANT)
+INSTANT_OR_NONE: Final = _or_none(INSTANT)
+LENGTH: Final = ColumnKind("bigint", "length({0})", "length_micros({0})", int, 0)
+LENGTH_OR_NONE: Final = _or_none(LENGTH)
 TEXTS: Final = ColumnKind("text", "texts({0}) if {0} else ()", "dumps({0}) if {0} else None")
+KEYS: Final = TEXTS._replace(read="keys({0}) if {0} else ()")
 TEXTS_OR_NONE: Final = ColumnKind("text", _OPTIONAL + "texts({0})", _OPTIONAL + "dumps({0})")
-JSON_TEXTS: Final = ColumnKind("text", "texts({0})", "dumps({0})")  # an empty list is stored too
-STATUS: Final = ColumnKind("text", "RunStatus({0})", "{0}.value")
-PHASE: Final = ColumnKind("text", _OPTIONAL + "Phase({0})", "{0}.value")
-OVERLAP: Final = ColumnKind("text", "OVERLAPS[{0}]", "{0}.value")
-MISFIRE: Final = ColumnKind("text", "MISFIRES[{0}]", "{0}.value")
-ORIGIN: Final = ColumnKind("text", "ORIGINS[{0}]", "{0}.value")
-PAUSE_KIND: Final = ColumnKind("text", "PauseKind({0})", "{0}.value")
+# An empty list is stored too.
+JSON_TEXTS: Final = ColumnKind("text", "texts({0})", "dumps({0})", default="[]")
+STATUS: Final = _enum("RunStatus({0})", "failed_permanent")
+PHASE: Final = _enum(_OPTIONAL + "Phase({0})", "")._replace(default=None)
+OVERLAP: Final = _enum("OVERLAPS[{0}]", "skip")
+MISFIRE: Final = _enum("MISFIRES[{0}]", "one")
+ORIGIN: Final = _enum("ORIGINS[{0}]", "api")
+PAUSE_KIND: Final = _enum("PauseKind({0})", "job")
 
 
 class StoredColumn(NamedTuple):
@@ -87,27 +107,27 @@ RUN: Final = (
     StoredColumn("put_offs", INTEGER),
     StoredColumn("token", INTEGER),
     StoredColumn("lease_until", MOMENT_OR_NONE, history="NULL"),
-    StoredColumn("worker", ID),
-    StoredColumn("overlap_key", history="NULL"),
-    StoredColumn("limit_keys", TEXTS),
-    StoredColumn("blocked_on", history="NULL"),
-    StoredColumn("schedule"),
+    StoredColumn("worker", ID_OR_NONE),
+    StoredColumn("overlap_key", TEXT_OR_NONE, history="NULL"),
+    StoredColumn("limit_keys", KEYS),
+    StoredColumn("blocked_on", TEXT_OR_NONE, history="NULL"),
+    StoredColumn("schedule", TEXT_OR_NONE),
     StoredColumn("nominal_at", MOMENT_OR_NONE),
-    StoredColumn("target"),
-    StoredColumn("external_id"),
-    StoredColumn("retry_of", ID),
-    StoredColumn("trace"),
-    StoredColumn("progress"),
-    StoredColumn("checkpoint"),
+    StoredColumn("target", TEXT_OR_NONE),
+    StoredColumn("external_id", TEXT_OR_NONE),
+    StoredColumn("retry_of", ID_OR_NONE),
+    StoredColumn("trace", TEXT_OR_NONE),
+    StoredColumn("progress", TEXT_OR_NONE),
+    StoredColumn("checkpoint", TEXT_OR_NONE),
     StoredColumn("cancel_requested_at", MOMENT_OR_NONE, is_set_at_end=True),
     StoredColumn("created_at", MOMENT),
     StoredColumn("started_at", MOMENT_OR_NONE, is_set_at_end=True),
     StoredColumn("ended_at", MOMENT_OR_NONE, live="NULL"),
-    StoredColumn("result", live="NULL"),
+    StoredColumn("result", TEXT_OR_NONE, live="NULL"),
     StoredColumn("reason", is_set_at_end=True),
     StoredColumn("instants", INTEGER, live="1"),
     StoredColumn("last_nominal_at", MOMENT_OR_NONE, live="NULL"),
-    StoredColumn("outcome", live="NULL"),
+    StoredColumn("outcome", TEXT_OR_NONE, live="NULL"),
 )
 """``tickwork_run`` and ``tickwork_history``, as a :class:`Run`."""
 
@@ -138,7 +158,7 @@ ATTEMPT: Final = (
     StoredColumn("ended_at", MOMENT),
     StoredColumn("error"),
     StoredColumn("traceback"),
-    StoredColumn("worker", ID),
+    StoredColumn("worker", ID_OR_NONE),
 )
 LOG: Final = (
     StoredColumn("at", MOMENT),
@@ -156,17 +176,18 @@ SPEC: Final = (
     StoredColumn("rule"),
     StoredColumn("zone"),
     StoredColumn("args"),
-    StoredColumn("queue"),
-    StoredColumn("priority", INTEGER),
+    StoredColumn("queue", TEXT_OR_NONE),
+    StoredColumn("priority", INTEGER_OR_NONE),
     StoredColumn("expires", LENGTH_OR_NONE),
     StoredColumn("overlap", OVERLAP),
     StoredColumn("misfire", MISFIRE),
     StoredColumn("grace", LENGTH),
     StoredColumn("jitter", LENGTH),
     StoredColumn("until", INSTANT_OR_NONE),
-    StoredColumn("target"),
+    StoredColumn("target", TEXT_OR_NONE),
     StoredColumn("tags", TEXTS),
     StoredColumn("origin", ORIGIN),
+    StoredColumn("expect_within", LENGTH_OR_NONE),
 )
 _IDENTITY: Final = frozenset({"tenant", "name"})
 
@@ -218,6 +239,11 @@ PAUSE: Final = (
     StoredColumn("note"),
     StoredColumn("until", MOMENT_OR_NONE),
 )
+LIMIT: Final = (
+    StoredColumn("name"),
+    StoredColumn("slots", INTEGER._replace(default=1)),
+    StoredColumn("override", INTEGER_OR_NONE),
+)
 JOB: Final = (
     StoredColumn("tenant"),
     StoredColumn("name"),
@@ -227,6 +253,22 @@ JOB: Final = (
     StoredColumn("last_error_at", MOMENT_OR_NONE),
     StoredColumn("last_error"),
     StoredColumn("failures", INTEGER),
+)
+
+AUDIT: Final = (
+    StoredColumn("id", ID),
+    StoredColumn("at", MOMENT),
+    StoredColumn("actor"),
+    StoredColumn("source"),
+    StoredColumn("action"),
+    StoredColumn("subject"),
+    StoredColumn("detail"),
+)
+REQUEST: Final = (
+    StoredColumn("key"),
+    StoredColumn("digest"),
+    StoredColumn("run", ID, field="run_id"),
+    StoredColumn("until", MOMENT),
 )
 
 # ---------------------------------------------------------------- lists for SQL
@@ -280,11 +322,14 @@ COLUMN_LISTS: Final[Mapping[str, str]] = {
     "attempt_columns": _join_names(ATTEMPT),
     "log_columns": _join_names(LOG),
     "job_columns": _join_names(JOB),
+    "limit_columns": _join_names(LIMIT),
     **_for_insert("new_run", NEW_RUN),
     **_for_insert("new_schedule", NEW_SCHEDULE),
     **_for_params("worker", WORKER),
     **_for_params("lock", LOCK),
     **_for_params("pause", PAUSE),
+    **_for_params("audit", AUDIT),
+    **_for_params("request", REQUEST),
 }
 """What ``{name}`` stands for in SQL files, besides the fragments that they define themselves.
 

@@ -6,24 +6,26 @@ from typing import Final, NamedTuple
 from tickwork.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 from tickwork.stores._sql.queries import TABLE_PREFIX, split_statements
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 5
 """The version of the schema that this code installs."""
 
 COMPATIBLE_FROM: Final = 1
 """The oldest schema version whose code can still work with this schema."""
 
 
-class Migration(NamedTuple):
+class SchemaMigration(NamedTuple):
     version: int
     statements: list[str]
 
 
-def migrations(package: str, *, prefix: str = TABLE_PREFIX) -> list[Migration]:
+def migrations(package: str, *, prefix: str = TABLE_PREFIX) -> list[SchemaMigration]:
     found = []
     for file in files(package).joinpath("migrations").iterdir():
         if file.name.endswith(".sql"):
             text = file.read_text(encoding="utf-8").replace(TABLE_PREFIX, prefix)
-            found.append(Migration(int(file.name.removesuffix(".sql")), split_statements(text)))
+            found.append(
+                SchemaMigration(int(file.name.removesuffix(".sql")), split_statements(text))
+            )
     found.sort()
     assert [step.version for step in found] == list(range(1, SCHEMA_VERSION + 1)), found
     return found

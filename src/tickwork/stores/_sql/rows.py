@@ -2,15 +2,25 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow, ScheduleSpec
+from tickwork._domain.job import (
+    EXPECT_MIN,
+    GRACE_MAX,
+    JITTER_MAX,
+    Misfire,
+    Overlap,
+    ScheduleOrigin,
+    ScheduleRow,
+    ScheduleSpec,
+)
+from tickwork._domain.limits import check_key, check_slots
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.rates import Rate, window_of
-from tickwork._domain.run import Claim, NewRun, Run
+from tickwork._domain.run import PRIORITY_LIMIT, Claim, NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import Move, Skip
 from tickwork._domain.transitions import Transition
@@ -19,7 +29,10 @@ from tickwork.stores._sql.columns import StoredColumn
 from tickwork.stores._sql.statement import Row
 from tickwork.stores.contract import (
     Attempt,
+    AuditEntry,
+    IdempotentRequest,
     JobRow,
+    LimitRow,
     LockRow,
     LogLine,
     NewSchedule,
@@ -28,8 +41,23 @@ from tickwork.stores.contract import (
     WorkerRow,
 )
 
+_NONE: Final = type(None)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNREADABLE: Final = "The row cannot be read"
+
+NUMBER_MAX: Final = 2**31 - 2
+"""The largest number in a column of counts to which one can be added, in every database."""
+
+_MICROS_MIN: Final = -62_135_596_800_000_000
+_MICROS_MAX: Final = 253_402_300_799_999_999
+"""The first and the last instant of a datetime."""
+
+_SHOWN_MAX: Final = 80
+
+
+def describe_fault(error: Exception) -> str:
+    """Why a row was set aside."""
+    return f"{UNREADABLE}: {str(error) or repr(error)}"
 
 
 # ---------------------------------------------------------------- values
@@ -58,9 +86,41 @@ def length_micros(length: timedelta) -> int:
     return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
 
 
+def moment_near(value: object) -> datetime | None:
+    """The same for the first or last of many rows, whatever is in them.
+
+    A number that is no instant is the nearest one; anything else is None. The operation that
+    reads the row itself finds that it cannot be read, and sets it aside.
+    """
+    if not isinstance(value, int):
+        return None
+    return moment(min(max(value, _MICROS_MIN), _MICROS_MAX))
+
+
 @lru_cache(maxsize=4096)
 def _texts(value: str) -> tuple[str, ...]:
-    return tuple(json.loads(value))
+    found = json.loads(value)
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{value[:_SHOWN_MAX]!r} is not a list of texts")
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _keys(value: str) -> tuple[str, ...]:
+    keys = _texts(value)
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"{value[:_SHOWN_MAX]!r} has a key twice")
+    for key in keys:
+        check_key(key)
+    return keys
+
+
+def keys_of(value: str | None) -> tuple[str, ...]:
+    """The limit keys of a run; none if they cannot be read."""
+    try:
+        return _keys(value) if value else ()
+    except Exception:  # noqa: BLE001  # any error is the value's own
+        return ()
 
 
 # ---------------------------------------------------------------- compiled mappers
@@ -74,6 +134,7 @@ _SCOPE: Final[Mapping[str, Any]] = {
     "Phase": Phase,
     "RunStatus": RunStatus,
     "dumps": json.dumps,
+    "keys": _keys,
     "instant": lru_cache(maxsize=1024)(moment),
     "length": lru_cache(maxsize=256)(partial(timedelta, 0, 0)),
     "length_micros": length_micros,
@@ -107,9 +168,92 @@ def _reads(declared: Sequence[StoredColumn], **instead: str) -> dict[str, str]:
     }
 
 
+_TYPES_MAX: Final = 4096
+_TYPES_LINES: Final = (
+    "types = tuple(map(type, row))",
+    "if types not in known_types:",
+    "    check_types(types)",
+)
+
+
+def _compile_mapper(
+    params: str, declared: Sequence[StoredColumn], *lines: str, **names: Any
+) -> Callable[..., Any]:
+    """Compile a function of a row that has these columns.
+
+    It raises for a value of another type: SQLite stores anything in any column. Few combinations
+    of types and NULL occur, and each is checked once.
+    """
+    known: set[tuple[type, ...]] = set()
+
+    def check_types(types: tuple[type, ...]) -> None:
+        for column, found in zip(declared, types, strict=True):
+            if found is not column.kind.stored and found is not _NONE:
+                wanted = "an integer" if column.kind.stored is int else "a text"
+                raise TypeError(f"{column.name} is of the type {found.__name__}, not {wanted}")
+        if len(known) < _TYPES_MAX:
+            known.add(types)
+
+    return compile_function(
+        params,
+        *_TYPES_LINES,
+        _unpacked(declared),
+        *lines,
+        known_types=known,
+        check_types=check_types,
+        **names,
+    )
+
+
 def _compile_reader(kind: type, declared: Sequence[StoredColumn]) -> Callable[[Row], Any]:
+    """Compile the mapping of a row to a value."""
     arguments = ", ".join(f"{name}={text}" for name, text in _reads(declared).items())
-    return compile_function("row", _unpacked(declared), f"return Made({arguments})", Made=kind)
+    return _compile_mapper("row", declared, f"return Made({arguments})", Made=kind)
+
+
+def _compile_cleaner(declared: Sequence[StoredColumn]) -> Callable[[Row], Row]:
+    """Compile a function that replaces the values of a row that cannot be read by defaults."""
+    reads = [
+        compile_function("value", f"return {column.kind.read.format('value')}")
+        for column in declared
+    ]
+
+    def clean(row: Row) -> Row:
+        return tuple(
+            value if _is_readable(value, column, read) else _default_of(value, column)
+            for value, column, read in zip(row, declared, reads, strict=True)
+        )
+
+    return clean
+
+
+def _is_readable(value: object, column: StoredColumn, read: Callable[[Any], Any]) -> bool:
+    if not isinstance(value, column.kind.stored | _NONE):
+        return False
+    try:
+        read(value)
+    except Exception:  # noqa: BLE001  # any error is the value's own
+        return False
+    return True
+
+
+def _default_of(value: object, column: StoredColumn) -> object:
+    if column.kind.default == "?" and isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return column.kind.default
+
+
+def _compile_lister(kind: type, declared: Sequence[StoredColumn]) -> Callable[[Row], Any]:
+    """Compile a reader for lists: of a row that cannot be read, it returns what can be read."""
+    read, clean = _compile_reader(kind, declared), _compile_cleaner(declared)
+
+    def list_one(row: Row) -> Any:
+        try:
+            return read(row)
+        except Exception:  # noqa: BLE001  # any error is the row's own
+            return read(clean(row))
+
+    return list_one
 
 
 def _compile_params(declared: Sequence[StoredColumn]) -> Callable[[Any], dict[str, Any]]:
@@ -154,33 +298,43 @@ new_run_row: Final = _compile_new_run_row()
 
 
 def _compile_claim_of(params: str, check: str, **instead: str) -> Callable[..., Claim]:
+    # Most types are not checked, because that takes half a microsecond for each run. If one of them
+    # makes a statement fail, the store finds the run by halves.
     values = ", ".join(_reads(columns.CLAIM, **instead).values())
     return compile_function(
         params,
         _unpacked(columns.CLAIM),
-        f"if not ({check} and crashes >= 0):",
-        "    raise ValueError("
-        'f"attempt {attempt} of {attempts_max}, token {token}, {crashes} crashes")',
+        # The bits of all numbers together: this fails for anything but integers.
+        f"if not ({check} and attempt | attempts_max | token | crashes | put_offs >= 0"
+        " and attempts_max <= most and token <= most and crashes <= most and put_offs <= most):",
+        '    raise ValueError(f"attempt {attempt} of {attempts_max}, token {token}, '
+        '{crashes} crashes, postponed {put_offs} times")',
+        "if (schedule is None) is not (nominal_at is None):",
+        '    raise ValueError("only one of schedule and nominal_at is set")',
         f"return new(Claim, ({values}))",
         new=tuple.__new__,
         Claim=Claim,
+        most=NUMBER_MAX,
     )
 
 
 claim_of: Final = _compile_claim_of(
     "row, new_lease_until",
-    "0 <= attempt < attempts_max and token >= 0",
+    "attempt < attempts_max",
     attempt="attempt + 1",
     token="token + 1",  # noqa: S106  # of a claim
     lease_until="new_lease_until",
 )
 """A row of ``claim_columns`` as it was before the claim, to the claim it becomes."""
 
-standing_claim_of: Final = _compile_claim_of("row", "1 <= attempt <= attempts_max and token >= 1")
+standing_claim_of: Final = _compile_claim_of("row", "1 <= attempt <= attempts_max and 1 <= token")
 """A row of ``claim_columns`` of a run that is claimed."""
 
 run_of: Final[Callable[[Row], Run]] = _compile_reader(Run, columns.RUN)
 """A row of ``live_run_columns`` or ``history_run_columns``."""
+
+
+_clean_run: Final = _compile_cleaner(columns.RUN)
 
 
 def listed_run_of(row: Row) -> Run:
@@ -188,15 +342,15 @@ def listed_run_of(row: Row) -> Run:
     try:
         return run_of(row)
     except Exception as error:  # noqa: BLE001  # any error is the row's own
-        facts = dict(zip(columns.names(columns.RUN), map(str, row), strict=True))
+        facts = dict(zip(columns.names(columns.RUN), _clean_run(row), strict=True))
         return Run(
-            **{name: facts[name] for name in ("id", "job", "tenant", "queue", "args")},  # type: ignore[arg-type]
+            **{name: facts[name] for name in ("id", "job", "tenant", "queue", "args", "token")},
             status=RunStatus.FAILED_PERMANENT,
             phase=None,
             created_at=EPOCH,
             due_at=EPOCH,
             ended_at=EPOCH,
-            reason=f"{UNREADABLE}: {error!r}",
+            reason=describe_fault(error),
             outcome=OutcomeKind.FAILED.value,
         )
 
@@ -264,8 +418,8 @@ def attempt_row(step: Transition) -> Row:
     )
 
 
-attempt_of: Final[Callable[[Row], Attempt]] = _compile_reader(Attempt, columns.ATTEMPT)
-log_line_of: Final[Callable[[Row], LogLine]] = _compile_reader(LogLine, columns.LOG)
+attempt_of: Final[Callable[[Row], Attempt]] = _compile_lister(Attempt, columns.ATTEMPT)
+log_line_of: Final[Callable[[Row], LogLine]] = _compile_lister(LogLine, columns.LOG)
 
 
 # ---------------------------------------------------------------- schedules
@@ -288,9 +442,18 @@ def _compile_schedule_of() -> Callable[[Row, int | None], ScheduleRow]:
     return compile_function(
         "row, now",
         _unpacked(columns.SCHEDULE),
-        # Checked when it was written; only what would make arithmetic go wrong is checked again.
-        "if grace < 0 or jitter < 0 or (expires is not None and expires <= 0):",
-        '    raise ValueError(f"grace {grace}, jitter {jitter}, expires {expires}")',
+        # Checked when it was written; only what would make a tick fail is checked again.
+        "if id.__class__ is not str:",
+        '    raise TypeError(f"id is {id!r}, not a text")',
+        "if next_due_at is not None and next_due_at.__class__ is not int:",
+        '    raise TypeError(f"next_due_at is {next_due_at!r}, not an integer")',
+        "if not (0 <= grace <= grace_max and 0 <= jitter <= jitter_max"
+        " and (expires is None or expires > 0)"
+        " and (expect_within is None or expect_min <= expect_within <= grace_max)):",
+        '    raise ValueError(f"grace {grace}, jitter {jitter}, expires {expires}, '
+        'expect_within {expect_within}")',
+        "if priority is not None and not -priority_limit <= priority <= priority_limit:",
+        '    raise ValueError(f"priority {priority}")',
         "has_ended = now is not None and paused_until is not None and paused_until <= now",
         "if paused_at is None or has_ended:",
         "    paused_at, paused_until, pause_note = None, None, ''",
@@ -299,12 +462,17 @@ def _compile_schedule_of() -> Callable[[Row, int | None], ScheduleRow]:
         "spec.__class__ = ScheduleSpec",
         "made = RowDraft()",
         "made.id = id",
+        "made.fault = ''",
         "made.spec = spec",
         *state,
         "made.__class__ = ScheduleRow",
         "return made",
         SpecDraft=draft_class(ScheduleSpec),
         RowDraft=draft_class(ScheduleRow),
+        expect_min=length_micros(EXPECT_MIN),
+        grace_max=length_micros(GRACE_MAX),
+        jitter_max=length_micros(JITTER_MAX),
+        priority_limit=PRIORITY_LIMIT,
         ScheduleSpec=ScheduleSpec,
         ScheduleRow=ScheduleRow,
     )
@@ -318,17 +486,23 @@ def schedule_of(row: Row, *, now: int | None = None) -> ScheduleRow:
     return _read_schedule(row, now)
 
 
+_check_schedule: Final = _compile_mapper("row", columns.SCHEDULE, "return None")
+_clean_schedule: Final = _compile_cleaner(columns.SCHEDULE)
+
+
 def listed_schedule_of(row: Row) -> ScheduleRow:
-    """The same for lists: of a row that makes no sense, what can be read of it.
+    """The same for lists: of a row that makes no sense, what can be read of it, and the reason.
 
     Such a schedule is not fired: a tick reads the row strictly, and sets it aside.
     """
     try:
+        _check_schedule(row)
         return schedule_of(row)
-    except Exception:  # noqa: BLE001  # any error is the row's own
-        facts = dict(zip(columns.names(columns.SCHEDULE), row, strict=True))
-        known = {name: facts[name] for name in ("tenant", "name", "job", "rule", "zone")}
-        return schedule_of(tuple((facts | spec_params(ScheduleSpec(**known))).values()))
+    except Exception as error:  # noqa: BLE001  # any error is the row's own
+        facts = dict(zip(columns.names(columns.SCHEDULE), _clean_schedule(row), strict=True))
+        facts |= {"grace": 0, "jitter": 0, "expires": None, "priority": None}
+        facts["expect_within"] = None
+        return replace(schedule_of(tuple(facts.values())), fault=describe_fault(error))
 
 
 def move_row(move: Move) -> Row:
@@ -367,28 +541,72 @@ def skip_row(skip: Skip, *, now: int, queue: str, priority: int) -> Row:
 
 
 worker_params: Final[Callable[[WorkerRow], dict[str, Any]]] = _compile_params(columns.WORKER)
-worker_of: Final[Callable[[Row], WorkerRow]] = _compile_reader(WorkerRow, columns.WORKER)
+worker_of: Final[Callable[[Row], WorkerRow]] = _compile_lister(WorkerRow, columns.WORKER)
 lock_params: Final[Callable[[LockRow], dict[str, Any]]] = _compile_params(columns.LOCK)
-lock_of: Final[Callable[[Row], LockRow]] = _compile_reader(LockRow, columns.LOCK)
+lock_of: Final[Callable[[Row], LockRow]] = _compile_lister(LockRow, columns.LOCK)
 pause_params: Final[Callable[[Pause], dict[str, Any]]] = _compile_params(columns.PAUSE)
-pause_of: Final[Callable[[Row], Pause]] = _compile_reader(Pause, columns.PAUSE)
-job_of: Final[Callable[[Row], JobRow]] = _compile_reader(JobRow, columns.JOB)
+pause_of: Final[Callable[[Row], Pause]] = _compile_lister(Pause, columns.PAUSE)
+audit_params: Final[Callable[[AuditEntry], dict[str, Any]]] = _compile_params(columns.AUDIT)
+audit_of: Final[Callable[[Row], AuditEntry]] = _compile_lister(AuditEntry, columns.AUDIT)
+request_params: Final[Callable[[IdempotentRequest], dict[str, Any]]] = _compile_params(
+    columns.REQUEST
+)
+request_of: Final[Callable[[Row], IdempotentRequest]] = _compile_lister(
+    IdempotentRequest, columns.REQUEST
+)
+limit_row_of: Final[Callable[[Row], LimitRow]] = _compile_lister(LimitRow, columns.LIMIT)
+job_of: Final[Callable[[Row], JobRow]] = _compile_lister(JobRow, columns.JOB)
 
 
-def rates_by_key(rows: Iterable[Row], count_by_key: Mapping[str, int]) -> dict[str, Rate]:
-    """Rows of ``read_rates``, one for each start, to rates; a key without a row is new."""
-    rates = {key: Rate(count, window_of(key)) for key, count in count_by_key.items()}
-    past: dict[str, dict[int, datetime]] = {key: {} for key in rates}
-    for key, number, idle_at, turn_at, opened, start, at in rows:
-        if start is not None:
-            past[key][start] = moment(at)
-        rates[key] = rates[key]._replace(
-            number=number,
-            last_at=None if idle_at is None else moment(idle_at) - rates[key].window,
-            turn_at=moment_or_none(turn_at),
-            opened=opened,
-        )
-    return {key: rate._replace(past=past[key]) for key, rate in rates.items()}
+_check_limit: Final = _compile_mapper(
+    "row", columns.LIMIT, "check_slots(slots, override)", check_slots=check_slots
+)
+CHECKED_TABLES: Final[Sequence[tuple[str, int, Callable[[Row], object]]]] = (
+    ("limit", 0, _check_limit),
+    ("pause", 1, _compile_reader(Pause, columns.PAUSE)),
+    ("worker", 0, _compile_reader(WorkerRow, columns.WORKER)),
+    ("job", 1, _compile_reader(JobRow, columns.JOB)),
+)
+"""Small tables: the place of the name in a row, and what raises if a row cannot be read."""
+
+
+def rates_by_key(
+    rows: Iterable[Row], count_by_key: Mapping[str, int], *, now: datetime | None
+) -> tuple[dict[str, Rate], dict[str, str]]:
+    """Rows of ``read_rates``, one for each start, to rates; a key without a row is new.
+
+    Also the keys whose rows cannot be used, with the reasons: they count as new.
+    """
+    rows_by_key: dict[str, list[Row]] = {}
+    for row in rows:
+        rows_by_key.setdefault(row[0], []).append(row)
+    rates: dict[str, Rate] = {}
+    broken: dict[str, str] = {}
+    for key, count in count_by_key.items():
+        rates[key] = rate = Rate(count, window_of(key))
+        try:
+            rates[key] = _rate_of(rate, rows_by_key.get(key, ()), now=now)
+        except Exception as error:  # noqa: BLE001  # any error is the rows' own
+            broken[key] = describe_fault(error)
+    return rates, broken
+
+
+def _rate_of(rate: Rate, rows: Sequence[Row], *, now: datetime | None) -> Rate:
+    if not rows:
+        return rate
+    _, number, idle_at, turn_at, opened, _, _ = rows[0]
+    found = rate._replace(
+        number=number,
+        last_at=None if idle_at is None else moment(idle_at) - rate.window,
+        turn_at=moment_or_none(turn_at),
+        opened=opened,
+        past={row[5]: moment(row[6]) for row in rows if row[5] is not None},
+    )
+    if not isinstance(number, int) or not isinstance(opened, int):
+        raise TypeError("a column has a value of another type")
+    if now is not None:
+        found.check(now=now)
+    return found
 
 
 def rate_row(key: str, rate: Rate) -> Row:

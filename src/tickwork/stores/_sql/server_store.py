@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Final, Generic, Protocol, TypeVar
 
+from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.rates import Turn
 from tickwork._domain.run import Claim, Run
-from tickwork.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
+from tickwork.errors import AccessDenied, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.pool import Pool, PooledConnection, PoolExhausted
 from tickwork.stores._sql.queries import Queries
@@ -51,15 +52,22 @@ class StatementRejected(Exception):  # noqa: N818  # never leaves the stores
 class ConnectionLost(Exception):  # noqa: N818  # never leaves the stores
     """The connection broke, or could not be opened.
 
-    When ``is_commit_sent``, the transaction may have been committed.
+    When ``is_commit_sent``, the transaction may have been committed. When ``is_refused``, the
+    server answered, and does not accept the user, the password or the database.
     """
 
     def __init__(
-        self, reason: str, *, is_commit_sent: bool = False, is_unopened: bool = False
+        self,
+        reason: str,
+        *,
+        is_commit_sent: bool = False,
+        is_unopened: bool = False,
+        is_refused: bool = False,
     ) -> None:
         super().__init__(reason)
         self.is_commit_sent = is_commit_sent
         self.is_unopened = is_unopened
+        self.is_refused = is_refused
 
 
 class ServerConnection(PooledConnection, Protocol):
@@ -105,6 +113,10 @@ class ServerStore(SqlStore, Generic[S]):
         return self._connections_max
 
     @property
+    def clock_seconds(self) -> float:
+        return 30.0
+
+    @property
     def pumps_max(self) -> int:
         return 2
 
@@ -114,6 +126,14 @@ class ServerStore(SqlStore, Generic[S]):
     @abstractmethod
     def _is_retryable(self, error: StatementRejected) -> bool:
         """Whether the transaction may succeed when it is tried again."""
+
+    @abstractmethod
+    def _is_about_values(self, error: StatementRejected) -> bool:
+        """Whether the server rejected a value, not the statement."""
+
+    def _is_data_error(self, error: Exception) -> bool:
+        cause = error.__cause__
+        return isinstance(cause, StatementRejected) and self._is_about_values(cause)
 
     @abstractmethod
     def _translate_error(self, error: StatementRejected) -> StoreError:
@@ -164,7 +184,8 @@ class ServerStore(SqlStore, Generic[S]):
                 is_last = losses == _LOSSES_MAX or time.monotonic() > give_up_at
                 # A server that cannot be reached is reported at once.
                 if is_last or (losses == 1 and error.is_unopened):
-                    raise StoreUnavailable(self.url, str(error)) from error
+                    kind = AccessDenied if error.is_refused else StoreUnavailable
+                    raise kind(self.url, str(error)) from error
                 _sleep(8 * losses)
             except PoolExhausted as error:
                 raise StoreBusy(self.url, waited=self._statement_timeout) from error
@@ -193,6 +214,18 @@ class ServerStore(SqlStore, Generic[S]):
         if not _is_uuid(run_id):
             return None
         return super().claim_run(run_id, worker=worker, tag=tag, now=now, lease=lease)
+
+    def accept(
+        self,
+        handovers: Sequence[Handover],
+        *,
+        worker: WorkerId,
+        tag: str,
+        until: datetime,
+        started_at: datetime | None,
+    ) -> list[Claim]:
+        handovers = [handover for handover in handovers if _is_uuid(handover.run_id)]
+        return super().accept(handovers, worker=worker, tag=tag, until=until, started_at=started_at)
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
         if not _is_uuid(run_id):

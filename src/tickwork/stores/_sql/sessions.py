@@ -1,11 +1,12 @@
-"""Finds the driver's connection inside a Connection or Session of SQLAlchemy.
+"""Finds the driver's connection inside a connection of Django or a session of SQLAlchemy.
 
 Statements run on the driver's connection. SQLAlchemy must know that a transaction has begun, or
-its commit would do nothing. This module imports no library: the caller who passes such an object
-has imported it.
+its commit would do nothing. Django must know of errors, or it would keep a broken connection. This
+module imports no library: the caller who passes such an object has imported it.
 """
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 _PLAIN: Final = (
@@ -18,7 +19,12 @@ _ASYNC: Final = (
     ("sqlalchemy.ext.asyncio", "AsyncSession"),
     ("sqlalchemy.ext.asyncio", "async_scoped_session"),
 )
-SESSIONS: Final = "a Connection or Session of SQLAlchemy, plain or async, over one of them"
+_DJANGO: Final = ("django.db.backends.base.base", "BaseDatabaseWrapper")
+_DJANGO_PROXY: Final = ("django.utils.connection", "ConnectionProxy")
+SESSIONS: Final = (
+    "a Connection or Session of SQLAlchemy, plain or async, or a connection of Django, over one"
+    " of them"
+)
 
 
 def is_instance_of(thing: object, *kinds: tuple[str, str]) -> bool:
@@ -39,8 +45,34 @@ def is_async_session(thing: object) -> bool:
     return is_instance_of(thing, *_ASYNC)
 
 
+def find_django_connection(thing: object) -> Any:
+    """This connection of Django, or the one of a proxy like ``django.db.connection``; or None."""
+    if is_instance_of(thing, _DJANGO_PROXY):
+        named = vars(thing)
+        thing = named["_connections"][named["_alias"]]
+    return thing if is_instance_of(thing, _DJANGO) else None
+
+
+def reporting_errors(connection: object) -> AbstractContextManager[None]:
+    """Report errors of the driver to Django, which raises its own and checks the connection."""
+    found = find_django_connection(connection)
+    if found is None:
+        return nullcontext()
+    wrapper: AbstractContextManager[None] = found.wrap_database_errors
+    return wrapper
+
+
 def driver_connection(connection_or_session: object) -> object:
-    """The driver's connection; a session begins its transaction if none is open."""
+    """The driver's connection; a session begins its transaction if none is open.
+
+    A connection of Django is opened if it is closed.
+    """
+    of_django = find_django_connection(connection_or_session)
+    if of_django is not None:
+        # Django only marks a transaction that must be rolled back: the database would go on.
+        of_django.validate_no_broken_transaction()
+        of_django.ensure_connection()
+        return of_django.connection
     if not is_session(connection_or_session):
         return connection_or_session
     connection: Any = connection_or_session

@@ -5,13 +5,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.rates import Turn
+from tickwork._domain.retention import EndedRun, HistoryCursor
 from tickwork._domain.run import Claim, NewRun, Run
-from tickwork._domain.tick import TickPlan
+from tickwork._domain.status import RunStatus
+from tickwork._domain.tick import TickPlan, Unfired, merge_plans
 from tickwork._domain.transitions import Transition
+from tickwork.stores._sql.faults import in_halves, may_be_fault_of_row
 from tickwork.stores._sql.operations import (
+    audit,
     claim,
     control,
     enqueue,
@@ -24,14 +29,17 @@ from tickwork.stores._sql.operations import (
     schedules,
 )
 from tickwork.stores._sql.queries import Queries
+from tickwork.stores._sql.rows import describe_fault
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import (
+    AuditEntry,
     ChangeResult,
     ClaimRequest,
     Enqueued,
     Health,
     HeartbeatResult,
     HeldClaim,
+    IdempotentRequest,
     JobRow,
     KeysOf,
     LimitRow,
@@ -45,6 +53,7 @@ from tickwork.stores.contract import (
     Planner,
     Pruned,
     ReapDecision,
+    RowFault,
     RunFilter,
     RunPage,
     RunRecord,
@@ -52,6 +61,7 @@ from tickwork.stores.contract import (
 )
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class SqlStore(ABC):
@@ -59,10 +69,15 @@ class SqlStore(ABC):
 
     query: Queries
     _swept_up_to: str = ""
+    caller_transaction: object = None
 
     @abstractmethod
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
         """Run an operation in a transaction; retry it after a transient failure."""
+
+    @abstractmethod
+    def _is_data_error(self, error: Exception) -> bool:
+        """Whether the database rejected a value: it is too large, or violates a constraint."""
 
     @abstractmethod
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
@@ -88,17 +103,23 @@ class SqlStore(ABC):
         lease: timedelta,
         lease_by_job: Mapping[str, timedelta] | None = None,
     ) -> list[Claim]:
-        return self._write(
-            lambda: claim.claim(
-                self.query,
-                wanted,
-                worker=worker,
-                tag=tag,
-                now=now,
-                lease=lease,
-                lease_by_job=lease_by_job,
+        def claim_part(only: Sequence[RunId] | None) -> list[Claim]:
+            return self._write(
+                lambda: claim.claim(
+                    self.query,
+                    wanted,
+                    worker=worker,
+                    tag=tag,
+                    now=now,
+                    lease=lease,
+                    lease_by_job=lease_by_job,
+                    only=only,
+                    seen=seen,
+                )
             )
-        )
+
+        seen: list[RunId] = []
+        return self._set_aside_faults(claim_part, seen, now=now)
 
     def claim_run(
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
@@ -112,6 +133,27 @@ class SqlStore(ABC):
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         return self._read(lambda: claim.find_claims(self.query, worker=worker, tag=tag))
 
+    def hand_over(self, handovers: Sequence[Handover]) -> None:
+        if handovers:
+            self._write(lambda: leases.hand_over(self.query, handovers))
+
+    def accept(
+        self,
+        handovers: Sequence[Handover],
+        *,
+        worker: WorkerId,
+        tag: str,
+        until: datetime,
+        started_at: datetime | None,
+    ) -> list[Claim]:
+        if not handovers:
+            return []
+        return self._write(
+            lambda: leases.accept(
+                self.query, handovers, worker=worker, tag=tag, until=until, started_at=started_at
+            )
+        )
+
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         if not held:
             return HeartbeatResult([], [])
@@ -120,10 +162,55 @@ class SqlStore(ABC):
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         if not steps:
             return []
-        return self._write(lambda: record.record(self.query, steps, is_repeat=is_repeat))
+        try:
+            return self._write(lambda: record.record(self.query, steps, is_repeat=is_repeat))
+        except Exception as error:
+            # The worker halves a batch, and writes as little as possible of the run at fault. If
+            # that is rejected, too, the row itself is the cause.
+            is_last = len(steps) == 1 and steps[0].to_status is RunStatus.FAILED_PERMANENT
+            if not is_last or not self._is_data_error(error):
+                raise
+            cause = error
+        return self._write(lambda: record.give_up(self.query, steps[0], cause))
 
     def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
-        return self._write(lambda: record.reap(self.query, now=now, limit=limit, verdict=verdict))
+        def reap_part(only: Sequence[RunId] | None) -> list[Transition]:
+            return self._write(
+                lambda: record.reap(
+                    self.query, now=now, limit=limit, verdict=verdict, only=only, seen=seen
+                )
+            )
+
+        seen: list[RunId] = []
+        return self._set_aside_faults(reap_part, seen, now=now)
+
+    def _set_aside_faults(
+        self,
+        act: Callable[[Sequence[RunId] | None], list[R]],
+        seen: list[RunId],
+        *,
+        now: datetime,
+    ) -> list[R]:
+        """Call ``act`` for all runs; if that fails, for halves of those that it has ``seen``.
+
+        Runs at fault fail permanently. If the error is none of a value, that needs a run which is
+        not at fault: otherwise the cause may be the same for all of them.
+        """
+        try:
+            return act(None)
+        except Exception as error:
+            if not seen or not may_be_fault_of_row(error):
+                raise
+            cause = error
+        results, faults = in_halves(list(dict.fromkeys(seen)), act, cause)
+        broken = [
+            (run_id, error) for run_id, error in faults if results or self._is_data_error(error)
+        ]
+        if broken:
+            self._write(lambda: claim.set_aside(self.query, broken, now=now))
+        elif faults:
+            raise cause
+        return [found for result in results for found in result]
 
     def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
         return self._write(lambda: leases.release_worker(self.query, worker, now=now))
@@ -149,9 +236,9 @@ class SqlStore(ABC):
     def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
         return self._write(lambda: control.reschedule(self.query, run_id, due_at=due_at, now=now))
 
-    def sweep(self, *, now: datetime, limit: int) -> int:  # noqa: ARG002  # part of the contract
+    def sweep(self, *, now: datetime, limit: int) -> int:
         after = self._swept_up_to
-        swept = self._write(lambda: limits.sweep(self.query, limit=limit, after=after))
+        swept = self._write(lambda: limits.sweep(self.query, now=now, limit=limit, after=after))
         count, self._swept_up_to = swept
         return count
 
@@ -262,6 +349,9 @@ class SqlStore(ABC):
             lambda: schedules.list_schedules(self.query, tenant=tenant, after=after, limit=limit)
         )
 
+    def list_expected_schedules(self, *, limit: int) -> list[ScheduleRow]:
+        return self._read(lambda: schedules.list_expected_schedules(self.query, limit=limit))
+
     def fire(
         self,
         *,
@@ -272,17 +362,41 @@ class SqlStore(ABC):
         plan: Planner,
         seen_after: datetime | None = None,
     ) -> TickPlan:
-        return self._write(
-            lambda: schedules.fire(
-                self.query,
-                now=now,
-                limit=limit,
-                jobs=jobs,
-                keys_of=keys_of,
-                plan=plan,
-                seen_after=seen_after,
+        def fire_part(only: Sequence[ScheduleId] | None, *, is_repeat: bool = False) -> TickPlan:
+            return self._write(
+                lambda: schedules.fire(
+                    self.query,
+                    now=now,
+                    limit=limit,
+                    jobs=jobs,
+                    keys_of=keys_of,
+                    plan=plan,
+                    seen_after=seen_after,
+                    only=only,
+                    seen=seen,
+                    is_repeat=is_repeat,
+                )
             )
-        )
+
+        seen: list[ScheduleId] = []
+        try:
+            return fire_part(None)
+        except Exception as error:
+            if not seen or not may_be_fault_of_row(error):
+                raise
+            cause = error
+        plans, faults = in_halves(list(dict.fromkeys(seen)), fire_part, cause)
+        unfired: list[Unfired] = []
+        for schedule_id, fault in faults:
+            try:
+                plans.append(fire_part([schedule_id], is_repeat=True))
+            except Exception as error:
+                if not may_be_fault_of_row(error):
+                    raise
+                unfired.append(Unfired(schedule_id, describe_fault(fault)))
+        if not plans and not self._is_data_error(cause):
+            raise cause
+        return merge_plans([*plans, TickPlan([], [], [], [], unfired)])
 
     def next_firing_at(
         self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
@@ -314,6 +428,9 @@ class SqlStore(ABC):
     def acquire_lock(self, lock: LockRow, *, now: datetime) -> LockRow | None:
         return self._write(lambda: control.acquire_lock(self.query, lock, now=now))
 
+    def get_lock(self, name: str) -> LockRow | None:
+        return self._read(lambda: control.get_lock(self.query, name))
+
     def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
         return self._write(
             lambda: control.renew_lock(self.query, name, owner, until=until, now=now)
@@ -330,6 +447,24 @@ class SqlStore(ABC):
 
     def list_workers(self) -> list[WorkerRow]:
         return self._read(lambda: reads.list_workers(self.query))
+
+    # ------------------------------------------------------------ audit
+
+    def add_audit(self, entry: AuditEntry) -> None:
+        self._write(lambda: audit.add_audit(self.query, entry))
+
+    def list_audit(
+        self, *, subject: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[AuditEntry]:
+        return self._read(
+            lambda: audit.list_audit(self.query, subject=subject, before=before, limit=limit)
+        )
+
+    def prune_audit(self, *, before: str, limit: int) -> int:
+        return self._write(lambda: audit.prune_audit(self.query, before=before, limit=limit))
+
+    def reserve_request(self, request: IdempotentRequest, *, now: datetime) -> IdempotentRequest:
+        return self._write(lambda: audit.reserve_request(self.query, request, now=now))
 
     # ------------------------------------------------------------ reads
 
@@ -366,8 +501,27 @@ class SqlStore(ABC):
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
         return self._read(lambda: reads.list_jobs(self.query, tenant=tenant))
 
+    def find_faults(self, *, limit: int) -> list[RowFault]:
+        return self._read(lambda: reads.find_faults(self.query, limit=limit))
+
     def health(self) -> Health:
         return self._read(lambda: reads.health(self.query))
+
+    def list_ended(
+        self, *, after: HistoryCursor | None, before: datetime, limit: int
+    ) -> list[EndedRun]:
+        return self._read(
+            lambda: reads.list_ended(self.query, after=after, before=before, limit=limit)
+        )
+
+    def delete_runs(self, run_ids: Sequence[RunId]) -> int:
+        return self._write(lambda: reads.delete_runs(self.query, run_ids))
+
+    def clear_results(self, run_ids: Sequence[RunId], *, reason: str) -> int:
+        return self._write(lambda: reads.clear_results(self.query, run_ids, reason=reason))
+
+    def prune_keys(self, *, before: datetime, limit: int) -> None:
+        self._write(lambda: reads.prune_keys(self.query, before=before, limit=limit))
 
     def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
         found = reads.NOTHING_OLD

@@ -2,11 +2,13 @@
 
 Stores carry out what was decided elsewhere: they hold no rules, read no clock (``now`` is an
 argument, in the database's time) and create no ids. Each method call is one transaction: it happens
-as a whole, or not at all.
+as a whole, or not at all. Only when a row makes a claim, a tick or a reaper fail, they use several,
+to find the row and to go on with the others.
 """
 
 from tickwork.stores.contract.protocols import (
     AsyncRuns,
+    AuditStore,
     ControlStore,
     Listener,
     ReadStore,
@@ -17,6 +19,7 @@ from tickwork.stores.contract.protocols import (
 )
 from tickwork.stores.contract.values import (
     Attempt,
+    AuditEntry,
     ChangeResult,
     ClaimRequest,
     Enqueued,
@@ -24,6 +27,7 @@ from tickwork.stores.contract.values import (
     Health,
     HeartbeatResult,
     HeldClaim,
+    IdempotentRequest,
     JobRow,
     KeysOf,
     LimitRow,
@@ -37,6 +41,7 @@ from tickwork.stores.contract.values import (
     Planner,
     Pruned,
     ReapDecision,
+    RowFault,
     RunFilter,
     RunPage,
     RunRecord,
@@ -47,6 +52,8 @@ from tickwork.stores.contract.values import (
 __all__ = [
     "AsyncRuns",
     "Attempt",
+    "AuditEntry",
+    "AuditStore",
     "ChangeResult",
     "ClaimRequest",
     "ControlStore",
@@ -55,6 +62,7 @@ __all__ = [
     "Health",
     "HeartbeatResult",
     "HeldClaim",
+    "IdempotentRequest",
     "JobRow",
     "KeysOf",
     "LimitRow",
@@ -70,6 +78,7 @@ __all__ = [
     "Pruned",
     "ReadStore",
     "ReapDecision",
+    "RowFault",
     "RunFilter",
     "RunPage",
     "RunRecord",

@@ -4,19 +4,23 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.rates import Turn
+from tickwork._domain.retention import EndedRun, HistoryCursor
 from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.tick import TickPlan
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract.values import (
+    AuditEntry,
     ChangeResult,
     ClaimRequest,
     Enqueued,
     Health,
     HeartbeatResult,
     HeldClaim,
+    IdempotentRequest,
     JobRow,
     KeysOf,
     LimitRow,
@@ -30,6 +34,7 @@ from tickwork.stores.contract.values import (
     Planner,
     Pruned,
     ReapDecision,
+    RowFault,
     RunFilter,
     RunPage,
     RunRecord,
@@ -39,6 +44,13 @@ from tickwork.stores.contract.values import (
 
 class RunStore(Protocol):
     """The life of a run: enqueue, claim, extend its lease, record its outcome, reap it."""
+
+    @property
+    def caller_transaction(self) -> object:
+        """Identifies the caller's transaction in which the calls of this thread take part.
+
+        None if each call has a transaction of its own, or one of a connection that was given.
+        """
 
     def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
         """Add runs, all or none, and return one answer for each, in order.
@@ -80,13 +92,33 @@ class RunStore(Protocol):
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
         """The claims made with this tag that still hold."""
 
+    def hand_over(self, handovers: Sequence[Handover]) -> None:
+        """Store the external ids of claims, before their runs are submitted to another engine."""
+
+    def accept(
+        self,
+        handovers: Sequence[Handover],
+        *,
+        worker: WorkerId,
+        tag: str,
+        until: datetime,
+        started_at: datetime | None,
+    ) -> list[Claim]:
+        """Take over claims that were handed over, each with a new token; return those that hold.
+
+        A claim is left out when its token differs: it was accepted before, or claimed again. So
+        is a run whose cancellation was requested. Leases last at least ``until``. ``tag`` marks
+        the rows, so that :meth:`find_claims` finds them when the answer was lost.
+        """
+
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         """Extend these leases, and store which handlers have started."""
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         """Write transitions, each only if its claim's token still matches; return the lost runs.
 
-        One transaction updates history, attempts, slots, blocked runs, unique keys and job rows.
+        One transaction updates history, attempts, slots, blocked runs, unique keys and job rows,
+        and adds the follow-ups of the transitions that it writes, by the rules of :meth:`enqueue`.
         Pass ``is_repeat`` when an earlier call may have been committed: a run that is in history
         with the same token is not lost.
         """
@@ -144,7 +176,10 @@ class RunStore(Protocol):
     def append_logs(
         self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
     ) -> None:
-        """Store log lines of existing runs, at most ``lines_max`` for each run."""
+        """Store log lines of existing runs, at most ``lines_max`` for each run.
+
+        It needs no token: what an attempt logged before it lost its lease helps to find out why.
+        """
 
     def pending_work(self) -> PendingWork:
         """What there is to stage, reap, sweep and claim, now or later: one cheap query."""
@@ -227,6 +262,9 @@ class ScheduleStore(Protocol):
     ) -> list[ScheduleRow]:
         """Schedules sorted by (tenant, name), starting after this pair."""
 
+    def list_expected_schedules(self, *, limit: int) -> list[ScheduleRow]:
+        """Schedules whose firings must complete within some time, sorted by (tenant, name)."""
+
     def fire(
         self,
         *,
@@ -273,6 +311,9 @@ class ControlStore(Protocol):
     def acquire_lock(self, lock: LockRow, *, now: datetime) -> LockRow | None:
         """Take a lock that is free, expired or our own; return None, or the row of its owner."""
 
+    def get_lock(self, name: str) -> LockRow | None:
+        """The row of a lock, expired or not; None when there is none."""
+
     def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
         """Extend a lock; return False when it was lost."""
 
@@ -287,6 +328,26 @@ class ControlStore(Protocol):
 
     def list_workers(self) -> list[WorkerRow]:
         """All workers, the latest heartbeat first."""
+
+
+class AuditStore(Protocol):
+    """The audit log of the dashboard and the API, and the idempotency keys of requests."""
+
+    def add_audit(self, entry: AuditEntry) -> None: ...
+
+    def list_audit(
+        self, *, subject: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[AuditEntry]:
+        """Entries, newest first: of one subject or of all, those before this id."""
+
+    def prune_audit(self, *, before: str, limit: int) -> int:
+        """Delete one batch of the entries before this id; return how many."""
+
+    def reserve_request(self, request: IdempotentRequest, *, now: datetime) -> IdempotentRequest:
+        """Store a request if its key is free; return the request that holds the key.
+
+        :meth:`ReadStore.prune_keys` deletes requests whose time is over.
+        """
 
 
 class ReadStore(Protocol):
@@ -328,7 +389,30 @@ class ReadStore(Protocol):
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
         """The last results of each job."""
 
+    def find_faults(self, *, limit: int) -> list[RowFault]:
+        """Rows that cannot be used as they are, among ``limit`` rows of each table."""
+
     def health(self) -> Health: ...
+
+    def list_ended(
+        self, *, after: HistoryCursor | None, before: datetime, limit: int
+    ) -> list[EndedRun]:
+        """Finished runs that ended before this instant, in the order of their end.
+
+        ``after`` is the last run of the page before.
+        """
+
+    def delete_runs(self, run_ids: Sequence[RunId]) -> int:
+        """Delete finished runs with their attempts and logs; return how many there were.
+
+        Runs that another process deletes at the same time are left to it.
+        """
+
+    def clear_results(self, run_ids: Sequence[RunId], *, reason: str) -> int:
+        """Delete the results of finished runs, which get this reason; return how many."""
+
+    def prune_keys(self, *, before: datetime, limit: int) -> None:
+        """Delete one batch of keys, requests and rates whose time was over before this instant."""
 
     def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
         """Delete one batch of rows that ended, or were last seen, before this instant.
@@ -369,12 +453,16 @@ class SchemaStore(Protocol):
         """Close all connections. Idempotent."""
 
 
-class Store(RunStore, ScheduleStore, ControlStore, ReadStore, SchemaStore, Protocol):
+class Store(RunStore, ScheduleStore, ControlStore, AuditStore, ReadStore, SchemaStore, Protocol):
     """Everything that a store does."""
 
     @property
     def connections_max(self) -> int:
         """How many calls can run at once; more threads would wait for a connection."""
+
+    @property
+    def clock_seconds(self) -> float:
+        """How long a measurement of :meth:`database_time` stays valid."""
 
     @property
     def pumps_max(self) -> int:

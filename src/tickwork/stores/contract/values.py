@@ -1,6 +1,6 @@
 """The values that a store takes and returns, besides those of the domain."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
+from tickwork._domain.limits import slots_in_force
 from tickwork._domain.run import Claim, Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import TickPlan
@@ -92,8 +93,8 @@ class Expired(NamedTuple):
     worker: WorkerId | None
 
 
-ReapDecision: TypeAlias = Callable[[Expired], Transition]
-"""Decides what happens to a run whose lease has expired."""
+ReapDecision: TypeAlias = Callable[[Expired], Transition | None]
+"""Decides what happens to a run whose lease has expired; None: it keeps its lease for now."""
 
 
 class LogLine(NamedTuple):
@@ -156,7 +157,7 @@ class LimitRow(NamedTuple):
     @property
     def in_force(self) -> int:
         """The override if there is one, or else the limit that code defines."""
-        return self.slots if self.override is None else self.override
+        return slots_in_force(self.slots, self.override)
 
 
 class LockRow(NamedTuple):
@@ -187,6 +188,41 @@ class WorkerRow:
     running: int = 0
     version: str = ""  # of the program, and of its time zone data
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a process of a remote engine, which claims no runs itself."""
+        return self.queues == ()
+
+
+# ---------------------------------------------------------------- audit
+
+
+class AuditEntry(NamedTuple):
+    """One action that a person or a program took through the dashboard or the API.
+
+    The id sorts by time. ``source`` is the address of the client, ``detail`` a JSON object.
+    """
+
+    id: str
+    at: datetime
+    actor: str
+    source: str
+    action: str
+    subject: str
+    detail: str = "{}"
+
+
+class IdempotentRequest(NamedTuple):
+    """An idempotency key, and the run that the first request with this key makes.
+
+    ``digest`` identifies the content of the request. The key is free again after ``until``.
+    """
+
+    key: str
+    digest: str
+    run_id: RunId
+    until: datetime
+
 
 # ---------------------------------------------------------------- reads
 
@@ -204,6 +240,14 @@ class RunFilter:
     since: datetime | None = None  # created at or after
     before: datetime | None = None  # created before
     is_retry: bool | None = None  # created by retrying a finished run
+
+
+class RowFault(NamedTuple):
+    """A row that cannot be used as it is, and the reason."""
+
+    table: str
+    key: str
+    reason: str
 
 
 class RunPage(NamedTuple):
@@ -249,10 +293,21 @@ class JobRow(NamedTuple):
 
 
 class PhaseCounts(NamedTuple):
-    """The number of unfinished runs by phase; no count exceeds ``cap``."""
+    """The number of unfinished runs by queue and phase.
 
-    by_phase: dict[Phase, int]
+    At most ``cap`` runs of each phase are counted. If there are more, it is not known which
+    queues the others are in.
+    """
+
+    by_queue: Mapping[str, Mapping[Phase, int]]
     cap: int
+
+    @property
+    def by_phase(self) -> dict[Phase, int]:
+        """The number of runs in each phase, in all queues."""
+        return {
+            phase: sum(counts.get(phase, 0) for counts in self.by_queue.values()) for phase in Phase
+        }
 
 
 class Pruned(NamedTuple):

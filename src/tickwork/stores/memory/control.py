@@ -57,6 +57,10 @@ class MemoryControl(TableHolder):
             tables.locks[lock.name] = lock
             return None
 
+    def get_lock(self, name: str) -> LockRow | None:
+        with self._reading() as tables:
+            return tables.locks.get(name)
+
     def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
         with self._writing() as tables:
             held = tables.locks.get(name)

@@ -2,19 +2,22 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleOrigin
 from tickwork._domain.rates import Turn, is_rate
+from tickwork._domain.retention import EndedRun, HistoryCursor
 from tickwork._domain.run import Run
-from tickwork._domain.status import Phase
+from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.contract import (
     Health,
     JobRow,
     PauseKind,
     PhaseCounts,
     Pruned,
+    RowFault,
     RunFilter,
     RunPage,
     RunRecord,
@@ -58,8 +61,12 @@ class MemoryReads(TableHolder):
 
     def count_runs(self, *, cap: int = 10_000) -> PhaseCounts:
         with self._reading() as tables:
-            counted = Counter(run.phase for run in tables.runs.values())
-            return PhaseCounts({phase: min(counted[phase], cap) for phase in Phase}, cap)
+            by_queue: dict[str, Counter[Phase]] = {}
+            for phase in Phase:
+                found = [run.queue for run in tables.runs.values() if run.phase is phase]
+                for queue in found[:cap]:
+                    by_queue.setdefault(queue, Counter())[phase] += 1
+            return PhaseCounts(by_queue, cap)
 
     def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
         with self._reading() as tables:
@@ -86,6 +93,9 @@ class MemoryReads(TableHolder):
         with self._reading() as tables:
             return [row for _, row in sorted(tables.jobs.items()) if tenant in {None, row.tenant}]
 
+    def find_faults(self, *, limit: int) -> list[RowFault]:  # noqa: ARG002  # part of the contract
+        return []
+
     def health(self) -> Health:
         with self._reading() as tables:
             counts = [(name, len(getattr(tables, name))) for name in ("runs", "history")]
@@ -94,6 +104,37 @@ class MemoryReads(TableHolder):
             )
 
     # ------------------------------------------------------------ pruning
+
+    def list_ended(
+        self, *, after: HistoryCursor | None, before: datetime, limit: int
+    ) -> list[EndedRun]:
+        with self._reading() as tables:
+            runs = list(tables.history.values())
+        found = [
+            EndedRun(run.id, run.job, _has_failed(run), run.ended_at, run.result is not None)
+            for run in runs
+            if run.ended_at is not None and run.ended_at < before
+        ]
+        found.sort(key=lambda run: (run.ended_at, run.id))
+        return [run for run in found if after is None or (run.ended_at, run.id) > after][:limit]
+
+    def delete_runs(self, run_ids: Sequence[RunId]) -> int:
+        with self._writing() as tables:
+            found = [run_id for run_id in run_ids if run_id in tables.history]
+            _delete_runs(tables, found)
+            return len(found)
+
+    def clear_results(self, run_ids: Sequence[RunId], *, reason: str) -> int:
+        with self._writing() as tables:
+            found = [run_id for run_id in run_ids if run_id in tables.history]
+            for run_id in found:
+                run = tables.history[run_id]
+                tables.history[run_id] = replace(run, result=None, reason=reason)
+            return len(found)
+
+    def prune_keys(self, *, before: datetime, limit: int) -> None:  # noqa: ARG002  # all at once
+        with self._writing() as tables:
+            _prune_keys(tables, before=before)
 
     def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
         with self._writing() as tables:
@@ -111,17 +152,32 @@ def _prune_history(tables: Tables, *, before: datetime, limit: int) -> int:
         for run_id, run in tables.history.items()
         if run.ended_at is not None and run.ended_at < before
     )
+    _prune_keys(tables, before=before)
+    _delete_runs(tables, [run_id for _, run_id in ended[:limit]])
+    return len(ended[:limit])
+
+
+def _has_failed(run: Run) -> bool:
+    return run.status is RunStatus.FAILED_PERMANENT
+
+
+def _prune_keys(tables: Tables, *, before: datetime) -> None:
     for key, held in list(tables.uniques.items()):
         if held.until is not None and held.until < before:
             del tables.uniques[key]  # its window has passed
+    for key, request in list(tables.requests.items()):
+        if request.until < before:
+            del tables.requests[key]
     for key, rate in list(tables.rates.items()):
         if rate.is_idle(before=before):
             del tables.rates[key]
-    for _, run_id in ended[:limit]:
+
+
+def _delete_runs(tables: Tables, run_ids: Sequence[RunId]) -> None:
+    for run_id in run_ids:
         del tables.history[run_id]
         tables.attempts.pop(run_id, None)
         tables.logs.pop(run_id, None)
-    return len(ended[:limit])
 
 
 def _prune_jobs(tables: Tables, *, before: datetime, limit: int) -> int:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from heapq import nsmallest
 from operator import attrgetter
 
+from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.lease import has_expired
 from tickwork._domain.limits import is_released_by_claim
@@ -112,6 +113,39 @@ class MemoryRuns(TableHolder):
             ]
             return [_claim_of(run) for run in sorted(found, key=claim_order)]
 
+    def hand_over(self, handovers: Sequence[Handover]) -> None:
+        with self._writing() as tables:
+            for handover in handovers:
+                run = tables.runs.get(handover.run_id)
+                if run is not None and run.lease_until is not None and run.token == handover.token:
+                    tables.runs[run.id] = replace_fields(run, external_id=handover.external_id)
+
+    def accept(
+        self,
+        handovers: Sequence[Handover],
+        *,
+        worker: WorkerId,
+        tag: str,
+        until: datetime,
+        started_at: datetime | None,
+    ) -> list[Claim]:
+        with self._writing() as tables:
+            for run_id, token in handovers:
+                run = tables.runs.get(run_id)
+                if run is None or run.lease_until is None or run.token != token:
+                    continue
+                if run.cancel_requested_at is not None:
+                    continue
+                tables.runs[run_id] = replace_fields(
+                    run,
+                    token=token + 1,
+                    worker=worker,
+                    lease_until=max(run.lease_until, until),
+                    started_at=started_at,
+                )
+                tables.claim_tags[run_id] = tag
+        return self.find_claims(worker=worker, tag=tag)
+
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         result = HeartbeatResult([], [])
         with self._writing() as tables:
@@ -152,7 +186,7 @@ class MemoryRuns(TableHolder):
                 for run in _in_phase(tables, Phase.RUNNING)
                 if run.lease_until is not None and has_expired(run.lease_until, now=now)
             ]
-            steps = [
+            decided = [
                 verdict(
                     Expired(
                         claim=_claim_of(run),
@@ -163,6 +197,7 @@ class MemoryRuns(TableHolder):
                 )
                 for _, _, run in sorted(expired, key=lambda row: row[:2])[:limit]
             ]
+            steps = [step for step in decided if step is not None]
             write_steps(tables, steps)
             return steps
 
@@ -317,6 +352,7 @@ def _take(
         worker=worker,
         overlap_key=overlap_key,
         started_at=started_at,
+        external_id=None,
     )
     tables.claim_tags[run_id] = tag
     return _claim_of(run)

@@ -136,6 +136,11 @@ class MemorySchedules(TableHolder):
             ]
             return sorted(rows, key=_name)[:limit]
 
+    def list_expected_schedules(self, *, limit: int) -> list[ScheduleRow]:
+        with self._reading() as tables:
+            rows = [row for row in tables.schedules.values() if row.spec.expect_within is not None]
+            return sorted(rows, key=_name)[:limit]
+
     # ------------------------------------------------------------ firing
 
     def fire(

@@ -13,6 +13,8 @@ from tickwork._domain.rates import Rate
 from tickwork._domain.run import Run
 from tickwork.stores.contract import (
     Attempt,
+    AuditEntry,
+    IdempotentRequest,
     JobRow,
     LimitRow,
     LockRow,
@@ -97,6 +99,8 @@ class Tables:
     pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=MemoryTable)
     locks: dict[str, LockRow] = field(default_factory=MemoryTable)
     workers: dict[WorkerId, WorkerRow] = field(default_factory=MemoryTable)
+    audit: dict[str, AuditEntry] = field(default_factory=MemoryTable)
+    requests: dict[str, IdempotentRequest] = field(default_factory=MemoryTable)
 
     journal: Journal = field(default_factory=list)
     # By schedule: the run or skip of each instant, sorted. Entries are never removed, so readers

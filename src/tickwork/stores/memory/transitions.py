@@ -10,7 +10,7 @@ from tickwork._domain.run import Claim, Run
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import Attempt, JobRow
-from tickwork.stores.memory.keys import free_slots, free_unique_keys, unblock
+from tickwork.stores.memory.keys import add_runs, free_slots, free_unique_keys, unblock
 from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import Tables
 
@@ -73,11 +73,13 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
                 result=step.result,
                 reason=step.reason,
             )
-            if _may_fold(step):
-                _fold_run(tables, step)
         else:
             _give_back(tables, run, step)
             freed |= free_slots(tables, run.id, is_final=False)
+    # After all of them have finished, and in the order of their instants.
+    for step in sorted(filter(_may_fold, steps), key=lambda step: _instant(step.claim)):
+        _fold_run(tables, step)
+    add_runs(tables, [run for step in steps for run in step.follow_ups])
     unblock(tables, freed)
     _update_job_rows(tables, steps)
 

@@ -1,25 +1,22 @@
-"""Runs operations on a caller's own PyMySQL connection, whatever its settings are.
+"""Runs operations on a caller's own connection, whatever its driver and its settings are.
 
-Rows come from a cursor of our own, so that the caller's cursor class is not used. The converters
-and the encoding of the connection are replaced while a statement runs; the character set and the
-SQL mode of the session while an operation runs. The isolation level stays the caller's. A deadlock
-rolls back the caller's whole transaction, and the caller must handle that.
+The character set and the SQL mode of the session are replaced while an operation runs. The
+isolation level stays the caller's. A deadlock rolls back the caller's whole transaction, and the
+caller must handle that.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-import pymysql
-import pymysql.cursors
-from pymysql.constants import ER, SERVER_STATUS
-from pymysql.converters import conversions
+from pymysql.constants import ER
 
-from tickwork.errors import StoreBusy, WrongConnection
+from tickwork.errors import StoreBusy, StoreError, WrongConnection
 from tickwork.stores._sql.caller_connection import TRIES_MAX, type_name
 from tickwork.stores._sql.drive import drive_within
-from tickwork.stores._sql.sessions import driver_connection
+from tickwork.stores._sql.sessions import driver_connection, reporting_errors
 from tickwork.stores._sql.statement import (
     Operation,
     Rows,
@@ -27,19 +24,21 @@ from tickwork.stores._sql.statement import (
     StatementResult,
     WriteConflict,
 )
-from tickwork.stores.mysql.connection import PACKET_MIN, SQL_MODE, code_of, result_of
+from tickwork.stores.mysql.caller_drivers import CallerDriver, driver_of
+from tickwork.stores.mysql.connection import SQL_MODE, TOO_LONG_FIX, code_of, too_long
 from tickwork.stores.mysql.statement_runner import run_statement
 from tickwork.stores.mysql.values import encoded
 
 T = TypeVar("T")
 
 TAKES: Final = (
-    "a pymysql.Connection to its database, or a Connection or Session of SQLAlchemy over one"
+    "a pymysql.Connection or a connection of mysqlclient to its database, or a Connection or"
+    " Session of SQLAlchemy, or a connection of Django, over one"
 )
 
 _READ_SETTINGS: Final = (
     "SELECT @@sql_mode, @@character_set_client, @@character_set_results, @@collation_connection,"
-    " @@max_allowed_packet"
+    " @@max_allowed_packet, /*M!110602 @@innodb_snapshot_isolation OR */ 0"
 )
 _UTF8: Final = frozenset({"utf8mb4"})
 _STRICT: Final = frozenset({"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"})
@@ -80,8 +79,6 @@ _OWN_TRANSACTION: Final = _Frame(
     ("ROLLBACK",),
 )
 
-_DECODERS: Final = {kind: decode for kind, decode in conversions.items() if type(kind) is int}
-
 
 class MysqlCallerConnection:
     """A caller's connection. Only the caller ends an open transaction."""
@@ -89,13 +86,17 @@ class MysqlCallerConnection:
     def __init__(self, connection: object, *, url: str) -> None:
         self._caller_connection = connection
         self._url = url
-        self._connection = self._resolve()
+        self._driver = self._resolve()
         self._answer = StatementResult(None, 0)
-        self._packet_max = PACKET_MIN
+        self._packet_max = self._packet_bytes = sys.maxsize  # until it is read
 
     def run(self, begin: Callable[[], Operation[T]]) -> T:
         """Run an operation in the caller's transaction; a failed one is rolled back."""
-        self._connection = self._resolve()
+        with reporting_errors(self._caller_connection):
+            return self._run(begin)
+
+    def _run(self, begin: Callable[[], Operation[T]]) -> T:
+        self._driver = self._resolve()
         self._reject_unread_rows()
         with self._our_settings():
             # Without an open transaction a failed operation left nothing, and can be retried.
@@ -110,18 +111,19 @@ class MysqlCallerConnection:
                 except WriteConflict as error:
                     if tries == TRIES_MAX:
                         raise StoreBusy(self._url, waited=timedelta(0)) from error
-                except pymysql.err.Error as error:
+                except self._driver.errors as error:
                     if tries == TRIES_MAX or code_of(error) not in repeatable:
                         raise self._translate_error(error) from error
 
     def execute(self, statement: Statement) -> Rows:
         return run_statement(statement, self)
 
-    def _resolve(self) -> Any:
+    def _resolve(self) -> CallerDriver:
         """The driver's connection. A session may have another one in each transaction."""
         found = driver_connection(self._caller_connection)
-        if isinstance(found, pymysql.Connection):
-            return found
+        driver = driver_of(found)
+        if driver is not None:
+            return driver
         raise WrongConnection(
             self._url, f"It is a {type_name(self._caller_connection, found)}.", takes=TAKES
         )
@@ -134,15 +136,11 @@ class MysqlCallerConnection:
 
     def send(self, text: str) -> None:
         """Send one statement: not every connection accepts several at once."""
-        connection = self._connection
-        kept = connection.decoders, connection.encoding, connection.use_unicode
-        connection.decoders, connection.encoding, connection.use_unicode = _DECODERS, "utf8", True
-        cursor = pymysql.cursors.Cursor(connection)
-        try:
-            cursor.execute(encoded(text))
-            self._answer = result_of(cursor)
-        finally:
-            connection.decoders, connection.encoding, connection.use_unicode = kept
+        packet = encoded(text)
+        if len(packet) >= self._packet_bytes:
+            # The server would close the caller's connection.
+            raise StoreError(too_long(len(packet), self._packet_bytes), fix=TOO_LONG_FIX)
+        self._answer = self._driver.execute(packet)
 
     def fetch(self) -> StatementResult:
         return self._answer
@@ -165,23 +163,27 @@ class MysqlCallerConnection:
                 self.send(text)
         except BaseException:
             # After a deadlock the transaction is rolled back, and the savepoint is gone.
-            with suppress(pymysql.err.Error):
+            with suppress(*self._driver.errors):
                 for text in frame.undoing:
                     self.send(text)
             raise
 
     def _commits_at_once(self) -> bool:
         """Whether no transaction is open and autocommit is on."""
-        status = self._connection.server_status
-        is_open = status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
-        return bool(status & SERVER_STATUS.SERVER_STATUS_AUTOCOMMIT) and not is_open
+        return self._driver.commits_at_once()
 
     @contextmanager
     def _our_settings(self) -> Iterator[None]:
-        """Set the character set and the SQL mode for our statements, and restore them."""
+        """Set what our statements need, and restore it: character set, SQL mode, isolation.
+
+        From MariaDB 11.6 on, a locking read of a row that was changed after the snapshot of a
+        REPEATABLE READ transaction is an error. A heartbeat changes the row of a run, so a handler
+        could not complete it in such a transaction. Our statements check what they lock.
+        """
         self.send(_READ_SETTINGS)
-        [(mode, client, results, collation, packet_max)] = self._answer.rows or ()
-        self._packet_max = max(packet_max // 2, PACKET_MIN)
+        [(mode, client, results, collation, packet_max, is_snapshot)] = self._answer.rows or ()
+        self._packet_max = packet_max // 4
+        self._packet_bytes = packet_max
         changes: list[tuple[str, str]] = []
         if not all(name in _UTF8 for name in (client, results, collation.partition("_")[0])):
             old = (
@@ -192,20 +194,22 @@ class MysqlCallerConnection:
         modes = set(mode.split(","))
         if modes & _HARMFUL or not modes & _STRICT:
             changes.append((f"SET sql_mode = '{SQL_MODE}'", f"SET sql_mode = '{mode}'"))
+        if is_snapshot:
+            name = "SET innodb_snapshot_isolation"
+            changes.append((f"{name} = OFF", f"{name} = ON"))
         for new, _ in changes:
             self.send(new)
         try:
             yield
         finally:
-            if self._connection.open:
+            if self._driver.is_open:
                 for _, old in changes:
                     self.send(old)
 
     # ------------------------------------------------------------ errors
 
     def _reject_unread_rows(self) -> None:
-        result = self._connection._result  # noqa: SLF001  # PyMySQL has no public way
-        if result is not None and result.unbuffered_active:
+        if self._driver.has_unread_rows():
             reason = "An unbuffered cursor has not read all rows of its query."
             raise WrongConnection(self._url, reason, takes=f"{TAKES}, without unread rows")
 

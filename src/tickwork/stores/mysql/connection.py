@@ -8,6 +8,7 @@ the packet.
 Transactions are READ COMMITTED, except read-only ones: their statements share one snapshot.
 """
 
+import re
 import select
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,8 @@ import pymysql
 import pymysql.cursors
 from pymysql.constants import CLIENT, CR, ER
 
+from tickwork._kernel.fork import leave_to_parent
+from tickwork.errors import ServerTooOld
 from tickwork.stores._sql.server_store import ConnectionLost, StatementRejected
 from tickwork.stores._sql.statement import Rows, Statement, StatementResult
 from tickwork.stores.mysql.statement_runner import run_statement
@@ -42,13 +45,20 @@ _SETTINGS: Final = (
     "SET SESSION sql_mode = '{sql_mode}', innodb_lock_wait_timeout = {lock_timeout}",
     "SET SESSION lock_wait_timeout = {lock_timeout}",
     "SET SESSION /*M! max_statement_time = {seconds} */ /*!50708 max_execution_time = {ms} */",
-    "SELECT version(), @@max_allowed_packet",
+    "SELECT {version}, @@max_allowed_packet",
 )
+_VERSION: Final = "version()"
+_MARIADB_MIN: Final = (10, 6)
+_MYSQL_MIN: Final = (8, 0, 17)
 
 _ANSWER_GRACE: Final = timedelta(seconds=5)
 """The time to wait for an answer, in addition to the timeout of the statement."""
 
-PACKET_MIN: Final = 500_000
+_PACKET_FIRST: Final = 1_000_000
+"""The limit for the first statements, which read the limit of the server."""
+
+TOO_LONG: Final = str(ER.NET_PACKET_TOO_LARGE)
+TOO_LONG_FIX: Final = "Store the data elsewhere and pass its key, or raise max_allowed_packet."
 
 _LOSSES: Final = frozenset(
     {
@@ -69,6 +79,17 @@ _LOSSES: Final = frozenset(
     }
 )
 """Error codes of a connection that is lost."""
+
+_REFUSALS: Final = frozenset(
+    {
+        ER.DBACCESS_DENIED_ERROR,
+        ER.ACCESS_DENIED_ERROR,
+        ER.BAD_DB_ERROR,
+        ER.HOST_NOT_PRIVILEGED,
+        1698,  # access denied, for a user without a password
+    }
+)
+"""Error codes of a server that does not accept the user, the password or the database."""
 
 _OPTIONS: Final = frozenset(
     {
@@ -111,9 +132,12 @@ class MysqlConnection:
                 {**settings, "read_timeout": timeout, "write_timeout": timeout}
             )
         except (pymysql.err.Error, RuntimeError) as error:
-            raise ConnectionLost(_message(error), is_unopened=True) from error
+            is_refused = code_of(error) in _REFUSALS
+            raise ConnectionLost(
+                _message(error), is_unopened=True, is_refused=is_refused
+            ) from error
         self._cursor = pymysql.cursors.Cursor(self._connection)
-        self._packet_max = PACKET_MIN
+        self._packet_max = self._packet_bytes = _PACKET_FIRST
         self._is_reading = self._is_begun = self._is_broken = self._is_commit_sent = False
         values = {
             "sql_mode": SQL_MODE,
@@ -121,16 +145,36 @@ class MysqlConnection:
             "lock_timeout": max(1, round(lock_timeout.total_seconds())),
             "seconds": statement_timeout.total_seconds(),
             "ms": max(1, round(statement_timeout.total_seconds() * 1000)),
+            "version": _VERSION,
         }
         self._unsent = [text.format(**values) for text in _SETTINGS]
         try:
-            [(version, packet_max)] = self.fetch().rows or ()
+            [(version, packet_max)] = self._fetch_first()
+            _check_server_version(version)
         except (StatementRejected, ConnectionLost) as error:
             self.close()
             raise ConnectionLost(str(error), is_unopened=True) from error
-        self.version: str = version
-        # The limit is in bytes, and a text may have more bytes than characters.
-        self._packet_max = max(packet_max // 2, PACKET_MIN)
+        except ServerTooOld:
+            self.close()
+            raise
+        # The limit is in bytes, and a character may have four.
+        self._packet_max = packet_max // 4
+        self._packet_bytes = packet_max
+        leave_to_parent(self)
+
+    def fileno(self) -> int:
+        socket = self._connection._sock  # noqa: SLF001  # PyMySQL has no public way
+        return -1 if socket is None else socket.fileno()
+
+    def _fetch_first(self) -> Rows:
+        """Send the settings; an old server that rejects one of them is reported as too old."""
+        try:
+            return self.fetch().rows or ()
+        except StatementRejected:
+            self._unsent = [f"SELECT {_VERSION}"]
+            [(version,)] = self.fetch().rows or ()
+            _check_server_version(version)
+            raise
 
     # ------------------------------------------------------------ transactions
 
@@ -187,8 +231,8 @@ class MysqlConnection:
 
         Between transactions the server sends nothing, unless it closes the connection.
         """
-        socket = self._connection._sock  # noqa: SLF001  # PyMySQL has no public way
-        return socket is not None and not _can_be_read(socket.fileno())
+        number = self.fileno()
+        return number >= 0 and not _can_be_read(number)
 
     def close(self) -> None:
         with suppress(pymysql.err.Error):
@@ -199,12 +243,17 @@ class MysqlConnection:
     def _send(self) -> StatementResult:
         """Send the pending statements, and return the result of the last."""
         sent, self._unsent = self._unsent, []
+        packets = [encoded(packet) for packet in _packets(sent, self._packet_max)]
+        for packet in packets:
+            # The server would close the connection, and its error would be lost.
+            if len(packet) >= self._packet_bytes:
+                raise StatementRejected(TOO_LONG, too_long(len(packet), self._packet_bytes))
         cursor = self._cursor
         # Until every answer is read, the connection cannot be used for anything else.
         self._is_broken = True
         try:
-            for packet in _packets(sent, self._packet_max):
-                cursor.execute(encoded(packet))
+            for packet in packets:
+                cursor.execute(packet)
                 while cursor.nextset():
                     pass
         except pymysql.err.Error as error:
@@ -219,6 +268,23 @@ class MysqlConnection:
         if code in _LOSSES or not self._connection.open:
             return ConnectionLost(_message(error), is_commit_sent=self._is_commit_sent)
         return StatementRejected(str(code), _message(error))
+
+
+def _check_server_version(version: str) -> None:
+    name = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+    needed = _MARIADB_MIN if name == "MariaDB" else _MYSQL_MIN
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if numbers < needed:
+        raise ServerTooOld(
+            name, found=".".join(map(str, numbers)), needed=".".join(map(str, needed))
+        )
+
+
+def too_long(length: int, length_max: int) -> str:
+    return (
+        f"A run or its result needs a statement of {length:,} bytes. "
+        f"The setting max_allowed_packet of the server allows {length_max:,}."
+    )
 
 
 def result_of(cursor: Any) -> StatementResult:

@@ -1,6 +1,5 @@
 """The store in a MariaDB or MySQL database."""
 
-import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,10 +11,9 @@ from tickwork.errors import (
     DriverMissing,
     InvalidStoreUrl,
     SchemaMissing,
-    ServerTooOld,
     StoreBusy,
     StoreError,
-    StoreUnavailable,
+    StoreReadOnly,
     WrongConnection,
 )
 from tickwork.stores._sql.caller_connection import type_name
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MARIADB_MIN: Final = (10, 6)
-_MYSQL_MIN: Final = (8, 0, 17)
-
 NO_TABLE: Final = "1146"
 LOCK_TIMED_OUT: Final = "1205"
 _STATEMENT_TIMED_OUT: Final = frozenset({"1969", "3024"})  # MariaDB's, MySQL's
@@ -57,6 +52,21 @@ CONFLICTS: Final = frozenset(
     }
 )
 """Errors after which a transaction is retried."""
+
+_ABOUT_VALUES: Final = frozenset(
+    {
+        "1048",  # NULL
+        "1062",  # a duplicate key
+        "1153",  # too long for a packet
+        "1264",  # out of range
+        "1366",  # not of the type
+        "1406",  # too long
+        "1690",  # arithmetic out of range
+        "3819",  # a CHECK of MySQL
+        "4025",  # a CHECK of MariaDB
+    }
+)
+"""Errors of a value: it cannot be stored, or violates a constraint."""
 
 
 class MysqlStore(ServerStore["MysqlConnection"]):
@@ -99,15 +109,9 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         return self._open_connection(self._statement_timeout)
 
     def _open_connection(self, statement_timeout: timedelta) -> "MysqlConnection":
-        connection = self._driver.MysqlConnection(
+        return self._driver.MysqlConnection(
             self._settings, statement_timeout=statement_timeout, lock_timeout=self._lock_timeout
         )
-        try:
-            _check_server_version(connection.version)
-        except ServerTooOld:
-            connection.close()
-            raise
-        return connection
 
     # ------------------------------------------------------------ a caller's connection
 
@@ -127,9 +131,14 @@ class MysqlStore(ServerStore["MysqlConnection"]):
     def _is_retryable(self, error: StatementRejected) -> bool:
         return error.state in CONFLICTS
 
+    def _is_about_values(self, error: StatementRejected) -> bool:
+        return error.state in _ABOUT_VALUES
+
     def _translate_error(self, error: StatementRejected) -> StoreError:
         if error.state == NO_TABLE:
             return SchemaMissing(self.url)
+        if error.state == self._driver.TOO_LONG:
+            return StoreError(error.message, fix=self._driver.TOO_LONG_FIX)
         if error.state == LOCK_TIMED_OUT:
             return StoreBusy(self.url, waited=self._lock_timeout)
         if error.state in _STATEMENT_TIMED_OUT:
@@ -137,7 +146,7 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         if error.state in _READ_ONLY:
             # A replica. The next connection may reach the primary.
             self._pool.clear()
-            return StoreUnavailable(self.url, error.message)
+            return StoreReadOnly(self.url, error.message)
         return StoreError(f"The server rejected a statement ({error.state}).", why=error.message)
 
     # ------------------------------------------------------------ ids as people type them
@@ -206,13 +215,3 @@ class _MysqlCallerStore(MysqlStore):
 
     def close(self) -> None:
         """Nothing to do: the connection is the caller's."""
-
-
-def _check_server_version(version: str) -> None:
-    name = "MariaDB" if "mariadb" in version.lower() else "MySQL"
-    needed = _MARIADB_MIN if name == "MariaDB" else _MYSQL_MIN
-    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
-    if numbers < needed:
-        raise ServerTooOld(
-            name, found=".".join(map(str, numbers)), needed=".".join(map(str, needed))
-        )

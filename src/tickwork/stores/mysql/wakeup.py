@@ -16,11 +16,16 @@ from tickwork.stores._sql.server_store import ConnectionLost, StatementRejected
 from tickwork.stores.mysql.connection import MysqlConnection
 from tickwork.stores.mysql.statement_runner import run_statement
 
-POLL: Final = 0.04
-POLL_IDLE: Final = 0.2
-"""The polling interval in seconds, normally and after :data:`IDLE_AFTER` seconds without change."""
+POLL_MIN: Final = 0.003
+POLL_MAX: Final = 0.2
+"""The shortest and the longest polling interval, in seconds."""
 
+POLL: Final = 0.04
+POLL_SHARE: Final = 0.02
 IDLE_AFTER: Final = 30.0
+"""The interval is this share of the time since the last change, and usually at most ``POLL``. Only
+after :data:`IDLE_AFTER` seconds without a change it is longer."""
+
 RETRY: Final = 1.0
 
 
@@ -37,26 +42,25 @@ class MysqlListener:
         self._last: str | None = None
         self._changes: int | None = None
         self._changed_at = time.monotonic()
+        self._polled_at = 0.0
         self._retry_at = 0.0
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
+        # While there is a change at every poll, it does not poll all the time.
+        time.sleep(max(self._polled_at + POLL_MIN - time.monotonic(), 0))
         while not self._has_changed():
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= deadline:
                 return False
-            time.sleep(min(left, self._interval()))
-        self._changed_at = time.monotonic()
+            time.sleep(min(deadline - now, poll_interval(now - self._changed_at)))
+        self._changed_at = self._polled_at = time.monotonic()
         return True
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _interval(self) -> float:
-        is_idle = time.monotonic() - self._changed_at > IDLE_AFTER
-        return (POLL_IDLE if is_idle else POLL) * random.uniform(0.8, 1.2)  # noqa: S311
 
     def _has_changed(self) -> bool:
         if self._connection is None:
@@ -78,3 +82,16 @@ class MysqlListener:
         is_changed = changes != self._changes
         self._last, self._changes = last, changes
         return is_new or is_changed
+
+
+def poll_interval(unchanged: float) -> float:
+    """Return how long to wait before the next poll, so many seconds after the last change.
+
+    A change often follows another, so polls are frequent at first. They are not regular: many
+    workers would otherwise poll at the same moments.
+    """
+    if unchanged > IDLE_AFTER:
+        seconds = POLL_MAX
+    else:
+        seconds = min(max(POLL_SHARE * unchanged, POLL_MIN), POLL)
+    return seconds * random.uniform(0.8, 1.2)  # noqa: S311  # no secret

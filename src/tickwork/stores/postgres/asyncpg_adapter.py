@@ -6,21 +6,17 @@ do not depend on settings. Several statements are sent at once. Rows are returne
 which uses no codec, record class or statement cache.
 """
 
-import json
-import re
 from typing import Any, Final
 
 from tickwork.stores._sql.sessions import is_instance_of
-from tickwork.stores._sql.statement import Row, Rows, StatementResult
+from tickwork.stores._sql.statement import Rows, StatementResult
 from tickwork.stores.postgres.caller_transaction import (
     SAVEPOINT,
     TRANSACTION,
     Batch,
     Frame,
 )
-from tickwork.stores.postgres.values import Message
-
-_PLACE: Final = re.compile(r"\$(\d+)")
+from tickwork.stores.postgres.literals import inline_values, returns_rows, row_of
 
 
 def is_asyncpg(thing: object) -> bool:
@@ -46,12 +42,12 @@ class AsyncpgAdapter:
 
     async def send(self, batch: Batch) -> list[StatementResult]:
         """Send a batch; return the results that it needs."""
-        texts = [_inline_values(message) for message in batch.messages]
+        texts = [inline_values(message) for message in batch.messages]
         first = len(texts) - batch.results_needed
         unsent = texts[:first]
         results: list[StatementResult] = []
-        for text in texts[first:]:
-            if text.startswith("SELECT"):
+        for message, text in zip(batch.messages[first:], texts[first:], strict=True):
+            if returns_rows(message.text):
                 await self._execute(unsent)
                 rows = await self._fetch(text)
                 results.append(StatementResult(rows, len(rows)))
@@ -72,32 +68,11 @@ class AsyncpgAdapter:
             chunks.append(data)
 
         await self._connection.copy_from_query(
-            f"SELECT row_to_json(result) FROM ({text}) AS result",  # noqa: S608  # our own query
+            f"SELECT row_to_json(tickwork) FROM ({text}) AS tickwork",  # noqa: S608  # our query
             output=receive,
             format="text",
             encoding="UTF8",
         )
-        return [_row(line) for line in b"".join(chunks).splitlines()]
-
-
-def _row(line: bytes) -> Row:
-    # The backslash is the only character of JSON that COPY escapes.
-    return tuple(json.loads(line.replace(b"\\\\", b"\\")).values())
-
-
-def _inline_values(message: Message) -> str:
-    r"""A statement with its values as literals.
-
-    >>> print(_inline_values(Message(b"SELECT $1, $2, $2", [b'it\'s "\\"', None])))
-    SELECT E'it''s \"\\\"', NULL, NULL
-    >>> print(_inline_values(Message("SELECT $1".encode(), ["\n€😀".encode()])))
-    SELECT E'\n\u20ac\ud83d\ude00'
-    """
-    text, values = message
-    written = ["NULL" if value is None else _literal(value) for value in values or ()]
-    return _PLACE.sub(lambda place: written[int(place[1]) - 1], text.decode())
-
-
-def _literal(value: bytes) -> str:
-    """An escape string: JSON escapes are valid in it, only the quotes differ."""
-    return "E'" + json.dumps(value.decode())[1:-1].replace("'", "''") + "'"
+        # The backslash is the only character of JSON that COPY escapes.
+        lines = b"".join(chunks).replace(b"\\\\", b"\\").splitlines()
+        return [row_of(line) for line in lines]

@@ -27,6 +27,7 @@ from tickwork.stores._sql.sessions import (
     driver_connection,
     is_async_session,
     is_session,
+    reporting_errors,
 )
 from tickwork.stores._sql.statement import Operation, Row, Rows, StatementResult
 from tickwork.stores.contract import Enqueued
@@ -41,6 +42,7 @@ from tickwork.stores.postgres.caller_transaction import (
     run_operation,
     wrong_connection,
 )
+from tickwork.stores.postgres.psycopg2_adapter import Psycopg2Adapter, is_psycopg2
 from tickwork.stores.postgres.values import Message
 
 T = TypeVar("T")
@@ -67,27 +69,25 @@ class PostgresCallerConnection:
 
     def run(self, begin: Callable[[], Operation[T]]) -> T:
         """Run an operation in the caller's transaction; a failed one is rolled back."""
-        connection = self._connection()
-        with connection.pipeline() as pipeline:
-            batches = run_operation(begin, _PsycopgAdapter(connection), url=self._url)
-            try:
-                batch = next(batches)
-                # Ends: the number of tries is bounded.
-                while True:
-                    try:
-                        results = self._send(connection, batch.messages, pipeline)
-                    except BaseException as error:  # noqa: BLE001  # the generator raises it again
-                        batch = batches.throw(error)
-                    else:
-                        batch = batches.send(_results(batch, results))
-            except StopIteration as end:
-                result: T = end.value
-                return result
+        with reporting_errors(self._caller_connection):
+            return self._run(begin)
 
-    def _connection(self) -> psycopg.Connection[Any]:
+    def _run(self, begin: Callable[[], Operation[T]]) -> T:
+        connection = self._connection()
+        if is_psycopg2(connection):
+            older = Psycopg2Adapter(connection)
+            return _run(run_operation(begin, older, url=self._url), older.send)
+        with connection.pipeline() as pipeline:
+
+            def send(batch: Batch) -> list[StatementResult]:
+                return _results(batch, self._send(connection, batch.messages, pipeline))
+
+            return _run(run_operation(begin, _PsycopgAdapter(connection), url=self._url), send)
+
+    def _connection(self) -> Any:
         """The driver's connection. A session may have another one in each transaction."""
         found = driver_connection(self._caller_connection)
-        if isinstance(found, psycopg.Connection):
+        if isinstance(found, psycopg.Connection) or is_psycopg2(found):
             return found
         is_async = isinstance(found, psycopg.AsyncConnection) or is_asyncpg(found)
         method = "using_async()" if is_async or is_async_session(found) else ""
@@ -178,6 +178,22 @@ class PostgresAsyncRuns(SqlAsyncRuns):
                 await pipeline.sync()
             raise
         return [_result(cursor) for cursor in cursors]
+
+
+def _run(batches: BatchExchange[T], send: Callable[[Batch], list[StatementResult]]) -> T:
+    try:
+        batch = next(batches)
+        # Ends: the number of tries is bounded.
+        while True:
+            try:
+                results = send(batch)
+            except BaseException as error:  # noqa: BLE001  # the generator raises it again
+                batch = batches.throw(error)
+            else:
+                batch = batches.send(results)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 async def _run_async(

@@ -24,8 +24,8 @@ from tickwork.stores.postgres.values import Message, messages
 T = TypeVar("T")
 
 TAKES: Final = (
-    "a psycopg.Connection, a psycopg.AsyncConnection or an asyncpg.Connection to its database, or"
-    f" {SESSIONS}"
+    "a psycopg.Connection, a psycopg.AsyncConnection, an asyncpg.Connection or a connection of"
+    f" psycopg2 to its database, or {SESSIONS}"
 )
 
 _CURRENT_DATABASE: Final = Message(b"SELECT current_database(), current_setting('search_path')")
@@ -113,7 +113,7 @@ def require_read_committed(operation: Operation[T], *, url: str) -> Operation[T]
         raise WrongConnection(
             url,
             f"Its transaction is {level}, and sees nothing that was committed since it began: it"
-            " cannot tell whether the first try of a repeat has landed.",
+            " cannot tell whether the first try of a repeat was committed.",
             takes="a connection whose transaction is READ COMMITTED",
         )
     return (yield from operation)
@@ -185,5 +185,5 @@ def _missing_tables(url: str) -> BatchExchange[WrongConnection]:
 
 
 def _state(error: BaseException) -> object:
-    """The SQLSTATE of an error, which both drivers provide."""
-    return getattr(error, "sqlstate", None)
+    """The SQLSTATE of an error, which all drivers provide; psycopg2 calls it pgcode."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)

@@ -11,6 +11,7 @@ text, so that the same name always means the same statement. If a pooler does no
 the first error disables them: see :data:`UNPREPARABLE`.
 """
 
+import re
 import select
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGresult
 from psycopg.types.string import TextLoader
 
+from tickwork._kernel.fork import leave_to_parent
 from tickwork.stores._sql.server_store import ConnectionLost, StatementRejected
 from tickwork.stores._sql.statement import Rows, Statement
 from tickwork.stores.postgres.values import Message, messages
@@ -58,6 +60,8 @@ _ANSWER_GRACE: Final = timedelta(seconds=5)
 
 _PREPARED: Final = frozenset(
     {
+        "accept_runs",
+        "accepted_runs",
         "count_head",
         "extend_leases",
         "finish_plain",
@@ -73,6 +77,16 @@ _PREPARED: Final = frozenset(
 )
 """Statements that run all the time. Their plans are good for any number of rows."""
 
+_REFUSAL: Final = re.compile(
+    r"authentication failed|no password supplied|pg_hba\.conf|not permitted to log in"
+    r"|permission denied for database|(role|database) .* does not exist|no such (user|database)"
+)
+"""What a server, or PgBouncer, says that does not accept the user, the password or the database.
+
+The driver has no error code for it. A server that speaks another language seems to be away.
+"""
+
+READ_ONLY: Final = "25006"
 COLUMN_CHANGED: Final = "0A000"
 UNPREPARABLE: Final = frozenset(
     {
@@ -125,7 +139,8 @@ class PostgresConnection:
                 conninfo, autocommit=True, prepare_threshold=None
             )
         except psycopg.Error as error:
-            raise ConnectionLost(str(error), is_unopened=True) from error
+            is_refused = _REFUSAL.search(str(error)) is not None
+            raise ConnectionLost(str(error), is_unopened=True, is_refused=is_refused) from error
         self._connection.adapters.register_loader("uuid", TextLoader)
         self._pgconn = self._connection.pgconn
         self._pgconn.enter_pipeline_mode()
@@ -140,6 +155,10 @@ class PostgresConnection:
         self._is_begun = False
         self._is_broken = False
         self._is_commit_sent = False
+        leave_to_parent(self)
+
+    def fileno(self) -> int:
+        return self._pgconn.socket
 
     @property
     def server_version(self) -> int:
@@ -312,7 +331,11 @@ def _rejection(result: PGresult) -> StatementRejected:
     def field(code: pq.DiagnosticField) -> str:
         return (result.error_field(code) or b"").decode(errors="replace")
 
-    return StatementRejected(field(pq.DiagnosticField.SQLSTATE), result.get_error_message())
+    state = field(pq.DiagnosticField.SQLSTATE)
+    if state == COLUMN_CHANGED and field(pq.DiagnosticField.SOURCE_FILE) == "guc.c":
+        # BEGIN READ WRITE on a standby has the code of a changed column.
+        state = READ_ONLY
+    return StatementRejected(state, result.get_error_message())
 
 
 def conninfo_of(url: str, *, timeout: timedelta) -> str:

@@ -12,7 +12,7 @@ from tickwork.errors import (
     ServerTooOld,
     StoreBusy,
     StoreError,
-    StoreUnavailable,
+    StoreReadOnly,
 )
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.migrate import check_version
@@ -40,7 +40,6 @@ _VERSION_MIN: Final = 13
 _LOCK_TIMED_OUT: Final = "55P03"
 _STATEMENT_TIMED_OUT: Final = "57014"
 _NO_TABLE: Final = "42P01"
-_READ_ONLY: Final = "25006"
 _CONFLICTS: Final = frozenset(
     {
         "40P01",  # deadlock
@@ -55,6 +54,9 @@ _CONFLICTS: Final = frozenset(
     }
 )
 """Errors after which a transaction is retried."""
+
+_ABOUT_VALUES: Final = frozenset({"22", "23"})
+"""Classes of errors: a value cannot be stored, or violates a constraint."""
 
 
 class PostgresStore(ServerStore["PostgresConnection"]):
@@ -129,6 +131,9 @@ class PostgresStore(ServerStore["PostgresConnection"]):
     def _is_retryable(self, error: StatementRejected) -> bool:
         return error.state in _CONFLICTS or self._disable_preparing(error)
 
+    def _is_about_values(self, error: StatementRejected) -> bool:
+        return error.state[:2] in _ABOUT_VALUES
+
     def _disable_preparing(self, error: StatementRejected) -> bool:
         """Whether a prepared statement was the reason; if so, stop preparing statements.
 
@@ -149,10 +154,10 @@ class PostgresStore(ServerStore["PostgresConnection"]):
             return StoreBusy(self.url, waited=self._lock_timeout)
         if error.state == _STATEMENT_TIMED_OUT:
             return StoreBusy(self.url, waited=self._statement_timeout)
-        if error.state == _READ_ONLY:
+        if error.state == self._driver.READ_ONLY:
             # A standby. The next connection may reach the primary.
             self._pool.clear()
-            return StoreUnavailable(self.url, error.message)
+            return StoreReadOnly(self.url, error.message)
         return StoreError(f"PostgreSQL rejected a statement ({error.state}).", why=error.message)
 
     # ------------------------------------------------------------ schema

@@ -9,6 +9,8 @@ from typing import Final
 
 import psycopg
 
+from tickwork._kernel.fork import leave_to_parent
+
 CHANNEL: Final = "tickwork"
 RETRY_SECONDS: Final = 1.0
 
@@ -71,6 +73,7 @@ class PostgresListener:
                     if self._can_receive(connection):
                         connection.execute(f"LISTEN {self._channel}".encode())
                         self._connection = connection
+                        leave_to_parent(connection)
                 finally:
                     if self._connection is None:
                         connection.close()

@@ -24,9 +24,10 @@ from tickwork.stores._sql.sessions import (
     is_async_session,
     is_instance_of,
     is_session,
+    reporting_errors,
 )
 from tickwork.stores._sql.statement import Rows, Statement
-from tickwork.stores.sqlite.connection import is_busy, run_statement
+from tickwork.stores.sqlite.connection import is_busy, is_shared_memory, run_statement
 
 TAKES: Final = (
     "an sqlite3.Connection or an aiosqlite.Connection that was opened on the store's own file, or"
@@ -55,8 +56,8 @@ class SqliteCallerConnection:
         A new transaction takes the write lock at once, as the first INSERT would. It stays open if
         Python would have begun it implicitly; in autocommit mode it is committed.
         """
-        self._connection = self._resolve()
-        with self._translate_errors():
+        with reporting_errors(self._caller_connection), self._translate_errors():
+            self._connection = self._resolve()
             is_inside = self._connection.in_transaction
             if is_inside:
                 beginning, ending = "SAVEPOINT tickwork", ["RELEASE tickwork"]
@@ -81,8 +82,8 @@ class SqliteCallerConnection:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """The open transaction, or else a snapshot for this read only."""
-        self._connection = self._resolve()
-        with self._translate_errors():
+        with reporting_errors(self._caller_connection), self._translate_errors():
+            self._connection = self._resolve()
             is_ours = not self._connection.in_transaction
             if is_ours:
                 self._command("BEGIN")
@@ -150,10 +151,11 @@ class SqliteCallerConnection:
                 "A store in memory has one connection of its own.",
                 takes="no connection, or use a store in a file",
             )
+        is_shared = is_shared_memory(path)
         databases = _execute(Statement("databases", ("PRAGMA database_list",), {}), connection)
         path_by_name: dict[str, str] = {row[1]: row[2] for row in databases}
         main = path_by_name.pop("main")
-        if _is_same(main, path):
+        if (is_shared and not main) or _is_same(main, path):
             return
         found = f"It was opened on {main or 'a database in memory'}."
         for name, attached in path_by_name.items():

@@ -1,28 +1,46 @@
 """SQLite connections: each process has one for writing and one for reading."""
 
 import json
-import os
 import random
 import re
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tickwork.errors import StoreBusy, StoreUnavailable
+from tickwork._kernel.fork import pause_for_fork
+from tickwork.errors import (
+    OutcomeUnknown,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreReplaced,
+    StoreUnavailable,
+)
 from tickwork.stores._sql.statement import Row, Rows, Statement
 
 _PLACEHOLDER: Final = re.compile(r"\?(\d*)")
-_PLAIN_INSERT: Final = re.compile(r"(INSERT INTO [^()]*\([^()]*\)\s*VALUES\s*)(\([^()]*\));?\s*")
+_PLAIN_INSERT: Final = re.compile(r"(INSERT INTO \w+) \(([^()]*)\)\s*VALUES\s*\(([^()]*)\);?\s*")
+_NOT_UNICODE: Final = "Could not decode to UTF-8"
 PLACEHOLDERS_MAX: Final = 999
 """The number of parameters that every version of SQLite accepts in one statement."""
 
+BULK_MIN: Final = 32
+"""The number of rows from which on an INSERT with a text of its own takes less time."""
+
+MEMORY: Final = ":memory:"
+LOG_BYTES: Final = 8 * 1024 * 1024
+"""SQLite cuts the write-ahead log to this size when it starts to write it from the beginning.
+Without a limit it never becomes smaller again after a program has read for a long time."""
+
+_SHARED_MEMORY: Final = re.compile(r"file:.*[?&]mode=memory\b.*")
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNAVAILABLE: Final = frozenset(
     {
@@ -36,9 +54,78 @@ _UNAVAILABLE: Final = frozenset(
 """Errors of the disk or the machine, not of the statement: a later try may succeed."""
 
 
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+
+FORK_WAIT: Final = 5.0
+"""Seconds that a fork waits for the end of a transaction in another thread."""
+
+FORKED_INSIDE: Final = "this process was forked in the middle of a transaction of its parent."
+_inherited: Final[dict[str, list[sqlite3.Connection]]] = {}
+"""Connections that could not be closed before a fork, by path. They must not be closed here."""
+
+
+def is_shared_memory(path: str) -> bool:
+    """Whether it is the URI of a database in memory that several connections of a process share.
+
+    >>> is_shared_memory("file:tests?mode=memory&cache=shared"), is_shared_memory("jobs.db")
+    (True, False)
+    """
+    return _SHARED_MEMORY.fullmatch(path) is not None
+
+
+def is_in_memory(path: str) -> bool:
+    return path == MEMORY or is_shared_memory(path)
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether another connection holds a lock."""
     return error.sqlite_errorcode & 0xFF in _BUSY
+
+
+def translate_error(error: sqlite3.DatabaseError, path: str) -> StoreError | None:
+    """Turn an error of the file or the disk into one of ours; None for errors of a statement."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _BUSY:
+        return StoreBusy(f"sqlite:///{path}", waited=timedelta(0))
+    if code in _UNAVAILABLE:
+        return StoreUnavailable(f"sqlite:///{path}", str(error))
+    if code in _DAMAGED:
+        return StoreDamaged(path, str(error))
+    return None
+
+
+CHECK_EVERY: Final = 0.2
+"""Seconds between two checks of the file: each takes microseconds."""
+
+
+class OpenFile:
+    """The file that a path named when it was first opened."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._id: tuple[int, int] | None = None
+        self._checked_at = 0.0
+
+    def remember(self) -> None:
+        """Remember the file that was opened just now, unless one was opened before."""
+        if self._id is None and not is_in_memory(self._path):
+            self._id = _file_id(self._path)
+
+    def forget(self) -> None:
+        self._id = None
+
+    def check(self) -> None:
+        """Check every CHECK_EVERY seconds that the path still names the file that is open.
+
+        Raises:
+            StoreReplaced: It names another one, or none.
+        """
+        now = time.monotonic()
+        if self._id is None or now < self._checked_at + CHECK_EVERY:
+            return
+        if (found := _file_id(self._path)) != self._id:
+            raise StoreReplaced(self._path, is_deleted=found is None)
+        self._checked_at = now
 
 
 class SqliteConnection:
@@ -49,28 +136,36 @@ class SqliteConnection:
     """
 
     def __init__(
-        self, path: str, *, synchronous: str, busy_timeout: timedelta, is_uri: bool = False
+        self,
+        path: str,
+        *,
+        synchronous: str,
+        busy_timeout: timedelta,
+        file: OpenFile | None = None,
     ) -> None:
         self._path = path
-        self._is_uri = is_uri
+        self._file = file or OpenFile(path)
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._lock = threading.RLock()
-        self._pid = 0
         self._connection: sqlite3.Connection | None = None
+        self._is_paused = False
+        pause_for_fork(self)
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
         """A write transaction takes the write lock first: after a read, SQLite may refuse it."""
         with self._lock:
             connection = self._get_connection()
+            self._file.check()
             self._with_retries(connection, begin)
             try:
                 yield
                 self._with_retries(connection, "COMMIT")
             except BaseException:
                 if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                    with suppress(sqlite3.DatabaseError):  # the file is damaged
+                        connection.execute("ROLLBACK")
                 raise
 
     @contextmanager
@@ -88,42 +183,72 @@ class SqliteConnection:
 
         Raises:
             StoreUnavailable: The disk is full or fails.
+            StoreDamaged: The file is no database, or it is damaged.
             StoreBusy: Another process has locked the whole file.
         """
         try:
             return run_statement(statement, self._get_connection())
-        except sqlite3.OperationalError as error:
-            if is_busy(error):
-                raise StoreBusy(f"sqlite:///{self._path}", waited=timedelta(0)) from error
-            if error.sqlite_errorcode & 0xFF in _UNAVAILABLE:
-                raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
-            raise
+        except sqlite3.DatabaseError as error:
+            translated = translate_error(error, self._path)
+            if translated is None:
+                raise
+            raise translated from error
 
     def execute_script(self, statements: list[str]) -> None:
         for text in statements:
-            self._get_connection().execute(text)
+            self.execute(Statement("migrate", (text,), {}))
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None and self._pid == os.getpid():
+            if self._connection is not None:
                 self._connection.close()
             self._connection = None
 
+    # ------------------------------------------------------------ forks
+
+    def before_fork(self) -> None:
+        """Close the file. SQLite keeps the locks of a process in memory, for each file.
+
+        A child would inherit that memory, but not the locks: it would wait for locks that no
+        thread holds, or write without one. The next statement opens the file again.
+        """
+        self._is_paused = self._lock.acquire(timeout=FORK_WAIT)
+        if self._is_paused and self._is_closable:
+            self.close()
+
+    def after_fork_in_parent(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._lock.release()
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._is_paused = False
+        if self._connection is not None and not is_in_memory(self._path):
+            _inherited.setdefault(self._path, []).append(self._connection)
+            self._connection = None
+
+    @property
+    def _is_closable(self) -> bool:
+        is_idle = self._connection is not None and not self._connection.in_transaction
+        return is_idle and not is_in_memory(self._path)
+
     def _get_connection(self) -> sqlite3.Connection:
-        if self._connection is None or self._pid != os.getpid():
-            # A connection must not be used after a fork; the parent's is left alone.
+        if self._connection is None:
             self._connection = self._open()
-            self._pid = os.getpid()
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
+        if self._path in _inherited:
+            raise StoreUnavailable(f"sqlite:///{self._path}", FORKED_INSIDE)
+        self._file.check()  # a connection would create a file that is not there
         try:
             connection = sqlite3.connect(
                 self._path,
                 timeout=0,
                 isolation_level=None,
                 check_same_thread=False,
-                uri=self._is_uri,
+                uri=is_shared_memory(self._path),
                 cached_statements=256,
             )
         except sqlite3.Error as error:
@@ -133,9 +258,11 @@ class SqliteConnection:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA cache_size = -16000")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         except BaseException:
             connection.close()
             raise
+        self._file.remember()
         return connection
 
     def _with_retries(self, connection: sqlite3.Connection, text: str) -> None:
@@ -144,9 +271,13 @@ class SqliteConnection:
         while True:
             try:
                 connection.execute(text)
-            except sqlite3.OperationalError as error:
-                if not is_busy(error):
-                    raise StoreUnavailable(f"sqlite:///{self._path}", str(error)) from error
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_FSYNC and text == "COMMIT":
+                    raise OutcomeUnknown(f"sqlite:///{self._path}", str(error)) from error
+                translated = translate_error(error, self._path)
+                if not isinstance(translated, StoreBusy):
+                    reason = str(error)
+                    raise translated or StoreUnavailable(self._path, reason) from error
             else:
                 return
             now = time.monotonic()
@@ -157,6 +288,15 @@ class SqliteConnection:
             time.sleep(random.uniform(0.0002, 0.0012))  # noqa: S311  # not a secret
 
 
+def _file_id(path: str) -> tuple[int, int] | None:
+    """What identifies a file on this machine; None when there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor) -> Rows:
     """Run one statement in the open transaction."""
     rows: Rows = ()
@@ -165,8 +305,33 @@ def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor)
     else:
         params = _bind(statement.params)
         for part in statement.parts:
-            rows = on.execute(part, params).fetchall()
+            rows = _fetch_all(part, params, on)
     return rows if statement.needs_result else ()
+
+
+def _fetch_all(
+    part: str, params: Mapping[str, Any], on: sqlite3.Connection | sqlite3.Cursor
+) -> Rows:
+    try:
+        return on.execute(part, params).fetchall()
+    except sqlite3.OperationalError as error:
+        if _NOT_UNICODE not in str(error):
+            raise
+    # Another program stored a text that is no Unicode. It is read as bytes, so that only its own
+    # row cannot be read.
+    connection = on if isinstance(on, sqlite3.Connection) else on.connection
+    kept, connection.text_factory = connection.text_factory, _decode_or_keep
+    try:
+        return on.execute(part, params).fetchall()
+    finally:
+        connection.text_factory = kept
+
+
+def _decode_or_keep(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
@@ -179,36 +344,71 @@ def _run_part(part: str, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) ->
     if ":rows" in part:
         return on.execute(part, {"rows": json.dumps(rows)}).rowcount
     text, columns = _split_placeholders(part)
-    many = _bulk_insert(text, columns)
-    if many is not None and len(rows) >= many.rows:
-        return _insert_many(many, rows, on)
+    insert = _bulk_insert(text, columns)
+    if insert is not None and len(rows) >= BULK_MIN:
+        return _insert_many(insert, rows, on)
     return on.executemany(text, _pick_columns(rows, columns)).rowcount
 
 
 class _BulkInsert(NamedTuple):
-    """An INSERT of ``rows`` rows at once, and the INSERT of a single row."""
+    """A plain INSERT of one row: its table, its columns, and a value or ``?`` for each."""
 
-    text: str
-    rows: int
-    for_one: str
+    table: str
+    columns: tuple[str, ...]
+    values: tuple[str, ...]
 
 
 @lru_cache(maxsize=512)
 def _bulk_insert(text: str, columns: tuple[int, ...]) -> _BulkInsert | None:
-    """Build the INSERT of many rows, if it is a plain one: a row takes a third less time."""
     found = _PLAIN_INSERT.fullmatch(text)
     if found is None or not columns or columns != tuple(range(len(columns))):
         return None
-    rows = PLACEHOLDERS_MAX // len(columns)
-    return _BulkInsert(found[1] + ", ".join([found[2]] * rows), rows, text)
+    return _BulkInsert(found[1], *(tuple(list_.split(", ")) for list_ in found.groups()[1:]))
 
 
-def _insert_many(many: _BulkInsert, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
-    whole = len(rows) - len(rows) % many.rows
-    for first in range(0, whole, many.rows):
-        on.execute(many.text, list(chain.from_iterable(rows[first : first + many.rows])))
-    on.executemany(many.for_one, rows[whole:])
+def _insert_many(insert: _BulkInsert, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
+    """Insert rows with few statements. A value that all rows share is bound once: half the time."""
+    columns = list(zip(*rows, strict=True))
+    is_shared = [column.count(column[0]) == len(rows) for column in columns]
+    is_shared[0] = False  # there must be one of each row
+    shared = [column[0] for column, is_one in zip(columns, is_shared, strict=True) if is_one]
+    varying = [column for column, is_one in zip(columns, is_shared, strict=True) if not is_one]
+    own = list(zip(*varying, strict=True))
+    size, first = (PLACEHOLDERS_MAX - len(shared)) // len(varying), 0
+    # It ends: a part has at least one row. Halves, so that there are few different statements.
+    while first < len(own):
+        while size > len(own) - first:
+            size = (size + 1) // 2
+        text = _insert_text(insert, tuple(is_shared), size)
+        on.execute(text, [*shared, *chain.from_iterable(own[first : first + size])])
+        first += size
     return len(rows)
+
+
+@lru_cache(maxsize=64)
+def _insert_text(insert: _BulkInsert, is_shared: tuple[bool, ...], count: int) -> str:
+    fixed: list[str] = []
+    shared: list[str] = []
+    own: list[str] = []
+    values: list[str] = []
+    are_shared = iter(is_shared)
+    for column, value in zip(insert.columns, insert.values, strict=True):
+        if value != "?":
+            fixed.append(column)
+            values.append(value)
+        else:
+            (shared if next(are_shared) else own).append(column)
+    sources = [f"(VALUES {_places(own, count)}) AS own"]
+    if shared:
+        sources.insert(0, f"(VALUES {_places(shared, 1)}) AS shared")
+        values.append("shared.*")
+    columns, selected = ", ".join(fixed + shared + own), ", ".join([*values, "own.*"])
+    target, source = f"{insert.table} ({columns})", ", ".join(sources)
+    return f"{target} SELECT {selected} FROM {source}"  # noqa: S608  # texts of our own queries
+
+
+def _places(columns: list[str], count: int) -> str:
+    return ", ".join([f"({', '.join('?' * len(columns))})"] * count)
 
 
 @lru_cache(maxsize=512)

@@ -24,7 +24,13 @@ from tickwork.stores._sql.statement import Operation, WriteConflict
 from tickwork.stores._sql.store import SqlStore
 from tickwork.stores.contract import AsyncRuns, Health, Listener
 from tickwork.stores.sqlite.caller_connection import SqliteCallerConnection
-from tickwork.stores.sqlite.connection import SqliteConnection, run_statement
+from tickwork.stores.sqlite.connection import (
+    MEMORY,
+    OpenFile,
+    SqliteConnection,
+    is_in_memory,
+    run_statement,
+)
 
 T = TypeVar("T")
 
@@ -39,6 +45,9 @@ _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs
 
 class SqliteStore(SqlStore):
     """A store in one SQLite file, or in memory for one process.
+
+    A path such as ``file:tests?mode=memory&cache=shared`` is a database in memory that the process
+    shares with connections of its own.
 
     ``synchronous="FULL"`` is the default: a committed run survives a power failure. NORMAL is
     faster; a power failure may undo the last transactions, but does not damage the file.
@@ -55,27 +64,33 @@ class SqliteStore(SqlStore):
     ) -> None:
         if synchronous not in {"FULL", "NORMAL"}:
             raise InvalidOption("synchronous", synchronous, "must be FULL or NORMAL")
-        is_memory = str(path) in {"", ":memory:"}
-        self.path: str = ":memory:" if is_memory else os.fspath(Path(path).absolute())
-        self.url: str = "sqlite://" if is_memory else f"sqlite:///{self.path}"
+        name = str(path) or MEMORY
+        is_memory = is_in_memory(name)
+        self.path: str = name if is_memory else os.fspath(Path(path).absolute())
+        self.url: str = "sqlite://" if name == MEMORY else f"sqlite:///{self.path}"
         self._prefix = prefix
         self._clock = clock or SystemClock()
         self.query = Queries(_PACKAGE, prefix=prefix)
         if not is_memory:
             reject_network_path(self.path)
+        self._file = OpenFile(self.path)
         self._writer: SqliteConnection | SqliteCallerConnection = SqliteConnection(
-            self.path, synchronous=synchronous, busy_timeout=busy_timeout
+            self.path, synchronous=synchronous, busy_timeout=busy_timeout, file=self._file
         )
         # A store in memory has one connection; in a file, readers do not wait for the writer.
         self._reader: SqliteConnection | SqliteCallerConnection = self._writer
         if not is_memory:
             self._reader = SqliteConnection(
-                self.path, synchronous=synchronous, busy_timeout=busy_timeout
+                self.path, synchronous=synchronous, busy_timeout=busy_timeout, file=self._file
             )
 
     @property
     def connections_max(self) -> int:
         return 1 if self._reader is self._writer else 2
+
+    @property
+    def clock_seconds(self) -> float:
+        return 1.0  # it is the clock of this machine, which costs nothing to read
 
     @property
     def pumps_max(self) -> int:
@@ -88,6 +103,9 @@ class SqliteStore(SqlStore):
             except WriteConflict:
                 continue
         raise StoreBusy(self.url, waited=timedelta(0))
+
+    def _is_data_error(self, error: Exception) -> bool:
+        return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError)
 
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         with self._reader.reading():
@@ -131,6 +149,8 @@ class SqliteStore(SqlStore):
 
     def is_installed(self) -> bool:
         """Whether the tables are installed and current. Does not wait for locks."""
+        if is_in_memory(self.path):
+            return self.schema_version() >= SCHEMA_VERSION
         file = f"{Path(self.path).as_uri()}?mode=rw"  # does not create the file
         try:
             with closing(sqlite3.connect(file, uri=True, timeout=0)) as connection:
@@ -138,8 +158,8 @@ class SqliteStore(SqlStore):
                 if not has_meta:
                     return False
                 [[version, _]] = run_statement(self.query("get_version"), connection)
-        except sqlite3.OperationalError:
-            return False  # there is no file, or another process has locked it to create the tables
+        except sqlite3.DatabaseError:
+            return False  # there is no database, or another process locked it to create the tables
         return bool(version >= SCHEMA_VERSION)
 
     def check_schema(self) -> None:
@@ -162,7 +182,7 @@ class SqliteStore(SqlStore):
         return replace(super().health(), log_bytes=log.stat().st_size if log.exists() else 0)
 
     def listen(self) -> Listener | None:
-        if self.path == ":memory:":
+        if is_in_memory(self.path):
             return None
         from tickwork.stores.sqlite.wakeup import SqliteListener  # noqa: PLC0415  # for workers
 
@@ -171,6 +191,7 @@ class SqliteStore(SqlStore):
     def close(self) -> None:
         self._writer.close()
         self._reader.close()
+        self._file.forget()
 
 
 def reject_network_path(path: str) -> None:

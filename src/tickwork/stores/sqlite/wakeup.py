@@ -5,14 +5,17 @@ import os
 import select
 import sqlite3
 import struct
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tickwork._kernel.fork import pause_for_fork
+
 _MODIFY: Final = 0x00000002
 _CREATE: Final = 0x00000100
-_NONBLOCK: Final = os.O_NONBLOCK
+_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _EVENT: Final = struct.Struct("iIII")
 
 READS_MAX: Final = 20
@@ -30,12 +33,14 @@ class SqliteListener:
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._wal = Path(f"{path}-wal")
-        self._connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=1
-        )
-        self._version = self._data_version()
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._version = -1
+        self._has_changed()
         self._watch = _Watch.open(self._wal)
+        pause_for_fork(self)
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -55,7 +60,24 @@ class SqliteListener:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        self._connection.close()
+            self._watch = None
+        with self._lock:
+            self._close_connection()
+
+    # ------------------------------------------------------------ forks, as in SqliteConnection
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+        self._close_connection()
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _wait_by_polling(self, deadline: float) -> bool:
         while not self._has_changed():
@@ -66,12 +88,21 @@ class SqliteListener:
         return True
 
     def _has_changed(self) -> bool:
-        found = self._data_version()
-        has_changed, self._version = found != self._version, found
-        return has_changed
+        with self._lock:
+            if self._connection is None:
+                # Other connections count the changes from another number on.
+                self._version = -1
+                self._connection = sqlite3.connect(
+                    self._path, isolation_level=None, check_same_thread=False, timeout=1
+                )
+            before = self._version
+            self._version = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+            return self._version != before
 
-    def _data_version(self) -> int:
-        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class _Watch:
@@ -90,7 +121,7 @@ class _Watch:
     def open(cls, wal: Path) -> "_Watch | None":
         try:
             library = ctypes.CDLL(None, use_errno=True)
-            file = library.inotify_init1(_NONBLOCK)
+            file = library.inotify_init1(_FLAGS)
         except (OSError, AttributeError):
             return None
         return None if file < 0 else cls(library, file, wal)

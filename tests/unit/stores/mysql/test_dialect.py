@@ -110,5 +110,5 @@ class TestOpening:
         monkeypatch.delitem(sys.modules, f"{PACKAGE}.connection", raising=False)
         monkeypatch.delattr(f"{PACKAGE}.connection", raising=False)
 
-        with pytest.raises(DriverMissing, match=r"pip install 'tickwork\[mysql\]'"):
+        with pytest.raises(DriverMissing, match=r"pip install '\.\[mysql\]'"):
             MysqlStore("mysql://host/db")

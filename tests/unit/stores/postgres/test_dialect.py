@@ -13,7 +13,7 @@ from tickwork.stores.postgres.store import PostgresStore
 
 POSTGRES = Queries("tickwork.stores.postgres")
 SQLITE = Queries("tickwork.stores.sqlite")
-OWN = {"notify", "create_meta", "server_time"}
+OWN = {"notify", "create_meta", "server_time", "count_gates", "restore_gates"}
 
 OWN_OF_SQLITE = {"drop_finished"}
 PLACES = re.compile(r"\?(\d*)|value ->> (\d+)")
@@ -92,5 +92,5 @@ class TestDriver:
             monkeypatch.delitem(sys.modules, f"tickwork.stores.postgres.{name}", raising=False)
             monkeypatch.delattr(f"tickwork.stores.postgres.{name}", raising=False)
 
-        with pytest.raises(DriverMissing, match=r"pip install 'tickwork\[postgres\]'"):
+        with pytest.raises(DriverMissing, match=r"pip install '\.\[postgres\]'"):
             PostgresStore("postgresql://host/db")

@@ -1,27 +1,28 @@
 """Stages runs that are due, and claims ready runs in order, within their limits."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
 from tickwork.stores._sql.columns import CLAIM, names
+from tickwork.stores._sql.faults import report_fault
 from tickwork.stores._sql.operations.limits import grant
 from tickwork.stores._sql.operations.notifications import ANY_QUEUE, notify_queues
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
-    UNREADABLE,
     claim_of,
+    describe_fault,
     micros,
     micros_or_none,
-    moment_or_none,
+    moment_near,
     standing_claim_of,
 )
 from tickwork.stores._sql.statement import Operation, Row, Rows
 from tickwork.stores.contract import ClaimRequest, PendingWork
 
-HEAD_FACTOR: Final = 4
+HEAD_FACTORS: Final = (2, 8)
 """A claim first reads this many times its limit from the head of the index: see ``_pick``."""
 HEAD_MIN: Final = 64
 
@@ -42,11 +43,11 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
 def pending_work(query: Queries) -> Operation[PendingWork]:
     [(due_at, lease_until, blocked_on, priority, turn_at)] = yield query("pending_work")
     return PendingWork(
-        moment_or_none(due_at),
-        moment_or_none(lease_until),
+        moment_near(due_at),
+        moment_near(lease_until),
         is_blocked=blocked_on is not None,
         is_ready=priority is not None,
-        turn_at=moment_or_none(turn_at),
+        turn_at=moment_near(turn_at),
     )
 
 
@@ -59,7 +60,10 @@ def claim(
     now: datetime,
     lease: timedelta,
     lease_by_job: Mapping[str, timedelta] | None = None,
+    only: Collection[RunId] | None = None,
+    seen: list[RunId] | None = None,
 ) -> Operation[list[Claim]]:
+    """Claim runs. ``only`` some of them, if others are at fault; ``seen`` gets all candidates."""
     claims: list[Claim] = []
     prefetched: list[Claim] = []
     may_be_more = True
@@ -73,6 +77,10 @@ def claim(
         more = 0 if number else wanted.ahead
         rows = yield from _pick(query, wanted, limit=size + more, now=now)
         may_be_more = number > 0 or len(rows) == size + more
+        if seen is not None:
+            seen += [row[_ID] for row in rows]
+        if only is not None:
+            rows = [row for row in rows if row[_ID] in only]
         candidates = yield from read_claims(
             query, _limit_crashed(rows, claims), now=now, lease=lease
         )
@@ -103,7 +111,7 @@ def claim(
     prefetched = [claim for claim in prefetched if claim.run_id not in started]
     claims += yield from _take(query, prefetched, claimant, started_at=None)
     left = wanted.ahead - len(prefetched)
-    if left and may_be_more:
+    if left and may_be_more and only is None:
         if wanted.may_wait is not None:
             jobs = wanted.may_wait.intersection(wanted.jobs or wanted.may_wait)
             wanted = wanted._replace(jobs=tuple(sorted(jobs)))
@@ -153,16 +161,27 @@ def read_claims(
 ) -> Operation[list[Claim]]:
     """Turn rows into claims. A run whose row cannot be read fails permanently."""
     claims: list[Claim] = []
-    broken: list[Row] = []
+    broken: list[tuple[RunId, Exception]] = []
     lease_until = now + lease
     for row in rows:
         try:
             claims.append(claim_of(row, lease_until))
         except Exception as error:  # noqa: BLE001  # whatever fails, the row is the cause
-            broken.append((row[_ID], micros(now), f"{UNREADABLE}: {error!r}"))
+            broken.append((row[_ID], error))
     if broken:
-        yield query.command("fail_unreadable", many=broken)
+        yield from set_aside(query, broken, now=now)
     return claims
+
+
+def set_aside(
+    query: Queries, broken: Sequence[tuple[RunId, Exception]], *, now: datetime
+) -> Operation[None]:
+    """Fail runs permanently whose rows cannot be used: they must not stop other runs."""
+    ended_at = micros(now)
+    rows: list[Row] = [(run_id, ended_at, describe_fault(error)) for run_id, error in broken]
+    yield query.command("fail_unreadable", many=rows)
+    for run_id, _, reason in rows:
+        report_fault("tickwork_run", run_id, reason)
 
 
 def _grant_claims(
@@ -182,12 +201,27 @@ def _with_lease(claim: Claim, lease_by_job: Mapping[str, timedelta], *, now: dat
 
 
 def find_claims(query: Queries, *, worker: WorkerId, tag: str) -> Operation[list[Claim]]:
-    rows = yield query("find_claims", worker=worker, tag=tag)
-    return [standing_claim_of(row) for row in rows]
+    return read_standing((yield query("find_claims", worker=worker, tag=tag)))
+
+
+def read_standing(rows: Iterable[Row]) -> list[Claim]:
+    """Turn rows of runs that are claimed into claims."""
+    claims: list[Claim] = []
+    for row in rows:
+        try:
+            claims.append(standing_claim_of(row))
+        except Exception as error:  # noqa: BLE001  # any error is the row's own
+            # The reaper sets it aside when its lease has expired.
+            report_fault("tickwork_run", row[_ID], describe_fault(error))
+    return claims
 
 
 def ready_pairs(query: Queries) -> Operation[list[tuple[str, str]]]:
-    return [(row[0], row[1]) for row in (yield query("ready_pairs"))]
+    return [
+        (queue, job)
+        for queue, job in (yield query("ready_pairs"))
+        if isinstance(queue, str) and isinstance(job, str)
+    ]
 
 
 def _pick(
@@ -195,10 +229,10 @@ def _pick(
 ) -> Operation[Rows]:
     """Lock the first candidates: from the head of the index, or pair by pair.
 
-    The head is enough while it has runs for this worker. When all of them are for other workers,
-    one query for each (queue, job) pair costs more, but its cost does not grow with the backlog.
+    The head is enough while it has runs for this worker. Other workers may have locked a short
+    head, so a longer one is read next. When all of it is for other workers, one query for each
+    (queue, job) pair costs more, but its cost does not grow with the backlog.
     """
-    head_size = max(HEAD_FACTOR * limit, HEAD_MIN)
     values: dict[str, Any] = {
         "queues": None if wanted.queues is None else list(wanted.queues),
         "jobs": None if wanted.jobs is None else list(wanted.jobs),
@@ -206,15 +240,18 @@ def _pick(
         "now": micros(now),
         "limit": limit,
     }
-    rows = yield query("pick_ready", head_size=head_size, **values)
-    if len(rows) == limit:
-        return rows
-    seen = (yield query("count_head", head_size=head_size))[0][0]
-    if seen < head_size:
-        return rows
+    rows: Rows = ()
+    for factor in HEAD_FACTORS:
+        head_size = max(factor * limit, HEAD_MIN)
+        rows = yield query("pick_ready", head_size=head_size, **values)
+        if len(rows) == limit:
+            return rows
+        seen = (yield query("count_head", head_size=head_size))[0][0]
+        if seen < head_size:
+            return rows
     pairs = [
         list(pair)
-        for pair in (yield query("ready_pairs"))
+        for pair in (yield from ready_pairs(query))
         if (wanted.queues is None or pair[0] in wanted.queues)
         and (wanted.jobs is None or pair[1] in wanted.jobs)
     ]

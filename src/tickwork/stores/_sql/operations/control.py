@@ -1,6 +1,5 @@
 """Cancels, reschedules and pauses; named locks; the rows of workers."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -11,7 +10,14 @@ from tickwork._domain.status import RunStatus
 from tickwork.stores._sql.operations.limits import free_slots
 from tickwork.stores._sql.operations.notifications import is_soon, notify_all
 from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.rows import lock_of, lock_params, micros, pause_params, worker_params
+from tickwork.stores._sql.rows import (
+    keys_of,
+    lock_of,
+    lock_params,
+    micros,
+    pause_params,
+    worker_params,
+)
 from tickwork.stores._sql.statement import Operation, Rows
 from tickwork.stores.contract import ChangeResult, LockRow, Pause, PauseKind, WorkerRow
 
@@ -49,11 +55,7 @@ def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -
     yield query.command("free_keys", ids=ids, now=micros(now))
     # The run may hold slots from an earlier attempt. Or it was unblocked and has not taken its slot
     # yet: then the next blocked run must be unblocked in its place.
-    slots = [
-        (run_id, key)
-        for run_id, limit_keys in runs
-        for key in slots_in(json.loads(limit_keys) if limit_keys else ())
-    ]
+    slots = [(run_id, key) for run_id, limit_keys in runs for key in slots_in(keys_of(limit_keys))]
     if slots:
         yield from free_slots(query, slots)
 
@@ -94,6 +96,11 @@ def acquire_lock(query: Queries, lock: LockRow, *, now: datetime) -> Operation[L
     yield query.command("take_lock", now=micros(now), **lock_params(lock))
     holder = lock_of((yield query("get_lock", name=lock.name))[0])
     return None if holder.owner == lock.owner else holder
+
+
+def get_lock(query: Queries, name: str) -> Operation[LockRow | None]:
+    rows = yield query("get_lock", name=name)
+    return lock_of(rows[0]) if rows else None
 
 
 def renew_lock(

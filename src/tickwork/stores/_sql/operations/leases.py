@@ -1,14 +1,16 @@
-"""Extends leases, expires those of a dead worker, and stores progress and log lines."""
+"""Extends leases, hands claims over, expires leases of a dead worker, stores progress and logs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
+from tickwork.stores._sql.operations.claim import read_standing
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, micros_or_none
-from tickwork.stores._sql.statement import Operation
+from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import HeartbeatResult, HeldClaim, LogLine
 
 
@@ -30,6 +32,27 @@ def extend_leases(
         elif requested_at is not None:
             cancel_requested.append(run_id)
     return HeartbeatResult(lost, cancel_requested)
+
+
+def hand_over(query: Queries, handovers: Sequence[Handover]) -> Operation[None]:
+    rows: list[Row] = [(one.external_id, *one) for one in sorted(handovers)]
+    yield query.command("hand_over", many=rows)
+
+
+def accept(
+    query: Queries,
+    handovers: Sequence[Handover],
+    *,
+    worker: WorkerId,
+    tag: str,
+    until: datetime,
+    started_at: datetime | None,
+) -> Operation[list[Claim]]:
+    shared = (tag, worker, micros(until), micros_or_none(started_at))
+    handovers = sorted(set(handovers))
+    yield query.command("accept_runs", many=[(*shared, *one) for one in handovers])
+    ids = [one.run_id for one in handovers]
+    return read_standing((yield query("accepted_runs", ids=ids, worker=worker, tag=tag)))
 
 
 def release_worker(query: Queries, worker: WorkerId, *, now: datetime) -> Operation[int]:

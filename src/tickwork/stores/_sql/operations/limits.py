@@ -14,16 +14,20 @@ from typing import Final
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.limits import (
+    GATES,
     Candidate,
     Grants,
     decide_grants,
     gate_of,
+    is_key,
     keys_needed,
     room_of,
     slots_in,
+    slots_in_force,
 )
 from tickwork._domain.rates import Rate, is_rate
 from tickwork._domain.run import Claim
+from tickwork.stores._sql.faults import report_fault
 from tickwork.stores._sql.operations.notifications import ANY_QUEUE, notify_queues
 from tickwork.stores._sql.operations.rates import read_rates, set_missing_turns, write_starts
 from tickwork.stores._sql.queries import Queries
@@ -62,8 +66,7 @@ def grant(
     if grants.blocked_on:
         blocked = sorted((run, key) for run, key in grants.blocked_on.items())
         yield query.command("block_runs", many=[(key, run) for run, key in blocked])
-    if grants.room_by_key:
-        yield from _unblock_up_to(query, grants.room_by_key)
+    yield from _unblock_up_to(query, grants.room_by_key)
     return grants
 
 
@@ -99,7 +102,7 @@ def _decide(
         for key, count in wanted.items()
         if is_rate(key) and (gates is None or gate_of(key) in gates)
     }
-    rates = (yield from read_rates(query, most, slots)) if most else {}
+    rates = (yield from read_rates(query, most, slots, now=now)) if most else {}
     starts = {key: rate.room(now=now, most=most[key]) for key, rate in rates.items()}
     grants = decide_grants(
         candidates,
@@ -144,8 +147,11 @@ def taken_and_slots(
     """
     taken: dict[str, int] = {}
     slots: dict[str, int] = {}
-    for is_limit, name, count in (yield query("slots_and_limits", keys=keys)):
-        (slots if is_limit else taken)[name] = count
+    for is_limit, name, count, override in (yield query("slots_and_limits", keys=keys)):
+        if is_limit:
+            slots[name] = slots_in_force(count, override)
+        else:
+            taken[name] = count
     return taken, slots
 
 
@@ -165,10 +171,12 @@ def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
         room = room_of(key, taken=taken, slots_by_limit=slots)
         if room is None or room > 0:
             rooms[key] = UNBLOCK_MAX if room is None else room
-    return (yield from _unblock_up_to(query, rooms)) if rooms else 0
+    return (yield from _unblock_up_to(query, rooms))
 
 
 def _unblock_up_to(query: Queries, room_by_key: Mapping[str, int]) -> Operation[int]:
+    if not room_by_key:
+        return 0
     rows = [(key, min(room, UNBLOCK_MAX)) for key, room in sorted(room_by_key.items())]
     count = int((yield query("unblock", many=rows))[0][0])
     if count:
@@ -176,21 +184,39 @@ def _unblock_up_to(query: Queries, room_by_key: Mapping[str, int]) -> Operation[
     return count
 
 
-def sweep(query: Queries, *, limit: int, after: str) -> Operation[tuple[int, str]]:
+def sweep(query: Queries, *, now: datetime, limit: int, after: str) -> Operation[tuple[int, str]]:
     """Unblock runs whose limit has room, in case an unblock was missed.
 
     Checks ``limit`` keys in order, starting after ``after``. Returns the number of unblocked runs,
     and the key to continue after: "" at the end of the keys.
     """
-    found = sorted(row[0] for row in (yield query("keys_blocked", after=after, limit=limit)))
-    last = found[-1] if len(found) == limit else ""
+    rows = yield query("keys_blocked", after=after, limit=limit)
+    found = sorted(row[0] for row in rows if is_key(row[0]))
+    last = found[-1] if len(rows) == limit and found else ""
+    # A run that waits for what is no key waits for nothing.
+    count = yield from _unblock_up_to(
+        query, {row[0]: UNBLOCK_MAX for row in rows if not is_key(row[0])}
+    )
+    yield from _restore_gates(query)
     keys = list(slots_in(found))
     if len(keys) < len(found):
-        yield from set_missing_turns(query, [key for key in found if is_rate(key)])
-    if not keys:
-        return 0, last
-    yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
-    return (yield from unblock(query, keys)), last
+        yield from set_missing_turns(query, [key for key in found if is_rate(key)], now=now)
+    if keys:
+        yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
+        # A run that ends frees its slots. Only another program can leave one behind.
+        orphans = [tuple(row) for row in (yield query("orphan_slots", keys=keys))]
+        if orphans:
+            yield query.command("delete_slots", many=orphans)
+            for run_id, key in orphans:
+                report_fault("tickwork_slot", key, f"There is no run {run_id}.")
+        count += yield from unblock(query, keys)
+    return count, last
+
+
+def _restore_gates(query: Queries) -> Operation[None]:
+    """Add gates that are missing: without its gate, no run of a key could be claimed."""
+    if "count_gates" in query and (yield query("count_gates"))[0][0] < GATES:
+        yield query.command("restore_gates")
 
 
 def set_limits(query: Queries, slots_by_name: Mapping[str, int]) -> Operation[None]:

@@ -6,39 +6,61 @@ start after that: one that started earlier would miss the starts of other transa
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeGuard
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.limits import gate_of, limit_of
-from tickwork._domain.rates import SLACK, TURNS_MAX, Rate, Turn, is_rate
+from tickwork._domain.limits import gate_of, is_key, limit_of, slots_in_force
+from tickwork._domain.rates import SLACK, TURNS_MAX, Rate, Turn, is_rate, latest_turn, window_of
 from tickwork.stores._sql.columns import RUN, names
+from tickwork.stores._sql.faults import report_fault
 from tickwork.stores._sql.operations.notifications import ANY_QUEUE, is_soon, notify_queues
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, rate_row, rates_by_key
 from tickwork.stores._sql.statement import Operation, Row
 
+NO_KEY: Final = "No rate limit has this key."
 PLACE_CAP: Final = 10_000
 _BLOCKED_ON: Final = names(RUN).index("blocked_on")
 
 
 def read_rates(
-    query: Queries, most_by_key: Mapping[str, int], slots_by_limit: Mapping[str, int]
+    query: Queries,
+    most_by_key: Mapping[str, int],
+    slots_by_limit: Mapping[str, int],
+    *,
+    now: datetime | None,
 ) -> Operation[dict[str, Rate]]:
     """Read the rates of these keys, with as many past starts as ``most`` new ones depend on.
 
-    A rate without a row, or with 0 starts, limits nothing and is left out.
+    A rate without a row, or with 0 starts, limits nothing and is left out. A row that cannot be
+    used is deleted if ``now`` is given. Readers do not give it.
     """
     limited = {key: most for key, most in most_by_key.items() if slots_by_limit.get(limit_of(key))}
-    return (yield from _read(query, limited, slots_by_limit)) if limited else {}
+    return (yield from _read(query, limited, slots_by_limit, now=now)) if limited else {}
 
 
 def _read(
-    query: Queries, most_by_key: Mapping[str, int], slots_by_limit: Mapping[str, int]
+    query: Queries,
+    most_by_key: Mapping[str, int],
+    slots_by_limit: Mapping[str, int],
+    *,
+    now: datetime | None,
 ) -> Operation[dict[str, Rate]]:
     counts = {key: slots_by_limit.get(limit_of(key), 0) for key in sorted(most_by_key)}
     # One more, to know when the next run may start.
     wanted = [[key, count, most_by_key[key] + 1] for key, count in counts.items()]
-    return rates_by_key((yield query("read_rates", wanted=wanted)), counts)
+    rows = yield query("read_rates", wanted=wanted)
+    rates, broken = rates_by_key(rows, counts, now=now)
+    if broken and now is not None:
+        yield from _reset(query, broken)
+    return rates
+
+
+def _reset(query: Queries, reason_by_key: Mapping[str, str]) -> Operation[None]:
+    """Delete the rows of keys that cannot be used: counting starts again from zero."""
+    yield query.command("reset_rates", many=[(key,) for key in reason_by_key])
+    for key, reason in reason_by_key.items():
+        report_fault("tickwork_rate", key, reason)
 
 
 def write_starts(
@@ -75,7 +97,11 @@ def write_starts(
 
 
 def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
-    due = sorted(row[0] for row in (yield query("due_turns", now=micros(now), limit=limit)))
+    found = [row[0] for row in (yield query("due_turns", now=micros(now), limit=limit))]
+    due = sorted(filter(_is_rate_key, found))
+    if len(due) < len(found):
+        # No run can need such a key.
+        yield from _reset(query, {key: NO_KEY for key in found if not _is_rate_key(key)})
     if not due:
         return 0
     # Keys whose gate another transaction has locked are left to the next call.
@@ -87,7 +113,7 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
         return 0
     slots = yield from _slots_by_limit(query)
     most = {key: min(slots.get(limit_of(key), 0) // SLACK + 1, TURNS_MAX) for key in keys}
-    rates = yield from _read(query, most, slots)
+    rates = yield from _read(query, most, slots, now=now)
     opened = {key: rate.open_turn(now=now) for key, rate in rates.items() if rate.is_due(now=now)}
     if not opened:
         return 0
@@ -107,15 +133,27 @@ def unblock_rated(query: Queries, *, now: datetime, limit: int) -> Operation[int
     return count
 
 
+def _is_rate_key(key: object) -> TypeGuard[str]:
+    return is_key(key) and is_rate(key)
+
+
 def _slots_by_limit(query: Queries) -> Operation[dict[str, int]]:
     rows = yield query("slots_and_limits", keys=[])
-    return {name: slots for is_limit, name, slots in rows if is_limit}
+    return {name: slots_in_force(slots, given) for is_limit, name, slots, given in rows if is_limit}
 
 
-def set_missing_turns(query: Queries, keys: Sequence[str]) -> Operation[None]:
-    """Set a turn for keys that have blocked runs but no turn, as older releases left them."""
-    stuck = sorted(row[0] for row in (yield query("keys_without_turn", keys=list(keys))))
+def set_missing_turns(query: Queries, keys: Sequence[str], *, now: datetime) -> Operation[None]:
+    """Set a turn for keys that have blocked runs but no turn, or one that no decision has set."""
+    turns: dict[str, object] = dict((yield query("read_turns", keys=list(keys))))
+    latest_by_key = {key: micros(latest_turn(window_of(key), now=now)) for key in keys}
+    stuck = sorted(
+        key
+        for key, latest in latest_by_key.items()
+        if not isinstance(at := turns.get(key), int) or at > latest
+    )
     if stuck:
+        # If another transaction has set a turn since, this one is only earlier. A turn never
+        # unblocks more runs than the rate allows.
         yield query.command("lock_gates", gates=sorted({gate_of(key) for key in stuck}))
         yield query.command("set_turns", many=[(key,) for key in stuck])
 
@@ -123,11 +161,11 @@ def set_missing_turns(query: Queries, keys: Sequence[str]) -> Operation[None]:
 def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
     rows = yield query("get_runs", ids=[run_id])
     key = rows[0][_BLOCKED_ON] if rows else None
-    if key is None or not is_rate(key):
+    if not _is_rate_key(key):
         return None
     [(place,)] = yield query("queue_position", id=run_id, cap=PLACE_CAP)
     slots = yield from _slots_by_limit(query)
-    rate = (yield from read_rates(query, {key: 0}, slots)).get(key)
+    rate = (yield from read_rates(query, {key: 0}, slots, now=None)).get(key)
     at = None if rate is None else rate.turn_of(place)
     return None if rate is None or at is None else Turn(key, rate.starts_max, place, at)
 
@@ -135,7 +173,10 @@ def find_turn(query: Queries, run_id: RunId) -> Operation[Turn | None]:
 def prune_rates(query: Queries, *, before: datetime, limit: int) -> Operation[None]:
     """Delete keys whose last start left its window before this instant."""
     edge = micros(before)
-    keys = sorted(row[0] for row in (yield query("idle_rates", before=edge, limit=limit)))
+    found = [row[0] for row in (yield query("idle_rates", before=edge, limit=limit))]
+    keys = sorted(filter(_is_rate_key, found))
+    if len(keys) < len(found):
+        yield from _reset(query, {key: NO_KEY for key in found if not _is_rate_key(key)})
     if not keys:
         return
     gates = sorted({gate_of(key) for key in keys})

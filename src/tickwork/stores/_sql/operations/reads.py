@@ -5,17 +5,23 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId
+from tickwork._domain.retention import EndedRun, HistoryCursor
 from tickwork._domain.run import Run
-from tickwork._domain.status import FINAL, Phase
+from tickwork._domain.status import FINAL, Phase, RunStatus
 from tickwork.stores._sql.filters import filter_runs
 from tickwork.stores._sql.operations.rates import prune_rates
+from tickwork.stores._sql.operations.schedules import list_schedules
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
+    CHECKED_TABLES,
     attempt_of,
+    describe_fault,
     job_of,
+    limit_row_of,
     listed_run_of,
     log_line_of,
     micros,
+    moment,
     moment_or_none,
     pause_of,
     worker_of,
@@ -28,12 +34,18 @@ from tickwork.stores.contract import (
     Pause,
     PhaseCounts,
     Pruned,
+    RowFault,
     RunFilter,
     RunPage,
     RunRecord,
     TableHealth,
     WorkerRow,
 )
+
+FIRST_ID: Final = RunId("00000000-0000-0000-0000-000000000000")
+"""An id that is smaller than that of any run."""
+
+_FAILED: Final = RunStatus.FAILED_PERMANENT.value
 
 
 def get_runs(query: Queries, run_ids: Sequence[RunId]) -> Operation[list[Run]]:
@@ -71,7 +83,10 @@ def run_record(query: Queries, run_id: RunId) -> Operation[RunRecord | None]:
 
 def count_runs(query: Queries, *, cap: int) -> Operation[PhaseCounts]:
     rows = yield query("count_phases", cap=cap)
-    return PhaseCounts({Phase(row[0]): row[1] for row in rows}, cap)
+    by_queue: dict[str, dict[Phase, int]] = {}
+    for phase, queue, count in rows:
+        by_queue.setdefault(queue, {})[Phase(phase)] = count
+    return PhaseCounts(by_queue, cap)
 
 
 def count_taken(query: Queries, keys: Sequence[str]) -> Operation[dict[str, int]]:
@@ -88,7 +103,7 @@ def list_jobs(query: Queries, *, tenant: str | None) -> Operation[list[JobRow]]:
 
 
 def list_limits(query: Queries) -> Operation[list[LimitRow]]:
-    return [LimitRow(*row) for row in (yield query("list_limits"))]
+    return [limit_row_of(row) for row in (yield query("list_limits"))]
 
 
 def list_pauses(query: Queries) -> Operation[list[Pause]]:
@@ -99,12 +114,69 @@ def list_workers(query: Queries) -> Operation[list[WorkerRow]]:
     return [worker_of(row) for row in (yield query("list_workers"))]
 
 
+def find_faults(query: Queries, *, limit: int) -> Operation[list[RowFault]]:
+    found: list[RowFault] = []
+    for name, key, check in CHECKED_TABLES:
+        # All workers, limits, pauses and jobs are read, as a worker and every report do.
+        for row in (yield query(f"list_{name}s", **({"tenant": None} if name == "job" else {}))):
+            try:
+                check(row)
+            except Exception as error:  # noqa: BLE001  # any error is the row's own
+                found.append(RowFault(f"tickwork_{name}", str(row[key]), describe_fault(error)))
+    schedules = yield from list_schedules(query, tenant=None, after=None, limit=limit)
+    found += [
+        RowFault("tickwork_schedule", row.spec.name, row.fault) for row in schedules if row.fault
+    ]
+    live = yield filter_runs(query, "list_live", RunFilter(), cursor=None, limit=limit)
+    runs = map(listed_run_of, live)
+    found += [RowFault("tickwork_run", run.id, run.reason) for run in runs if run.is_finished]
+    return found
+
+
 def health(query: Queries) -> Operation[Health]:
     [(size, free, oldest)] = yield query("health")
     tables = tuple(TableHealth(*row) for row in (yield query("health_of_tables")))
     return Health(
         bytes=size, free_bytes=free, oldest_transaction_at=moment_or_none(oldest), tables=tables
     )
+
+
+def list_ended(
+    query: Queries, *, after: HistoryCursor | None, before: datetime, limit: int
+) -> Operation[list[EndedRun]]:
+    ended_at, run_id = (0, FIRST_ID) if after is None else (micros(after.ended_at), after.run_id)
+    rows = yield query(
+        "list_ended", after=ended_at, after_id=run_id, before=micros(before), limit=limit
+    )
+    return [
+        # A status that this version does not know must not stop the pruning of other runs.
+        EndedRun(RunId(row[0]), row[1], row[2] == _FAILED, moment(row[3]), bool(row[4]))
+        for row in rows
+    ]
+
+
+def delete_runs(query: Queries, run_ids: Sequence[RunId]) -> Operation[int]:
+    if not run_ids:
+        return 0
+    # Locked in one order, and without waiting: two programs may prune at the same time.
+    ids = [row[0] for row in (yield query("lock_ended", ids=sorted(run_ids)))]
+    count: int = (yield query("prune_runs", ids=sorted(ids)))[0][0] if ids else 0
+    return count
+
+
+def clear_results(query: Queries, run_ids: Sequence[RunId], *, reason: str) -> Operation[int]:
+    if not run_ids:
+        return 0
+    ids = [row[0] for row in (yield query("lock_ended", ids=sorted(run_ids)))]
+    if ids:
+        yield query.command("clear_results", ids=sorted(ids), reason=reason)
+    return len(ids)
+
+
+def prune_keys(query: Queries, *, before: datetime, limit: int) -> Operation[None]:
+    yield query.command("prune_keys", before=micros(before), limit=limit)
+    yield query.command("prune_requests", before=micros(before), limit=limit)
+    yield from prune_rates(query, before=before, limit=limit)
 
 
 class OldDefinitions(NamedTuple):
@@ -134,8 +206,7 @@ def prune(
     ids = [row[0] for row in (yield query("old_runs", before=before_micros, limit=limit))]
     runs = (yield query("prune_runs", ids=sorted(ids)))[0][0] if ids else 0
     # A window may be longer than the retention of its run, so keys are pruned on their own.
-    yield query.command("prune_keys", before=before_micros, limit=limit)
-    yield from prune_rates(query, before=before, limit=limit)
+    yield from prune_keys(query, before=before, limit=limit)
     schedules = jobs = 0
     if definitions.schedules:
         rows = yield query("prune_schedules", before=before_micros, ids=definitions.schedules)

@@ -1,6 +1,6 @@
 """Writes transitions, each only if the token of its claim still matches."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.columns import CLAIM
+from tickwork.stores._sql.operations.claim import set_aside
+from tickwork.stores._sql.operations.enqueue import enqueue
 from tickwork.stores._sql.operations.limits import free_slots, unblock
 from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
 from tickwork.stores._sql.operations.skips import (
@@ -23,7 +25,6 @@ from tickwork.stores._sql.operations.skips import (
 )
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
-    UNREADABLE,
     attempt_row,
     finished_row,
     micros,
@@ -68,6 +69,9 @@ def record(
         written = yield from _write_locked(query, others, tokens, is_repeat=is_repeat)
         landed += written.landed
         lost |= written.lost
+    follow_ups = [run for step in landed if step.follow_ups for run in step.follow_ups]
+    if follow_ups:
+        yield from enqueue(query, follow_ups)
     # After the rows of all runs: this is the lock order everywhere.
     slots = [
         (step.claim.run_id, key)
@@ -91,6 +95,15 @@ def record(
     return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
 
 
+def give_up(query: Queries, step: Transition, error: Exception) -> Operation[list[RunId]]:
+    """Set a run aside whose end cannot be written in any other way."""
+    run_id, token = _key(step)
+    if dict((yield query("lock_running", ids=[run_id]))) != {run_id: token}:
+        return [run_id]
+    yield from set_aside(query, [(run_id, error)], now=step.ended_at)
+    return []
+
+
 def _is_plain(step: Transition) -> bool:
     """Whether only its row in history must be written, as for most runs."""
     claim = step.claim
@@ -99,12 +112,16 @@ def _is_plain(step: Transition) -> bool:
         and not step.reason
         and claim.attempt == 1
         and not claim.crashes
+        and not step.follow_ups
     )
 
 
 def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written]:
-    """Move runs that succeeded at once to history, each under its token."""
-    count = (yield query("finish_plain", many=list(map(plain_row, steps))))[0][0]
+    """Move runs that succeeded at once to history, each under its token.
+
+    The rows are sorted, so that all transactions lock runs in the order of their ids.
+    """
+    count = (yield query("finish_plain", many=sorted(map(plain_row, steps))))[0][0]
     written = yield from _written(query, steps, count)
     ids = [step.claim.run_id for step in written.landed]
     if ids and "drop_finished" in query:
@@ -115,7 +132,7 @@ def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written
 
 def _finish(query: Queries, steps: list[Transition]) -> Operation[_Written]:
     """Move finished runs to history, each under its token."""
-    count = (yield query("finish_runs", many=list(map(finished_row, steps))))[0][0]
+    count = (yield query("finish_runs", many=sorted(map(finished_row, steps))))[0][0]
     written = yield from _written(query, steps, count)
     ids = [step.claim.run_id for step in written.landed]
     yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
@@ -269,21 +286,35 @@ _ended_at = attrgetter("ended_at")
 
 
 def reap(
-    query: Queries, *, now: datetime, limit: int, verdict: ReapDecision
+    query: Queries,
+    *,
+    now: datetime,
+    limit: int,
+    verdict: ReapDecision,
+    only: Collection[RunId] | None = None,
+    seen: list[RunId] | None = None,
 ) -> Operation[list[Transition]]:
+    """Return runs whose lease has expired. ``only`` and ``seen`` are as for a claim."""
     steps: list[Transition] = []
-    broken: list[Row] = []
-    for row in (yield query("expired_runs", now=micros(now), limit=limit)):
+    broken: list[tuple[RunId, Exception]] = []
+    rows = yield query("expired_runs", now=micros(now), limit=limit)
+    if seen is not None:
+        seen += [row[0] for row in rows]
+    for row in rows:
+        if only is not None and row[0] not in only:
+            continue
         started_at, cancel_requested_at, worker = row[len(CLAIM) :]
         try:
             claim = standing_claim_of(row[: len(CLAIM)])
         except Exception as error:  # noqa: BLE001  # any error is the row's own
-            broken.append((row[0], micros(now), f"{UNREADABLE}: {error!r}"))
+            broken.append((row[0], error))
             continue
         has_started, is_canceled = started_at is not None, cancel_requested_at is not None
-        steps.append(verdict(Expired(claim, has_started, is_canceled, worker)))
+        step = verdict(Expired(claim, has_started, is_canceled, worker))
+        if step is not None:
+            steps.append(step)
     if broken:
-        yield query.command("fail_unreadable", many=broken)
+        yield from set_aside(query, broken, now=now)
     if steps:
         lost = yield from record(query, steps)
         assert not lost, lost

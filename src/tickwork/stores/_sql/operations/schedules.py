@@ -13,11 +13,11 @@ from tickwork.stores._sql.operations.notifications import notify_all
 from tickwork.stores._sql.operations.skips import SkipMerger
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
-    UNREADABLE,
+    describe_fault,
     listed_schedule_of,
     micros,
     micros_or_none,
-    moment_or_none,
+    moment_near,
     move_row,
     new_schedule_row,
     schedule_of,
@@ -71,7 +71,7 @@ def change_schedule(
     rows = yield query("get_schedule_by_id", id=row.id)
     if not rows:
         return None
-    found = schedule_of(rows[0])
+    found = listed_schedule_of(rows[0])
     is_ours = found.revision == row.revision + 1 and found.spec == spec
     return found if is_ours else None
 
@@ -114,7 +114,7 @@ def get_schedules(query: Queries, names: Sequence[tuple[str, str]]) -> Operation
 
 
 def scheduled_jobs(query: Queries) -> Operation[list[str]]:
-    return [row[0] for row in (yield query("scheduled_jobs"))]
+    return [row[0] for row in (yield query("scheduled_jobs")) if isinstance(row[0], str)]
 
 
 def list_schedules(
@@ -131,6 +131,11 @@ def list_schedules(
     return [listed_schedule_of(row) for row in rows]
 
 
+def list_expected_schedules(query: Queries, *, limit: int) -> Operation[list[ScheduleRow]]:
+    rows = yield query("list_expected_schedules", limit=limit)
+    return [listed_schedule_of(row) for row in rows]
+
+
 def next_firing_at(
     query: Queries, *, jobs: Collection[str] | None, seen_after: datetime | None
 ) -> Operation[datetime | None]:
@@ -139,7 +144,7 @@ def next_firing_at(
         rows = yield query("next_firing", seen_after=seen)
     else:
         rows = yield query("next_firing_of", jobs=sorted(jobs), seen_after=seen)
-    return moment_or_none(rows[0][0])
+    return moment_near(rows[0][0])
 
 
 def fire(
@@ -151,8 +156,19 @@ def fire(
     keys_of: KeysOf,
     plan: Planner,
     seen_after: datetime | None = None,
+    only: Collection[ScheduleId] | None = None,
+    seen: list[ScheduleId] | None = None,
+    is_repeat: bool = False,
 ) -> Operation[TickPlan]:
+    """Fire schedules. ``only`` some of them, if others are at fault; ``seen`` gets all due ones.
+
+    With ``is_repeat``, firings that have a run already are left out: the schedule was set back.
+    """
     rows = yield from _due(query, now=now, limit=limit, jobs=jobs, seen_after=seen_after)
+    if seen is not None:
+        seen += [row[0] for row in rows]
+    if only is not None:
+        rows = [row for row in rows if row[0] in only]
     due, broken = _readable(rows, now=micros(now))
     keys = sorted(keys_of(due))
     taken: set[str] = set()
@@ -161,6 +177,9 @@ def fire(
         # transaction can take a key of these schedules.
         taken = {row[0] for row in (yield query("taken_keys", keys=keys, now=micros(now)))}
     made = plan(due, taken)
+    if is_repeat and made.runs:
+        stored = {row[0] for row in (yield query("find_ids", ids=[run.id for run in made.runs]))}
+        made = made._replace(runs=[run for run in made.runs if run.id not in stored])
     if made.runs:
         # If a key was taken all the same, the database rejects it, and with it the whole tick.
         yield from take_unique_keys(query, made.runs)
@@ -218,7 +237,7 @@ def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list
         try:
             due.append(schedule_of(row, now=now))
         except Exception as error:  # noqa: BLE001  # any error is the row's own
-            broken.append(Unfired(row[0], f"{UNREADABLE}: {error!r}"))
+            broken.append(Unfired(row[0], describe_fault(error)))
     return due, broken
 
 

@@ -20,6 +20,15 @@ class SkipMark(NamedTuple):
     next_at: int | None  # the first unfinished firing after it, if there is one
 
 
+def _is_mark(run_id: object, reason: object, last_at: object, next_at: object) -> bool:
+    return (
+        isinstance(run_id, str)
+        and isinstance(reason, str)
+        and isinstance(last_at, int)
+        and isinstance(next_at, int | None)
+    )
+
+
 class SkipMerger:
     """Decides which skips are merged into the row of the firing before them."""
 
@@ -37,7 +46,8 @@ class SkipMerger:
         names = [list(schedule) for schedule in sorted(schedules)]
         yield query.command("lock_marks", names=names)
         rows = yield query("skip_marks", names=names)
-        return cls({(row[0], row[1]): SkipMark(*row[2:6]) for row in rows})
+        # A mark that cannot be read is replaced by the next one.
+        return cls({(row[0], row[1]): SkipMark(*row[2:6]) for row in rows if _is_mark(*row[2:6])})
 
     def has(self, schedule: tuple[str, str], *, reason: str, at: int) -> bool:
         """Whether this instant is in the newest row already."""

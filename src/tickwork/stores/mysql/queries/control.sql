@@ -7,7 +7,7 @@ INSERT INTO tickwork_limit (name, slots, override) VALUES (:name, 0, :slots)
 ON DUPLICATE KEY UPDATE override = VALUES(override);
 
 -- name: list_limits
-SELECT name, slots, override FROM tickwork_limit ORDER BY name;
+SELECT {limit_columns} FROM tickwork_limit ORDER BY name;
 
 -- name: insert_pause
 INSERT INTO tickwork_pause ({pause_columns}) VALUES ({pause_params})

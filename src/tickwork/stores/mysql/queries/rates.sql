@@ -14,8 +14,12 @@ STRAIGHT_JOIN tickwork_rate AS rate FORCE INDEX (PRIMARY) ON rate.`key` = wanted
 LEFT JOIN tickwork_start AS start FORCE INDEX (PRIMARY)
     ON start.`key` >= rate.`key`
     AND start.`key` <= rate.`key`
-    AND start.number > rate.number - wanted.starts
-    AND start.number <= rate.number - wanted.starts + rate.opened + wanted.most;
+    AND start.number > {last_start} - wanted.starts
+    AND start.number <= {last_start} - wanted.starts + rate.opened + wanted.most;
+
+-- fragment: last_start
+-- A number out of range must not make the arithmetic fail: the row is then found to be unreadable.
+least(greatest(rate.number, 0), 1000000000000000000)
 
 -- name: save_rates
 INSERT INTO tickwork_rate (`key`, number, idle_at, turn_at, opened)
@@ -27,11 +31,17 @@ ON DUPLICATE KEY UPDATE
     opened = VALUES(opened);
 
 -- name: insert_starts
-INSERT INTO tickwork_start (`key`, number, at) VALUES [[(?1, ?2, ?3)]];
+INSERT INTO tickwork_start (`key`, number, at) VALUES [[(?1, ?2, ?3)]]
+ON DUPLICATE KEY UPDATE at = VALUES(at);
 
 -- name: forget_starts
 -- One statement for each key: for several keys at once the server would read every start.
 DELETE FROM tickwork_start WHERE `key` = ?1 AND number <= ?2;
+
+-- name: reset_rates
+-- For rows that cannot be read: the key starts anew.
+DELETE FROM tickwork_start WHERE `key` = ?1;
+DELETE FROM tickwork_rate WHERE `key` = ?1;
 
 -- name: due_turns
 SELECT `key` FROM tickwork_rate FORCE INDEX (turn)
@@ -52,7 +62,7 @@ UPDATE (
     [[rows BY UNION ALL
     (
         SELECT id FROM tickwork_run FORCE INDEX (expiring)
-        WHERE blocked_on = ?1 AND expires_at < ?2
+        WHERE blocked_on = ?1 AND expires_at < ?2 AND phase = 'blocked' AND {is_unclaimed}
         ORDER BY expires_at
         LIMIT ?3
         FOR UPDATE SKIP LOCKED
@@ -68,13 +78,12 @@ SET turn_at = 0
 WHERE turn_at IS NOT NULL
   AND (`key` = :name OR (`key` >= concat(:name, '=') AND `key` < concat(:name, '>')));
 
--- name: keys_without_turn
-SELECT wanted.`key` FROM {these_keys}
-WHERE (SELECT rate.turn_at FROM tickwork_rate AS rate WHERE rate.`key` = wanted.`key`) IS NULL;
+-- name: read_turns
+SELECT `key`, turn_at FROM tickwork_rate FORCE INDEX (PRIMARY) WHERE `key` IN (:keys);
 
 -- name: set_turns
 INSERT INTO tickwork_rate (`key`, number, turn_at, opened) VALUES [[(?1, 0, 0, 0)]]
-ON DUPLICATE KEY UPDATE turn_at = coalesce(turn_at, 0);
+ON DUPLICATE KEY UPDATE turn_at = 0;
 
 -- name: queue_position
 -- The position of a blocked run among those that wait for the same key, counted up to a cap.

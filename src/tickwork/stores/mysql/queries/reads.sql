@@ -51,21 +51,21 @@ SELECT {log_columns} FROM tickwork_log WHERE run = :id ORDER BY line;
 
 -- name: count_phases
 -- Each count stops at the cap, so that it is cheap with a million runs.
-SELECT 'waiting', count(*) FROM (
-    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'waiting' LIMIT :cap
-) AS waiting
+SELECT 'waiting', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'waiting' LIMIT :cap
+) AS waiting GROUP BY queue
 UNION ALL
-SELECT 'ready', count(*) FROM (
-    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'ready' LIMIT :cap
-) AS ready
+SELECT 'ready', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'ready' LIMIT :cap
+) AS ready GROUP BY queue
 UNION ALL
-SELECT 'blocked', count(*) FROM (
-    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'blocked' LIMIT :cap
-) AS blocked
+SELECT 'blocked', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'blocked' LIMIT :cap
+) AS blocked GROUP BY queue
 UNION ALL
-SELECT 'running', count(*) FROM (
-    SELECT 1 FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'running' LIMIT :cap
-) AS running;
+SELECT 'running', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run FORCE INDEX (ready) WHERE phase = 'running' LIMIT :cap
+) AS running GROUP BY queue;
 
 -- name: slot_holders
 SELECT run FROM tickwork_slot FORCE INDEX (taken) WHERE `key` = :key ORDER BY run LIMIT :limit;
@@ -74,6 +74,22 @@ SELECT run FROM tickwork_slot FORCE INDEX (taken) WHERE `key` = :key ORDER BY ru
 SELECT {job_columns} FROM tickwork_job
 WHERE :tenant IS NULL OR tenant = :tenant
 ORDER BY tenant, name;
+
+-- name: list_ended
+SELECT id, job, status, ended_at, result IS NOT NULL FROM tickwork_history FORCE INDEX (ended)
+WHERE ended_at >= :after AND (ended_at > :after OR id > :after_id) AND ended_at < :before
+ORDER BY ended_at, id
+LIMIT :limit;
+
+-- name: lock_ended
+SELECT id FROM tickwork_history FORCE INDEX (PRIMARY)
+WHERE id IN (:ids)
+ORDER BY id
+FOR UPDATE SKIP LOCKED;
+
+-- name: clear_results
+UPDATE tickwork_history FORCE INDEX (PRIMARY) SET result = NULL, reason = :reason
+WHERE id IN (:ids);
 
 -- name: old_runs
 -- Two concurrent prunes take different rows.

@@ -14,13 +14,45 @@ UPDATE (
         token INT PATH '$[3]'
     )) AS beat
     STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = beat.id
-    WHERE run.token = beat.token AND run.status = 'running'
+    WHERE run.token = beat.token AND {is_claimed}
     LIMIT 1000000
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE {of_run} SKIP LOCKED
 ) AS held
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = held.id
 SET run.lease_until = greatest(run.lease_until, held.lease_until),
     run.started_at = coalesce(run.started_at, held.started_at);
+
+-- fragment: is_claimed
+-- As is_unclaimed, without rows that are inconsistent.
+status = 'running' AND phase = 'running' AND blocked_on IS NULL
+
+-- name: hand_over
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    external_id {a_text} PATH '$[0]', id {an_id} PATH '$[1]', token INT PATH '$[2]'
+)) AS given
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = given.id
+SET run.external_id = given.external_id
+WHERE run.token = given.token AND {is_claimed};
+
+-- name: accept_runs
+-- The token guards each row: of two processes that accept the same run, the second one waits for
+-- the first, and then finds another token.
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    tag {a_text} PATH '$[0]', worker {an_id} PATH '$[1]', lease_until BIGINT PATH '$[2]',
+    started_at BIGINT PATH '$[3]', id {an_id} PATH '$[4]', token INT PATH '$[5]'
+)) AS given
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = given.id
+SET run.token = run.token + 1,
+    run.claim_tag = given.tag,
+    run.worker = given.worker,
+    run.lease_until = greatest(run.lease_until, given.lease_until),
+    run.started_at = given.started_at
+WHERE run.token = given.token AND {is_claimed} AND run.cancel_requested_at IS NULL;
+
+-- name: accepted_runs
+SELECT {claim_columns} FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id IN (:ids) AND worker = :worker AND claim_tag = :tag
+ORDER BY priority, due_at, id;
 
 -- name: held_rows
 SELECT id, token, status, cancel_requested_at FROM tickwork_run FORCE INDEX (PRIMARY)
@@ -43,14 +75,14 @@ SELECT {run.moved_columns}, step.status, attempt - step.refund, crashes + step.c
        cancel_requested_at, coalesce(step.started_at, run.started_at), step.ended_at, step.outcome,
        step.result, step.reason
 FROM JSON_TABLE(:sorted_rows, '$[*]' COLUMNS (
-    id {an_id} PATH '$[0]', token INT PATH '$[1]', status VARCHAR(16) PATH '$[2]',
+    id {an_id} PATH '$[0]', token INT PATH '$[1]', status {a_word} PATH '$[2]',
     refund INT PATH '$[3]', crash INT PATH '$[4]', started_at BIGINT PATH '$[5]',
-    ended_at BIGINT PATH '$[6]', outcome VARCHAR(32) PATH '$[7]', result LONGTEXT PATH '$[8]',
-    reason LONGTEXT PATH '$[9]'
+    ended_at BIGINT PATH '$[6]', outcome {a_word} PATH '$[7]', result {a_text} PATH '$[8]',
+    reason {a_text} PATH '$[9]'
 )) AS step
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
 WHERE run.token = step.token AND run.status = 'running'
-FOR UPDATE;
+FOR UPDATE {of_run};
 {delete_finished};
 
 -- fragment: delete_finished
@@ -71,11 +103,11 @@ SELECT {run.moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
        coalesce(step.started_at, run.started_at), step.ended_at, 'succeeded', step.result, ''
 FROM JSON_TABLE(:sorted_rows, '$[*]' COLUMNS (
     id {an_id} PATH '$[0]', token INT PATH '$[1]', started_at BIGINT PATH '$[2]',
-    ended_at BIGINT PATH '$[3]', result LONGTEXT PATH '$[4]'
+    ended_at BIGINT PATH '$[3]', result {a_text} PATH '$[4]'
 )) AS step
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
 WHERE run.token = step.token AND run.status = 'running'
-FOR UPDATE;
+FOR UPDATE {of_run};
 {delete_finished};
 
 -- name: free_keys
@@ -99,10 +131,10 @@ SELECT id, token, status FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id IN
 -- name: return_runs
 -- The rows are locked already.
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
-    id {an_id} PATH '$[0]', token INT PATH '$[1]', status VARCHAR(16) PATH '$[2]',
-    phase VARCHAR(8) PATH '$[3]', due_at BIGINT PATH '$[4]', refund INT PATH '$[5]',
+    id {an_id} PATH '$[0]', token INT PATH '$[1]', status {a_word} PATH '$[2]',
+    phase {a_word} PATH '$[3]', due_at BIGINT PATH '$[4]', refund INT PATH '$[5]',
     crash INT PATH '$[6]', put_off INT PATH '$[7]', attempts_max INT PATH '$[8]',
-    reason LONGTEXT PATH '$[9]'
+    reason {a_text} PATH '$[9]'
 )) AS step
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = step.id
 SET run.status = step.status,
@@ -127,8 +159,8 @@ SELECT run.id, run.token, made.attempt, made.outcome, coalesce(made.started_at, 
        made.ended_at, made.error, made.traceback, run.worker
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     id {an_id} PATH '$[0]', token INT PATH '$[1]', attempt INT PATH '$[2]',
-    outcome VARCHAR(32) PATH '$[3]', started_at BIGINT PATH '$[4]', ended_at BIGINT PATH '$[5]',
-    error LONGTEXT PATH '$[6]', traceback LONGTEXT PATH '$[7]'
+    outcome {a_word} PATH '$[3]', started_at BIGINT PATH '$[4]', ended_at BIGINT PATH '$[5]',
+    error {a_text} PATH '$[6]', traceback {a_text} PATH '$[7]'
 )) AS made
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY)
     ON run.id = made.id AND run.token = made.token
@@ -150,7 +182,7 @@ ON DUPLICATE KEY UPDATE
         greatest(last_error_at, VALUES(last_error_at)), VALUES(last_error_at), last_error_at
     ),
     failures = CASE
-        WHEN VALUES(last_success_at) IS NULL THEN failures + VALUES(failures)
+        WHEN VALUES(last_success_at) IS NULL THEN least(failures, 1000000000) + VALUES(failures)
         ELSE VALUES(failures)
     END;
 
@@ -166,7 +198,7 @@ FOR UPDATE SKIP LOCKED;
 SELECT id FROM tickwork_run FORCE INDEX (lease) WHERE lease_until > :now AND worker = :worker;
 UPDATE tickwork_run FORCE INDEX (PRIMARY)
 SET lease_until = :now
-WHERE id IN (:found) AND lease_until > :now AND worker = :worker;
+WHERE id IN (:found) AND lease_until > :now AND worker = :worker AND {is_claimed};
 
 -- name: request_cancel
 UPDATE tickwork_run
@@ -208,7 +240,7 @@ STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (schedule)
 WHERE run.status = 'running';
 UPDATE tickwork_run FORCE INDEX (PRIMARY)
 SET cancel_requested_at = coalesce(cancel_requested_at, :v1)
-WHERE id IN (:found) AND status = 'running';
+WHERE id IN (:found) AND {is_claimed};
 
 -- name: save_progress
 -- Depending on a flag of the connection, the row count of an UPDATE excludes unchanged rows, so the
@@ -229,7 +261,8 @@ FROM (
 
 -- name: insert_log
 INSERT INTO tickwork_log (run, line, at, level, logger, message)
-VALUES [[(?1, ?2, ?3, ?4, ?5, ?6)]];
+VALUES [[(?1, ?2, ?3, ?4, ?5, ?6)]]
+ON DUPLICATE KEY UPDATE line = VALUES(line);
 
 -- name: lock_marks
 -- A statement of its own: the next one reads the rows as the previous holder of the lock committed
@@ -247,12 +280,16 @@ SELECT tenant, name, skip_id, skip_reason, skip_last_at,
           AND run.tenant = tickwork_schedule.tenant
           AND run.nominal_at > tickwork_schedule.skip_last_at)
 FROM tickwork_schedule FORCE INDEX (name)
-WHERE (tenant, name) IN (:names) AND skip_id IS NOT NULL;
+WHERE (tenant, name) IN (:names)
+  AND EXISTS (
+      SELECT 1 FROM tickwork_history
+      WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000
+  );
 
 -- name: set_skip_marks
 -- The rows are locked already.
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
-    skip_id {an_id} PATH '$[0]', reason LONGTEXT PATH '$[1]', last_at BIGINT PATH '$[2]',
+    skip_id {an_id} PATH '$[0]', reason {a_text} PATH '$[1]', last_at BIGINT PATH '$[2]',
     tenant {a_name} PATH '$[3]', name {a_name} PATH '$[4]'
 )) AS mark
 STRAIGHT_JOIN tickwork_schedule AS schedule FORCE INDEX (name)
@@ -304,4 +341,5 @@ INSERT INTO tickwork_history (
     put_offs, token, schedule, nominal_at, last_nominal_at, instants, created_at, ended_at, outcome,
     reason
 )
-VALUES [[(?1, ?2, ?3, ?4, ?5, 'skipped', ?6, ?7, 0, 1, 0, 0, 0, ?8, ?9, ?10, ?11, ?12, ?13, 'skipped', ?14)]];
+VALUES [[(?1, ?2, ?3, ?4, ?5, 'skipped', ?6, ?7, 0, 1, 0, 0, 0, ?8, ?9, ?10, ?11, ?12, ?13, 'skipped', ?14)]]
+ON DUPLICATE KEY UPDATE id = VALUES(id);

@@ -25,6 +25,7 @@ SET status = 'running',
     lease_until = :lease_until,
     worker = :worker,
     started_at = :started_at,
+    external_id = NULL,
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id = :id;
 

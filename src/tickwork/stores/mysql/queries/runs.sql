@@ -11,6 +11,20 @@ CHAR(36) CHARACTER SET ascii COLLATE ascii_bin
 VARCHAR(512) CHARACTER SET utf8mb4
     COLLATE /*M! utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */
 
+-- fragment: a_text
+-- In a JSON table, a text without a character set has the default of the database, and loses the
+-- characters that are not in it.
+LONGTEXT CHARACTER SET utf8mb4
+
+-- fragment: a_word
+-- A status, a phase or an outcome.
+VARCHAR(32) CHARACTER SET ascii
+
+-- fragment: of_run
+-- MySQL must know which table is locked, because it cannot lock a JSON_TABLE. MariaDB locks no
+-- JSON_TABLE, and has no such clause; it ignores the comment.
+/*!80017 OF run */
+
 -- fragment: these_ids
 -- A list of ids as a table.
 JSON_TABLE(:json_ids, '$[*]' COLUMNS (id {an_id} PATH '$')) AS wanted
@@ -79,7 +93,7 @@ SELECT `key` FROM tickwork_unique FORCE INDEX (PRIMARY) WHERE `key` IN (:keys) A
 -- name: stage_runs
 UPDATE (
     SELECT id FROM tickwork_run FORCE INDEX (waiting)
-    WHERE waiting_at <= :now
+    WHERE waiting_at <= :now AND blocked_on IS NULL AND {is_unclaimed}
     ORDER BY waiting_at, id
     LIMIT :limit
     FOR UPDATE SKIP LOCKED
@@ -96,7 +110,12 @@ SELECT (SELECT max(id) FROM tickwork_run), (SELECT changes FROM tickwork_news);
 -- wait.
 UPDATE (SELECT only_one FROM tickwork_news LIMIT 1 FOR UPDATE SKIP LOCKED) AS free
 STRAIGHT_JOIN tickwork_news AS news FORCE INDEX (PRIMARY) ON news.only_one = free.only_one
-SET news.changes = news.changes + 1;
+SET news.changes = CASE WHEN news.changes < 1000000000000000 THEN news.changes + 1 ELSE 0 END;
+
+-- fragment: is_unclaimed
+-- A row that another program made inconsistent would violate a constraint of the table, and the
+-- statement would fail for the other runs, too.
+status IN ('pending', 'failed') AND lease_until IS NULL
 
 -- name: pending_work
 -- One row, each value from the end of an index: the cost does not depend on the number of runs.
@@ -193,6 +212,7 @@ SET status = 'running',
     lease_until = :lease_until,
     worker = :worker,
     started_at = :started_at,
+    external_id = NULL,
     -- When a run that waited behind another of its schedule starts, the next one may wait.
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id IN (:ids);
@@ -207,12 +227,16 @@ INSERT INTO tickwork_history (
 SELECT {run.moved_columns}, 'failed_permanent', attempt, crashes, cancel_requested_at, started_at,
        broken.ended_at, 'failed', NULL, broken.reason
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
-    id {an_id} PATH '$[0]', ended_at BIGINT PATH '$[1]', reason LONGTEXT PATH '$[2]'
+    id {an_id} PATH '$[0]', ended_at BIGINT PATH '$[1]', reason {a_text} PATH '$[2]'
 )) AS broken
-STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = broken.id;
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = broken.id
+ON DUPLICATE KEY UPDATE tickwork_history.id = tickwork_history.id;
 DELETE run
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (id {an_id} PATH '$[0]')) AS broken
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = broken.id;
+DELETE slot
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (id {an_id} PATH '$[0]')) AS broken
+STRAIGHT_JOIN tickwork_slot AS slot FORCE INDEX (PRIMARY) ON slot.run = broken.id;
 
 -- name: held_slots
 SELECT run, `key` FROM tickwork_slot FORCE INDEX (PRIMARY) WHERE run IN (:ids);
@@ -230,20 +254,35 @@ WHERE gate IN (:gates)
 ORDER BY gate
 FOR UPDATE SKIP LOCKED;
 
+-- name: count_gates
+SELECT count(*) FROM tickwork_gate FORCE INDEX (PRIMARY) WHERE gate BETWEEN 0 AND 1023;
+
+-- name: restore_gates
+INSERT INTO tickwork_gate (gate)
+WITH RECURSIVE digits (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM digits WHERE n < 31)
+SELECT tens.n * 32 + ones.n FROM digits AS tens CROSS JOIN digits AS ones WHERE true
+ON DUPLICATE KEY UPDATE gate = VALUES(gate);
+
 -- name: count_slots
 SELECT `key`, count(*) FROM tickwork_slot FORCE INDEX (taken) WHERE `key` IN (:keys) GROUP BY `key`;
 
 -- name: slots_and_limits
 -- This must not be one statement with the lock: it would count the slots as they were before the
 -- lock was granted.
-SELECT 0, `key`, count(*) FROM tickwork_slot FORCE INDEX (taken)
+SELECT 0, `key`, count(*), NULL FROM tickwork_slot FORCE INDEX (taken)
 WHERE `key` IN (:keys)
 GROUP BY `key`
 UNION ALL
-SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
+SELECT 1, name, slots, override FROM tickwork_limit;
+
+-- name: orphan_slots
+SELECT run, `key` FROM tickwork_slot FORCE INDEX (taken)
+WHERE `key` IN (:keys)
+  AND NOT EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.id = tickwork_slot.run);
 
 -- name: insert_slots
-INSERT INTO tickwork_slot (run, `key`) VALUES [[(?1, ?2)]];
+INSERT INTO tickwork_slot (run, `key`) VALUES [[(?1, ?2)]]
+ON DUPLICATE KEY UPDATE run = VALUES(run);
 
 -- name: delete_slots
 DELETE slot
@@ -266,7 +305,7 @@ UPDATE (
     [[rows BY UNION ALL
     (
         SELECT id FROM tickwork_run FORCE INDEX (blocked)
-        WHERE blocked_on = ?1
+        WHERE blocked_on = ?1 AND phase = 'blocked' AND {is_unclaimed}
         ORDER BY priority, due_at, id
         LIMIT ?2
         FOR UPDATE SKIP LOCKED

@@ -33,6 +33,12 @@ WHERE (:tenant IS NULL OR tenant = :tenant)
 ORDER BY tenant, name
 LIMIT :limit;
 
+-- name: list_expected_schedules
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE expect_within IS NOT NULL
+ORDER BY tenant, name
+LIMIT :limit;
+
 -- name: delete_schedule
 DELETE FROM tickwork_schedule WHERE id = :id;
 

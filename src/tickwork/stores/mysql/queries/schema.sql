@@ -27,8 +27,11 @@ UPDATE tickwork_meta SET version = :version, compatible_from = :compatible;
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
 
 -- name: oldest_transaction
--- Of any session on this server: rows deleted since then cannot be purged.
+-- Of any session on this server: rows deleted since then cannot be purged. The view has times of
+-- the operating system's zone, whatever the zone of the session is.
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
-       - TIMESTAMPDIFF(MICROSECOND, min(trx_started), NOW(6))
+       - TIMESTAMPDIFF(
+           MICROSECOND, min(trx_started), CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')
+       )
 FROM information_schema.innodb_trx
 WHERE trx_mysql_thread_id <> CONNECTION_ID();

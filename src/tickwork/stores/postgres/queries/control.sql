@@ -9,7 +9,7 @@ VALUES (:name::text, 0, :slots::integer)
 ON CONFLICT (name) DO UPDATE SET override = excluded.override;
 
 -- name: list_limits
-SELECT name, slots, override FROM tickwork_limit ORDER BY name;
+SELECT {limit_columns} FROM tickwork_limit ORDER BY name;
 
 -- name: insert_pause
 INSERT INTO tickwork_pause ({pause_columns}) VALUES ({pause_params})

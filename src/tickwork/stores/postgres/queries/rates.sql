@@ -1,16 +1,19 @@
 -- name: read_rates
 -- Each key with the starts that leave its window next: the requested number, and one for each
--- unblocked run that may start first. This must not be one statement with the lock of the gate.
+-- unblocked run that may start first. This must not be one statement with the lock of the gate. A
+-- number out of range must not make the arithmetic fail: the row is then found to be unreadable.
 SELECT rate.key, rate.number, rate.idle_at, rate.turn_at, rate.opened, start.number, start.at
 FROM jsonb_array_elements(:wanted::jsonb) AS wanted
 CROSS JOIN LATERAL (
-    SELECT * FROM tickwork_rate WHERE key = wanted ->> 0 OFFSET 0
+    SELECT *, least(greatest(number, 0), 1000000000000000000) AS last FROM tickwork_rate
+    WHERE key = wanted ->> 0
+    OFFSET 0
 ) AS rate
 LEFT JOIN LATERAL (
     SELECT number, at FROM tickwork_start
     WHERE key = rate.key
-      AND number > rate.number - (wanted ->> 1)::bigint
-      AND number <= rate.number - (wanted ->> 1)::bigint + rate.opened + (wanted ->> 2)::bigint
+      AND number > rate.last - (wanted ->> 1)::bigint
+      AND number <= rate.last - (wanted ->> 1)::bigint + rate.opened + (wanted ->> 2)::bigint
     OFFSET 0
 ) AS start ON true;
 
@@ -28,7 +31,8 @@ SET number = excluded.number,
 -- name: insert_starts
 INSERT INTO tickwork_start (key, number, at)
 SELECT key, number, at
-FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[]) AS start (key, number, at);
+FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[]) AS start (key, number, at)
+ON CONFLICT (key, number) DO UPDATE SET at = excluded.at;
 
 -- name: forget_starts
 -- The gate of the key is locked, so no other transaction changes its starts, and their ctid stays
@@ -43,6 +47,11 @@ WHERE ctid = ANY (ARRAY(
         OFFSET 0
     ) AS start
 ));
+
+-- name: reset_rates
+-- For rows that cannot be read: the key starts anew.
+DELETE FROM tickwork_start WHERE key = ANY (:c1::text[]);
+DELETE FROM tickwork_rate WHERE key = ANY (:c1::text[]);
 
 -- name: due_turns
 SELECT key FROM tickwork_rate
@@ -63,7 +72,7 @@ WITH expired AS MATERIALIZED (
     FROM unnest(:c1::text[], :c2::bigint[], :c3::bigint[]) AS past (key, now, most)
     CROSS JOIN LATERAL (
         SELECT id FROM tickwork_run
-        WHERE blocked_on = past.key AND expires_at < past.now
+        WHERE blocked_on = past.key AND expires_at < past.now AND phase = 'blocked' AND {is_unclaimed}
         ORDER BY expires_at
         LIMIT past.most
         FOR UPDATE SKIP LOCKED
@@ -83,17 +92,13 @@ WHERE turn_at IS NOT NULL
       OR (key >= :name::text || '=' AND key < :name::text || '>')
   );
 
--- name: keys_without_turn
-SELECT key FROM unnest(:keys::text[]) AS wanted (key)
-WHERE NOT EXISTS (
-    SELECT FROM tickwork_rate
-    WHERE tickwork_rate.key = wanted.key AND tickwork_rate.turn_at IS NOT NULL
-);
+-- name: read_turns
+SELECT key, turn_at FROM tickwork_rate WHERE key = ANY (:keys::text[]);
 
 -- name: set_turns
 INSERT INTO tickwork_rate (key, number, turn_at, opened)
 SELECT key, 0, 0, 0 FROM unnest(:c1::text[]) AS stuck (key)
-ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
+ON CONFLICT (key) DO UPDATE SET turn_at = 0;
 
 -- name: queue_position
 -- The position of a blocked run among those that wait for the same key, counted up to a cap.

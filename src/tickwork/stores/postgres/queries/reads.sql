@@ -67,21 +67,21 @@ SELECT {log_columns} FROM tickwork_log WHERE run = :id::uuid ORDER BY line;
 
 -- name: count_phases
 -- Each count stops at the cap, so that it is cheap with a million runs.
-SELECT 'waiting', count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap::bigint
-) AS waiting
+SELECT 'waiting', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap::bigint
+) AS waiting GROUP BY queue
 UNION ALL
-SELECT 'ready', count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :cap::bigint
-) AS ready
+SELECT 'ready', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE phase = 'ready' LIMIT :cap::bigint
+) AS ready GROUP BY queue
 UNION ALL
-SELECT 'blocked', count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE blocked_on IS NOT NULL LIMIT :cap::bigint
-) AS blocked
+SELECT 'blocked', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE blocked_on IS NOT NULL LIMIT :cap::bigint
+) AS blocked GROUP BY queue
 UNION ALL
-SELECT 'running', count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE lease_until IS NOT NULL LIMIT :cap::bigint
-) AS running;
+SELECT 'running', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE lease_until IS NOT NULL LIMIT :cap::bigint
+) AS running GROUP BY queue;
 
 -- name: slot_holders
 SELECT run FROM tickwork_slot WHERE key = :key::text ORDER BY run LIMIT :limit::bigint;
@@ -90,6 +90,24 @@ SELECT run FROM tickwork_slot WHERE key = :key::text ORDER BY run LIMIT :limit::
 SELECT {job_columns} FROM tickwork_job
 WHERE :tenant::text IS NULL OR tenant = :tenant::text
 ORDER BY tenant, name;
+
+-- name: list_ended
+SELECT id, job, status, ended_at, result IS NOT NULL FROM tickwork_history
+WHERE ended_at >= :after::bigint
+  AND (ended_at > :after::bigint OR id > :after_id::uuid)
+  AND ended_at < :before::bigint
+ORDER BY ended_at, id
+LIMIT :limit::bigint;
+
+-- name: lock_ended
+SELECT id FROM tickwork_history
+WHERE id = ANY (:ids::uuid[])
+ORDER BY id
+FOR UPDATE SKIP LOCKED;
+
+-- name: clear_results
+UPDATE tickwork_history SET result = NULL, reason = :reason::text
+WHERE id = ANY (:ids::uuid[]);
 
 -- name: old_runs
 -- Two concurrent prunes take different rows.

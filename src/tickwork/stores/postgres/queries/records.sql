@@ -23,6 +23,34 @@ WHERE run.id = ANY (ARRAY(SELECT id FROM held))
   AND run.token = beat.token
   AND run.status = 'running';
 
+-- name: hand_over
+UPDATE tickwork_run AS run
+SET external_id = given.external_id
+FROM unnest(:c1::text[], :c2::uuid[], :c3::integer[]) AS given (external_id, id, token)
+WHERE run.id = ANY (ARRAY[given.id]) AND run.token - given.token = 0 AND run.status = 'running';
+
+-- name: accept_runs
+-- The token guards each row, as in finish_runs: of two processes that accept the same run, the
+-- second one waits for the first, and then finds another token.
+UPDATE tickwork_run AS run
+SET token = run.token + 1,
+    claim_tag = given.tag,
+    worker = given.worker,
+    lease_until = greatest(run.lease_until, given.lease_until),
+    started_at = given.started_at
+FROM unnest(
+    :c1::text[], :c2::uuid[], :c3::bigint[], :c4::bigint[], :c5::uuid[], :c6::integer[]
+) AS given (tag, worker, lease_until, started_at, id, token)
+WHERE run.id = ANY (ARRAY[given.id])
+  AND run.token - given.token = 0
+  AND run.status = 'running'
+  AND run.cancel_requested_at IS NULL;
+
+-- name: accepted_runs
+SELECT {claim_columns} FROM tickwork_run
+WHERE id = ANY (:ids::uuid[]) AND worker = :worker::uuid AND claim_tag = :tag::text
+ORDER BY priority, due_at, id;
+
 -- name: held_rows
 SELECT id, token, status, cancel_requested_at FROM tickwork_run WHERE id = ANY (:ids::uuid[]);
 
@@ -36,56 +64,47 @@ FOR UPDATE;
 -- The token guards each row: a claim that was lost moves no row, and the row count shows that. The
 -- guard is part of the DELETE: after waiting for a lock, the DELETE evaluates it on the current
 -- row, so it sees a lost claim, and a concurrent heartbeat does no harm. Selecting the rows first
--- would need FOR UPDATE, which takes a sixth longer. IS TRUE keeps the planner from turning the
--- guard into a join, and the join into a scan: rows are found by id, in the order of ids.
+-- would need FOR UPDATE, which takes a sixth longer. The conditions on id and token are not plain
+-- equalities, which keeps the planner from a hash or merge join: rows are found by id, one after
+-- the other, in the order of the steps, which are sorted by id.
 WITH gone AS (
-    DELETE FROM tickwork_run
-    WHERE id = ANY (:c1::uuid[])
-      AND status = 'running'
-      AND ((id, token) IN (
-          SELECT claim.id, claim.token
-          FROM unnest(:c1::uuid[], :c2::integer[]) AS claim (id, token)
-      )) IS TRUE
-    RETURNING *
+    DELETE FROM tickwork_run AS run
+    USING unnest(
+        :c1::uuid[], :c2::integer[], :c3::text[], :c4::integer[], :c5::integer[], :c6::bigint[],
+        :c7::bigint[], :c8::text[], :c9::text[], :c10::text[]
+    ) AS step (
+        id, token, status, refund, crash, started_at, ended_at, outcome, result, reason
+    )
+    WHERE run.id = ANY (ARRAY[step.id]) AND run.token - step.token = 0 AND run.status = 'running'
+    RETURNING {run.moved_columns}, run.attempt, run.crashes, run.cancel_requested_at,
+              run.started_at AS claimed_at, step.status, step.refund, step.crash, step.started_at,
+              step.ended_at, step.outcome, step.result, step.reason
 )
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
 )
-SELECT {gone.moved_columns}, step.status, attempt - step.refund, crashes + step.crash,
-       cancel_requested_at, coalesce(step.started_at, gone.started_at), step.ended_at, step.outcome,
-       step.result, step.reason
-FROM gone
-JOIN unnest(
-    :c1::uuid[], :c2::integer[], :c3::text[], :c4::integer[], :c5::integer[], :c6::bigint[],
-    :c7::bigint[], :c8::text[], :c9::text[], :c10::text[]
-) AS step (
-    id, token, status, refund, crash, started_at, ended_at, outcome, result, reason
-)
-    ON step.id = gone.id;
+SELECT {moved_columns}, status, attempt - refund, crashes + crash, cancel_requested_at,
+       coalesce(started_at, claimed_at), ended_at, outcome, result, reason
+FROM gone;
 
 -- name: finish_plain
 -- The same for runs that succeeded at the first attempt, which are most.
 WITH gone AS (
-    DELETE FROM tickwork_run
-    WHERE id = ANY (:c1::uuid[])
-      AND status = 'running'
-      AND ((id, token) IN (
-          SELECT claim.id, claim.token
-          FROM unnest(:c1::uuid[], :c2::integer[]) AS claim (id, token)
-      )) IS TRUE
-    RETURNING *
+    DELETE FROM tickwork_run AS run
+    USING unnest(:c1::uuid[], :c2::integer[], :c3::bigint[], :c4::bigint[], :c5::text[])
+        AS step (id, token, started_at, ended_at, result)
+    WHERE run.id = ANY (ARRAY[step.id]) AND run.token - step.token = 0 AND run.status = 'running'
+    RETURNING {run.moved_columns}, run.attempt, run.crashes, run.cancel_requested_at,
+              run.started_at AS claimed_at, step.started_at, step.ended_at, step.result
 )
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
 )
-SELECT {gone.moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
-       coalesce(step.started_at, gone.started_at), step.ended_at, 'succeeded', step.result, ''
-FROM gone
-JOIN unnest(:c1::uuid[], :c3::bigint[], :c4::bigint[], :c5::text[])
-    AS step (id, started_at, ended_at, result)
-    ON step.id = gone.id;
+SELECT {moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
+       coalesce(started_at, claimed_at), ended_at, 'succeeded', result, ''
+FROM gone;
 
 -- name: free_keys
 -- Locked keys are skipped: another run is taking them over. Most databases have no unique keys at
@@ -162,7 +181,7 @@ SET last_run_at = greatest(job.last_run_at, excluded.last_run_at),
         ELSE excluded.last_error
     END,
     failures = CASE
-        WHEN excluded.last_success_at IS NULL THEN job.failures + excluded.failures
+        WHEN excluded.last_success_at IS NULL THEN least(job.failures, 1000000000) + excluded.failures
         ELSE excluded.failures
     END;
 
@@ -245,7 +264,8 @@ FROM (
 INSERT INTO tickwork_log (run, line, at, level, logger, message)
 SELECT run, line, at, level, logger, message
 FROM unnest(:c1::uuid[], :c2::integer[], :c3::bigint[], :c4::text[], :c5::text[], :c6::text[])
-    AS given (run, line, at, level, logger, message);
+    AS given (run, line, at, level, logger, message)
+ON CONFLICT (run, line) DO NOTHING;
 
 -- name: lock_marks
 -- A statement of its own: the next one reads the rows as the previous holder of the lock committed
@@ -270,7 +290,10 @@ CROSS JOIN LATERAL (
     WHERE tenant = wanted ->> 0 AND name = wanted ->> 1
     OFFSET 0
 ) AS schedule
-WHERE skip_id IS NOT NULL;
+WHERE EXISTS (
+    SELECT FROM tickwork_history
+    WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000
+);
 
 -- name: set_skip_marks
 WITH mark AS MATERIALIZED (
@@ -335,4 +358,5 @@ FROM unnest(
 ) AS skip (
     id, tenant, job, queue, priority, due_at, args, schedule, nominal_at, last_nominal_at, instants,
     created_at, ended_at, reason
-);
+)
+ON CONFLICT (id) DO NOTHING;

@@ -25,6 +25,7 @@ SET status = 'running',
     lease_until = :lease_until::bigint,
     worker = :worker::uuid,
     started_at = :started_at::bigint,
+    external_id = NULL,
     overlap_key = CASE WHEN starts_with(overlap_key, 'waiting:') THEN NULL ELSE overlap_key END
 WHERE id = :id::uuid;
 

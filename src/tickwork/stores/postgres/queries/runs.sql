@@ -68,12 +68,17 @@ WHERE key = ANY (:keys::text[]) AND {is_protected};
 -- name: stage_runs
 WITH due AS (
     SELECT id FROM tickwork_run
-    WHERE phase = 'waiting' AND due_at <= :now::bigint
+    WHERE phase = 'waiting' AND due_at <= :now::bigint AND blocked_on IS NULL AND {is_unclaimed}
     ORDER BY due_at
     LIMIT :limit::bigint
     FOR UPDATE SKIP LOCKED
 )
 UPDATE tickwork_run SET phase = 'ready' WHERE id = ANY (ARRAY(SELECT id FROM due));
+
+-- fragment: is_unclaimed
+-- A row that another program made inconsistent would violate a constraint of the table, and the
+-- statement would fail for the other runs, too.
+status IN ('pending', 'failed') AND lease_until IS NULL
 
 -- name: pending_work
 -- One row, each value from the end of an index: the cost does not depend on the number of runs.
@@ -188,6 +193,7 @@ SET status = 'running',
     lease_until = :lease_until::bigint,
     worker = :worker::uuid,
     started_at = :started_at::bigint,
+    external_id = NULL,
     -- When a run that waited behind another of its schedule starts, the next one may wait.
     overlap_key = CASE WHEN starts_with(overlap_key, 'waiting:') THEN NULL ELSE overlap_key END
 WHERE id = ANY (:ids::uuid[]);
@@ -206,7 +212,9 @@ SELECT {gone.moved_columns}, 'failed_permanent', attempt, crashes, cancel_reques
        broken.ended_at, 'failed', NULL, broken.reason
 FROM gone
 JOIN unnest(:c1::uuid[], :c2::bigint[], :c3::text[]) AS broken (id, ended_at, reason)
-    ON broken.id = gone.id;
+    ON broken.id = gone.id
+ON CONFLICT (id) DO NOTHING;
+DELETE FROM tickwork_slot WHERE run = ANY (:c1::uuid[]);
 
 -- name: held_slots
 SELECT slot.run, slot.key
@@ -225,19 +233,33 @@ WHERE gate = ANY (:gates::integer[])
 ORDER BY gate
 FOR UPDATE SKIP LOCKED;
 
+-- name: count_gates
+SELECT count(*) FROM tickwork_gate WHERE gate BETWEEN 0 AND 1023;
+
+-- name: restore_gates
+INSERT INTO tickwork_gate (gate)
+SELECT gate FROM generate_series(0, 1023) AS gate
+ON CONFLICT (gate) DO NOTHING;
+
 -- name: count_slots
 SELECT key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key;
 
 -- name: slots_and_limits
 -- This must not be one statement with the lock: it would count the slots as they were before the
 -- lock was granted.
-SELECT 0, key, count(*) FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key
+SELECT 0, key, count(*), NULL::integer FROM tickwork_slot WHERE key = ANY (:keys::text[]) GROUP BY key
 UNION ALL
-SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
+SELECT 1, name, slots, override FROM tickwork_limit;
+
+-- name: orphan_slots
+SELECT run, key FROM tickwork_slot
+WHERE key = ANY (:keys::text[])
+  AND NOT EXISTS (SELECT FROM tickwork_run WHERE tickwork_run.id = tickwork_slot.run);
 
 -- name: insert_slots
 INSERT INTO tickwork_slot (run, key)
-SELECT run, key FROM unnest(:c1::uuid[], :c2::text[]) AS taken (run, key);
+SELECT run, key FROM unnest(:c1::uuid[], :c2::text[]) AS taken (run, key)
+ON CONFLICT (run, key) DO NOTHING;
 
 -- name: delete_slots
 -- The rows of these runs are locked, so no other transaction changes their slots, and their ctid
@@ -266,7 +288,7 @@ WITH chosen AS MATERIALIZED (
     FROM unnest(:c1::text[], :c2::integer[]) AS free (key, room)
     CROSS JOIN LATERAL (
         SELECT id FROM tickwork_run
-        WHERE blocked_on = free.key
+        WHERE blocked_on = free.key AND phase = 'blocked' AND {is_unclaimed}
         ORDER BY priority, due_at, id
         LIMIT free.room
         FOR UPDATE SKIP LOCKED

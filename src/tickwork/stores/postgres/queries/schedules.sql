@@ -51,6 +51,12 @@ WHERE (:tenant::text IS NULL OR tenant = :tenant::text)
 ORDER BY tenant, name
 LIMIT :limit::bigint;
 
+-- name: list_expected_schedules
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE expect_within IS NOT NULL
+ORDER BY tenant, name
+LIMIT :limit::bigint;
+
 -- name: delete_schedule
 DELETE FROM tickwork_schedule WHERE id = :id::uuid;
 

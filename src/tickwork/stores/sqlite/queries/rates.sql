@@ -19,10 +19,16 @@ SET number = excluded.number,
     opened = excluded.opened;
 
 -- name: insert_starts
-INSERT INTO tickwork_start (key, number, at) VALUES (?, ?, ?);
+INSERT INTO tickwork_start (key, number, at) VALUES (?, ?, ?)
+ON CONFLICT (key, number) DO UPDATE SET at = excluded.at;
 
 -- name: forget_starts
 DELETE FROM tickwork_start WHERE key = ? AND number <= ?;
+
+-- name: reset_rates
+-- For rows that cannot be read: the key starts anew.
+DELETE FROM tickwork_start WHERE key = ?;
+DELETE FROM tickwork_rate WHERE key = ?;
 
 -- name: due_turns
 SELECT key FROM tickwork_rate WHERE turn_at <= :now ORDER BY turn_at LIMIT :limit;
@@ -36,7 +42,7 @@ UPDATE tickwork_run
 SET phase = 'ready', blocked_on = NULL
 WHERE id IN (
     SELECT id FROM tickwork_run
-    WHERE blocked_on = ? AND expires_at < ?
+    WHERE blocked_on = ? AND expires_at < ? AND phase = 'blocked' AND {is_unclaimed}
     ORDER BY expires_at
     LIMIT ?
 );
@@ -47,14 +53,13 @@ UPDATE tickwork_rate
 SET turn_at = 0
 WHERE turn_at IS NOT NULL AND (key = :name OR (key >= :name || '=' AND key < :name || '>'));
 
--- name: keys_without_turn
-SELECT value FROM json_each(:keys)
-WHERE NOT EXISTS (SELECT 1 FROM tickwork_rate WHERE key = value AND turn_at IS NOT NULL);
+-- name: read_turns
+SELECT key, turn_at FROM tickwork_rate WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: set_turns
 INSERT INTO tickwork_rate (key, number, turn_at, opened)
 VALUES (?, 0, 0, 0)
-ON CONFLICT (key) DO UPDATE SET turn_at = 0 WHERE tickwork_rate.turn_at IS NULL;
+ON CONFLICT (key) DO UPDATE SET turn_at = 0;
 
 -- name: queue_position
 -- The position of a blocked run among those that wait for the same key, counted up to a cap.

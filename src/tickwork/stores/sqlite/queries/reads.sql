@@ -48,19 +48,21 @@ SELECT {log_columns} FROM tickwork_log WHERE run = :id ORDER BY line;
 
 -- name: count_phases
 -- Each count stops at the cap, so that it is cheap with a million runs.
-SELECT 'waiting', count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap
-)
+SELECT 'waiting', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE phase = 'waiting' LIMIT :cap
+) GROUP BY queue
 UNION ALL
-SELECT 'ready', count(*) FROM (SELECT 1 FROM tickwork_run WHERE phase = 'ready' LIMIT :cap)
+SELECT 'ready', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE phase = 'ready' LIMIT :cap
+) GROUP BY queue
 UNION ALL
-SELECT 'blocked', count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE blocked_on IS NOT NULL LIMIT :cap
-)
+SELECT 'blocked', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE blocked_on IS NOT NULL LIMIT :cap
+) GROUP BY queue
 UNION ALL
-SELECT 'running', count(*) FROM (
-    SELECT 1 FROM tickwork_run WHERE lease_until IS NOT NULL LIMIT :cap
-);
+SELECT 'running', queue, count(*) FROM (
+    SELECT queue FROM tickwork_run WHERE lease_until IS NOT NULL LIMIT :cap
+) GROUP BY queue;
 
 -- name: slot_holders
 SELECT run FROM tickwork_slot WHERE key = :key ORDER BY run LIMIT :limit;
@@ -69,6 +71,20 @@ SELECT run FROM tickwork_slot WHERE key = :key ORDER BY run LIMIT :limit;
 SELECT {job_columns} FROM tickwork_job
 WHERE :tenant IS NULL OR tenant = :tenant
 ORDER BY tenant, name;
+
+-- name: list_ended
+SELECT id, job, status, ended_at, result IS NOT NULL FROM tickwork_history
+WHERE ended_at >= :after AND (ended_at > :after OR id > :after_id) AND ended_at < :before
+ORDER BY ended_at, id
+LIMIT :limit;
+
+-- name: lock_ended
+-- The transaction holds the only write lock.
+SELECT id FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: clear_results
+UPDATE tickwork_history SET result = NULL, reason = :reason
+WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: old_runs
 SELECT id FROM tickwork_history WHERE ended_at < :before ORDER BY ended_at LIMIT :limit;

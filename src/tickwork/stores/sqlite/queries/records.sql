@@ -8,7 +8,28 @@ ORDER BY priority, due_at, id;
 UPDATE tickwork_run
 SET lease_until = max(lease_until, ?),
     started_at = coalesce(started_at, ?)
-WHERE id = ? AND token = ? AND status = 'running';
+WHERE id = ? AND token = ? AND {is_claimed};
+
+-- fragment: is_claimed
+-- As is_unclaimed, without rows that are inconsistent.
+status = 'running' AND phase = 'running' AND blocked_on IS NULL
+
+-- name: hand_over
+UPDATE tickwork_run SET external_id = ? WHERE id = ? AND token = ? AND {is_claimed};
+
+-- name: accept_runs
+UPDATE tickwork_run
+SET token = token + 1,
+    claim_tag = ?,
+    worker = ?,
+    lease_until = max(lease_until, ?),
+    started_at = ?
+WHERE id = ? AND token = ? AND {is_claimed} AND cancel_requested_at IS NULL;
+
+-- name: accepted_runs
+SELECT {claim_columns} FROM tickwork_run
+WHERE id IN (SELECT value FROM json_each(:ids)) AND worker = :worker AND claim_tag = :tag
+ORDER BY priority, due_at, id;
 
 -- name: held_rows
 SELECT id, token, status, cancel_requested_at FROM tickwork_run
@@ -103,7 +124,9 @@ ORDER BY lease_until
 LIMIT :limit;
 
 -- name: release_worker
-UPDATE tickwork_run SET lease_until = :now WHERE worker = :worker AND lease_until > :now;
+UPDATE tickwork_run
+SET lease_until = :now
+WHERE worker = :worker AND lease_until > :now AND {is_claimed};
 SELECT changes();
 
 -- name: request_cancel
@@ -131,7 +154,7 @@ LIMIT :limit;
 -- name: request_cancel_of_schedules
 UPDATE tickwork_run
 SET cancel_requested_at = coalesce(cancel_requested_at, ?)
-WHERE schedule = ? AND tenant = ? AND status = 'running';
+WHERE schedule = ? AND tenant = ? AND {is_claimed};
 
 -- name: save_progress
 UPDATE tickwork_run
@@ -149,7 +172,8 @@ FROM (
 ) AS known;
 
 -- name: insert_log
-INSERT INTO tickwork_log (run, line, at, level, logger, message) VALUES (?, ?, ?, ?, ?, ?);
+INSERT OR IGNORE INTO tickwork_log (run, line, at, level, logger, message)
+VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: lock_marks
 -- SQLite has one writer at a time: there is nothing to lock.
@@ -164,7 +188,10 @@ SELECT tenant, name, skip_id, skip_reason, skip_last_at,
           AND run.nominal_at > tickwork_schedule.skip_last_at)
 FROM tickwork_schedule
 WHERE (tenant, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:names))
-  AND skip_id IS NOT NULL;
+  AND EXISTS (
+      SELECT 1 FROM tickwork_history
+      WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000
+  );
 
 -- name: set_skip_marks
 UPDATE tickwork_schedule
@@ -186,7 +213,7 @@ DELETE FROM tickwork_history WHERE id = ?;
 DELETE FROM tickwork_log WHERE run = ?;
 
 -- name: insert_skips
-INSERT INTO tickwork_history (
+INSERT OR IGNORE INTO tickwork_history (
     id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, crashes,
     put_offs, token, schedule, nominal_at, last_nominal_at, instants, created_at, ended_at, outcome,
     reason

@@ -47,11 +47,16 @@ UPDATE tickwork_run
 SET phase = 'ready'
 WHERE id IN (
     SELECT id FROM tickwork_run
-    WHERE phase = 'waiting' AND due_at <= :now
+    WHERE phase = 'waiting' AND due_at <= :now AND blocked_on IS NULL AND {is_unclaimed}
     ORDER BY due_at
     LIMIT :limit
 );
 SELECT changes();
+
+-- fragment: is_unclaimed
+-- A row that another program made inconsistent would violate a constraint of the table, and the
+-- statement would fail for the other runs, too.
+(status = 'pending' OR status = 'failed') AND lease_until IS NULL
 
 -- name: pending_work
 -- One row, each value from the end of an index: the cost does not depend on the number of runs.
@@ -143,6 +148,7 @@ SET status = 'running',
     lease_until = :lease_until,
     worker = :worker,
     started_at = :started_at,
+    external_id = NULL,
     -- When a run that waited behind another of its schedule starts, the next one may wait.
     overlap_key = CASE WHEN overlap_key LIKE 'waiting:%' THEN NULL ELSE overlap_key END
 WHERE id IN (SELECT value FROM json_each(:ids));
@@ -150,7 +156,7 @@ WHERE id IN (SELECT value FROM json_each(:ids));
 -- name: fail_unreadable
 -- A row that cannot be read is moved to history with the reason, so that it does not stop other
 -- runs.
-INSERT INTO tickwork_history (
+INSERT OR IGNORE INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
 )
@@ -158,6 +164,7 @@ SELECT {moved_columns}, 'failed_permanent', attempt, crashes, cancel_requested_a
        'failed', NULL, ?3
 FROM tickwork_run WHERE id = ?1;
 DELETE FROM tickwork_run WHERE id = ?1;
+DELETE FROM tickwork_slot WHERE run = ?1;
 
 -- name: held_slots
 SELECT run, key FROM tickwork_slot WHERE run IN (SELECT value FROM json_each(:ids));
@@ -175,14 +182,19 @@ WHERE key IN (SELECT value FROM json_each(:keys))
 GROUP BY key;
 
 -- name: slots_and_limits
-SELECT 0, key, count(*) FROM tickwork_slot
+SELECT 0, key, count(*), NULL FROM tickwork_slot
 WHERE key IN (SELECT value FROM json_each(:keys))
 GROUP BY key
 UNION ALL
-SELECT 1, name, coalesce(override, slots) FROM tickwork_limit;
+SELECT 1, name, slots, override FROM tickwork_limit;
+
+-- name: orphan_slots
+SELECT run, key FROM tickwork_slot
+WHERE key IN (SELECT value FROM json_each(:keys))
+  AND NOT EXISTS (SELECT 1 FROM tickwork_run WHERE id = tickwork_slot.run);
 
 -- name: insert_slots
-INSERT INTO tickwork_slot (run, key) VALUES (?, ?);
+INSERT OR IGNORE INTO tickwork_slot (run, key) VALUES (?, ?);
 
 -- name: delete_slots
 DELETE FROM tickwork_slot WHERE run = ? AND key = ?;
@@ -195,7 +207,7 @@ UPDATE tickwork_run
 SET phase = 'ready', blocked_on = NULL
 WHERE id IN (
     SELECT id FROM tickwork_run
-    WHERE blocked_on = ?
+    WHERE blocked_on = ? AND phase = 'blocked' AND {is_unclaimed}
     ORDER BY priority, due_at, id
     LIMIT ?
 );

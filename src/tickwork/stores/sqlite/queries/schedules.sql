@@ -31,7 +31,17 @@ SELECT {schedule_columns} FROM tickwork_schedule WHERE id = :id;
 -- name: list_schedules
 SELECT {schedule_columns} FROM tickwork_schedule
 WHERE (:tenant IS NULL OR tenant = :tenant)
+  -- Values of other types come after all texts, and a page could not continue after them.
+  AND typeof(tenant) = 'text' AND typeof(name) = 'text'
   AND (:after_tenant IS NULL OR (tenant, name) > (:after_tenant, :after_name))
+ORDER BY tenant, name
+LIMIT :limit;
+
+-- name: list_expected_schedules
+SELECT {schedule_columns} FROM tickwork_schedule
+WHERE expect_within IS NOT NULL
+  -- As in list_schedules.
+  AND typeof(tenant) = 'text' AND typeof(name) = 'text'
 ORDER BY tenant, name
 LIMIT :limit;
 

@@ -1,0 +1,1 @@
+"""A shop that is observed by OpenTelemetry, Prometheus and Sentry."""

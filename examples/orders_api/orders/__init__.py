@@ -1,0 +1,1 @@
+"""Orders over HTTP: FastAPI, async SQLAlchemy and tickwork on one PostgreSQL database."""

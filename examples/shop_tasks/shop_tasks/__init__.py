@@ -1,0 +1,1 @@
+"""A program as Celery users know it: tasks, periodic tasks, a worker. There is no broker."""

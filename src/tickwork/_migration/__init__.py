@@ -1,0 +1,1 @@
+"""Converts the schedules of cron, Celery beat and APScheduler to definitions in Python."""

@@ -1,0 +1,82 @@
+"""The claims that this worker hands over to a remote engine: stores that, and follows them."""
+
+from collections.abc import Sequence
+
+from tickwork._domain.handover import handover_of
+from tickwork._domain.run import Claim
+from tickwork._kernel.clock import Clock
+from tickwork._worker.held_runs import HeldRuns
+from tickwork.engines.contract import HandoverView
+from tickwork.events import RunAccepted, RunSubmitted
+from tickwork.events.bus import EventBus
+from tickwork.stores.contract import Store
+
+
+class HandoverDesk:
+    """What remote engines need of a worker: see :class:`tickwork.engines.contract.Handovers`."""
+
+    def __init__(self, *, store: Store, clock: Clock, held: HeldRuns, bus: EventBus) -> None:
+        self._store = store
+        self._clock = clock
+        self._held = held
+        self._bus = bus
+
+    def hand_over(self, claims: Sequence[Claim], *, engine: str) -> list[Claim]:
+        allowed: list[Claim] = []
+        new: list[Claim] = []  # not those whose submission failed before
+        for claim in claims:
+            run = self._held.of(claim)
+            if run is not None and not run.is_settled and not run.is_stop_requested:
+                allowed.append(claim)
+                if not run.is_handed_over:
+                    run.is_handed_over = True
+                    new.append(claim)
+        self._store.hand_over([handover_of(claim) for claim in allowed])
+        if self._bus.has_subscribers:
+            at = self._clock.now()
+            for claim in new:
+                external_id = handover_of(claim).external_id
+                self._bus.emit(
+                    RunSubmitted(
+                        at=at,
+                        run_id=claim.run_id,
+                        job=claim.job,
+                        tenant=claim.tenant,
+                        engine=engine,
+                        external_id=external_id,
+                    )
+                )
+        return allowed
+
+    def look(self, claims: Sequence[Claim]) -> HandoverView:
+        rows = {run.id: run for run in self._store.get_runs([claim.run_id for claim in claims])}
+        view = HandoverView([], [])
+        for claim in claims:
+            run = rows.get(claim.run_id)
+            if run is None or run.token != claim.token or run.is_finished:
+                view.gone.append(claim)
+                if run is not None and run.started_at and run.ended_at:
+                    seconds = (run.ended_at - run.started_at).total_seconds()
+                    view.durations.append((claim.job, seconds))
+            elif run.cancel_requested_at is not None:
+                self._held.cancel(claim.run_id)
+        return view
+
+    def release(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            run = self._held.of(claim)
+            if run is not None:
+                run.try_settle()  # its outcome is written elsewhere
+        self._held.drop_all(claims)
+        if self._bus.has_subscribers:
+            at = self._clock.now()
+            for claim in claims:
+                self._bus.emit(
+                    RunAccepted(
+                        at=at,
+                        run_id=claim.run_id,
+                        job=claim.job,
+                        tenant=claim.tenant,
+                        external_id=handover_of(claim).external_id,
+                    )
+                )

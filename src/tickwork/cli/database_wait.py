@@ -1,0 +1,50 @@
+"""Waits for a database server that does not answer when a worker starts."""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from tickwork._kernel.loggers import get_logger
+from tickwork._worker.wakeup import Backoff
+from tickwork.errors import AccessDenied, StoreUnavailable
+from tickwork.stores.contract import RunFilter
+
+FIRST: Final = 0.5
+LONGEST: Final = 10.0
+
+_log: Final = get_logger("tickwork.worker")
+
+
+def wait_for_database(
+    app: Any, *, limit: float | None, sleep: Callable[[float], object] = time.sleep
+) -> None:
+    """Return when the database answers. ``limit`` is in seconds; None means no limit.
+
+    Raises:
+        StoreError: It does not answer within the limit, or waiting does not help: the password is
+            wrong, the database or its tables do not exist, or a file cannot be opened.
+    """
+    backoff = Backoff(FIRST, LONGEST)
+    give_up_at = None if limit is None else time.monotonic() + limit
+    is_waiting = False
+    # It ends at the limit, or with Ctrl-C.
+    while True:
+        try:
+            app.runs.page(RunFilter(), limit=1)
+        except StoreUnavailable as error:
+            left = None if give_up_at is None else give_up_at - time.monotonic()
+            if not _may_return(error) or (left is not None and left <= 0):
+                raise
+            if not is_waiting:
+                _log.warning("Waiting for the database: %s %s", error.what, error.why)
+            is_waiting = True
+            sleep(backoff.seconds() if left is None else min(backoff.seconds(), left))
+        else:
+            if is_waiting:
+                _log.info("The database answers.")
+            return
+
+
+def _may_return(error: StoreUnavailable) -> bool:
+    is_file = error.url.startswith("sqlite")
+    return not (is_file or error.is_permanent or isinstance(error, AccessDenied))

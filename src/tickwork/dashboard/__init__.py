@@ -1,0 +1,51 @@
+"""The dashboard and the REST API: an ASGI application for one tickwork application.
+
+Mount it into FastAPI, Starlette or Django, or serve it with ``tickwork ui``. It needs the extra
+``dashboard``: ``pip install 'tickwork[dashboard]'``.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tickwork.app import Tickwork
+from tickwork.dashboard.access import AccessToken, Identify, Role, User
+from tickwork.errors import ExtraMissing
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+__all__ = ["AccessToken", "Role", "User", "asgi"]
+
+
+def asgi(
+    app: Tickwork,
+    *,
+    tokens: Iterable[AccessToken] = (),
+    identify: Identify | None = None,
+    read_only: bool = False,
+    streams_max: int = 100,
+) -> "Starlette":
+    """Make the ASGI application of the dashboard and the REST API.
+
+    Without ``tokens`` and ``identify`` it answers only requests from this machine. ``identify``
+    takes a request of Starlette and returns the user of the host application, or None; it may be
+    a coroutine function.
+
+    Raises:
+        ExtraMissing: The extra ``dashboard`` is not installed.
+        InvalidOption: A token is too short, or two tokens are equal.
+    """
+    try:
+        from tickwork.dashboard.site import build_site  # noqa: PLC0415  # needs the extra
+    except ImportError as error:
+        if error.name is None or error.name.startswith("tickwork"):
+            raise
+        raise ExtraMissing(error.name, extra="dashboard") from error
+    site: Any = build_site(
+        app,
+        tokens=tuple(tokens),
+        identify=identify,
+        is_read_only=read_only,
+        streams_max=streams_max,
+    )
+    return site  # type: ignore[no-any-return]  # Starlette is known to type checkers only

@@ -1,0 +1,211 @@
+"""The parameters of requests: one declaration reads them, and documents them in OpenAPI."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from tickwork._domain.status import RunStatus
+from tickwork._kernel.durations import parse_duration
+from tickwork.dashboard.problems import ProblemError
+from tickwork.errors import TickworkError
+
+TEXT_MAX: Final = 1_000
+BODY_MAX: Final = 4 * 2**20
+INTEGER_MAX: Final = 2**31 - 1
+ID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+TEXT_PATTERN: Final = "^[^\\u0000-\\u001f\\u007f\\ud800-\\udfff]*$"
+_ID: Final = re.compile(ID_PATTERN)
+_BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class FieldKind(NamedTuple):
+    """The JSON schema of a value, and the function that reads it from JSON or from a URL."""
+
+    schema: Mapping[str, Any]
+    parse: Callable[[Any, bool], Any]  # the value, and whether it is text of a URL
+
+
+class InputField(NamedTuple):
+    """One parameter of a request."""
+
+    name: str
+    kind: FieldKind
+    description: str
+    is_required: bool = False
+
+
+def _parse_text(value: Any, _: bool) -> str:  # noqa: FBT001  # see FieldKind
+    if not isinstance(value, str) or len(value) > TEXT_MAX or _BAD_TEXT.search(value):
+        raise ValueError(f"a text of at most {TEXT_MAX:,} characters without control characters")
+    return value
+
+
+def _parse_name(value: Any, is_text: bool) -> str:  # noqa: FBT001
+    text = _parse_text(value, is_text)
+    if not text:
+        raise ValueError("a text that is not empty")
+    return text
+
+
+def _parse_id(value: Any, _: bool) -> str:  # noqa: FBT001
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise ValueError("an id such as 019b76da-a800-7000-8000-000000000001")
+    return value
+
+
+def _integer(least: int, most: int) -> FieldKind:
+    def parse(value: Any, is_text: bool) -> int:  # noqa: FBT001
+        if is_text and isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,12}", value):
+            value = int(value)
+        if isinstance(value, float) and value.is_integer():  # 1.0 is an integer in JSON Schema
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"an integer between {least:,} and {most:,}")
+        return value
+
+    return FieldKind({"type": "integer", "minimum": least, "maximum": most}, parse)
+
+
+def _parse_boolean(value: Any, is_text: bool) -> bool:  # noqa: FBT001
+    if is_text:
+        value = {"true": True, "false": False}.get(value)
+    if not isinstance(value, bool):
+        raise ValueError("true or false")  # noqa: TRY004  # all of these are problems of a value
+    return value
+
+
+def _parse_instant(value: Any, _: bool) -> datetime:  # noqa: FBT001
+    rule = "a time with an offset, such as 2026-03-01T09:00:00+00:00"
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(rule) from None
+    if found.tzinfo is None:
+        raise ValueError(rule)
+    try:
+        return found.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(rule) from None
+
+
+def _parse_duration(value: Any, _: bool) -> timedelta:  # noqa: FBT001
+    rule = "a duration such as 90s, 5m or 2h"
+    if not isinstance(value, str) or len(value) > 100:
+        raise ValueError(rule)
+    try:
+        return parse_duration(value)
+    except TickworkError:
+        raise ValueError(rule) from None
+
+
+def _parse_status(value: Any, _: bool) -> RunStatus:  # noqa: FBT001
+    try:
+        return RunStatus(value)
+    except ValueError:
+        raise ValueError(f"one of {', '.join(RunStatus)}") from None
+
+
+def _parse_object(value: Any, _: bool) -> dict[str, Any]:  # noqa: FBT001
+    if not isinstance(value, dict):
+        raise ValueError("a JSON object")  # noqa: TRY004
+    for name in value:
+        _parse_text(name, False)
+    return value
+
+
+def _list_of(kind: FieldKind, most: int) -> FieldKind:
+    def parse(value: Any, is_text: bool) -> list[Any]:  # noqa: FBT001
+        if not isinstance(value, list) or len(value) > most:
+            raise ValueError(f"a list of at most {most} values")
+        return [kind.parse(each, is_text) for each in value]
+
+    return FieldKind({"type": "array", "items": kind.schema, "maxItems": most}, parse)
+
+
+TEXT: Final = FieldKind(
+    {"type": "string", "maxLength": TEXT_MAX, "pattern": TEXT_PATTERN}, _parse_text
+)
+NAME: Final = FieldKind({**TEXT.schema, "minLength": 1}, _parse_name)
+RUN_ID: Final = FieldKind({"type": "string", "pattern": ID_PATTERN}, _parse_id)
+BOOLEAN: Final = FieldKind({"type": "boolean"}, _parse_boolean)
+INSTANT: Final = FieldKind({"type": "string", "format": "date-time"}, _parse_instant)
+DURATION: Final = FieldKind(
+    {"type": "string", "maxLength": 100, "examples": ["90s", "5m", "2h"]}, _parse_duration
+)
+STATUS: Final = FieldKind({"type": "string", "enum": list(RunStatus)}, _parse_status)
+STATUSES: Final = _list_of(STATUS, 20)
+TAGS: Final = _list_of(NAME, 50)
+OBJECT: Final = FieldKind({"type": "object"}, _parse_object)
+LIMIT: Final = _integer(1, 500)
+PRIORITY: Final = _integer(-32_767, 32_767)
+SLOTS: Final = _integer(0, 1_000_000)
+COUNT: Final = _integer(1, 100)
+DAYS: Final = _integer(1, 31)
+
+
+def read_query(fields: Sequence[InputField], items: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Read the parameters of a URL. An empty value counts as missing."""
+    values: dict[str, Any] = {}
+    known = {field.name: field for field in fields}
+    for name, value in items:
+        if name not in known:
+            raise ProblemError(
+                422,
+                f"There is no parameter {name[:TEXT_MAX]!r}.",
+                field=name[:TEXT_MAX],
+                fix=f"The parameters are: {', '.join(known) or 'none'}.",
+            )
+        if value == "":
+            continue
+        if known[name].kind.schema["type"] == "array":
+            values.setdefault(name, []).append(value)
+        elif name in values:
+            raise ProblemError(422, f"{name} must be given once.", field=name)
+        else:
+            values[name] = value
+    return _parse_all(fields, values, is_text=True)
+
+
+def read_body(fields: Sequence[InputField], body: bytes) -> dict[str, Any]:
+    """Read a JSON object. Without a body, all fields are missing."""
+    given: Any = {}
+    if body.strip():
+        try:
+            given = json.loads(body, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            raise ProblemError(400, "The body is not valid JSON.") from None
+    if not isinstance(given, dict):
+        raise ProblemError(422, "The body must be a JSON object.")
+    known = {field.name for field in fields}
+    for name in given:
+        if name not in known:
+            raise ProblemError(
+                422,
+                f"There is no field {name[:TEXT_MAX]!r}.",
+                field=name[:TEXT_MAX],
+                fix=f"The fields are: {', '.join(sorted(known)) or 'none'}.",
+            )
+    values = {name: value for name, value in given.items() if value is not None}
+    return _parse_all(fields, values, is_text=False)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not valid JSON")
+
+
+def _parse_all(
+    fields: Sequence[InputField], values: Mapping[str, Any], *, is_text: bool
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in fields:
+        if field.name not in values:
+            if field.is_required:
+                raise ProblemError(422, f"{field.name} must be given.", field=field.name)
+            continue
+        try:
+            found[field.name] = field.kind.parse(values[field.name], is_text)
+        except ValueError as error:
+            raise ProblemError(422, f"{field.name} must be {error}.", field=field.name) from None
+    return found

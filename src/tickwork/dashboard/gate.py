@@ -1,0 +1,164 @@
+"""Finds the user of each request, and refuses requests that another site has forged."""
+
+import inspect
+import time
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from tickwork._kernel.clock import SystemClock
+from tickwork.dashboard.access import (
+    AccessToken,
+    Identify,
+    LoginLimit,
+    Role,
+    TokenTable,
+    User,
+    is_loopback,
+)
+from tickwork.dashboard.problems import ProblemError
+
+COOKIE: Final = "tickwork_session"
+LOCAL_ONLY: Final = (
+    "No token is configured, so the dashboard answers only requests from its own machine."
+)
+LOCAL_FIX: Final = "Set TICKWORK_UI_TOKEN, pass tokens= or identify=, or connect through SSH."
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+_CLOCK: Final = SystemClock()
+
+
+class Visitor(NamedTuple):
+    """The user of a request, and how the request proved it."""
+
+    user: User
+    proof: str  # bearer, session, host or loopback
+
+
+class Gate:
+    """Decides who may come in."""
+
+    def __init__(self, tokens: tuple[AccessToken, ...], identify: Identify | None) -> None:
+        self.tokens = TokenTable(tokens)
+        self._identify = identify
+        self._limit = LoginLimit()
+
+    @property
+    def is_local_only(self) -> bool:
+        """Whether only requests from this machine are answered."""
+        return not self.tokens and self._identify is None
+
+    async def find_visitor(self, request: HTTPConnection) -> Visitor:
+        """The user of a request.
+
+        Raises:
+            ProblemError: There is none, the token is wrong, or the address has to wait.
+        """
+        if self.is_local_only:
+            return _find_local(request)
+        header = request.headers.get("authorization", "")
+        scheme, _, secret = header.partition(" ")
+        if scheme.lower() == "bearer":
+            return Visitor(self.log_in(request, secret.strip()), "bearer")
+        cookie = request.cookies.get(COOKIE, "")
+        user = self.tokens.read_session(cookie, now=_seconds()) if cookie else None
+        if user is not None:
+            return Visitor(user, "session")
+        if self._identify is not None:
+            found = self._identify(request)
+            user = await found if inspect.isawaitable(found) else found
+            if user is not None:
+                return Visitor(user, "host")
+        raise ProblemError(
+            401,
+            "The request has no token.",
+            code="no-token",
+            fix="Send the header: Authorization: Bearer TOKEN",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+    def log_in(self, request: HTTPConnection, secret: str) -> User:
+        """The user of a token; wrong tokens are counted for each address.
+
+        Raises:
+            ProblemError: The token is wrong, or the address has to wait.
+        """
+        address, now = address_of(request), time.monotonic()
+        left = self._limit.seconds_left(address, now=now)
+        if left:
+            raise ProblemError(
+                429,
+                "There were too many wrong tokens from this address.",
+                code="login-limit",
+                headers={"Retry-After": str(int(left) + 1)},
+            )
+        user = self.tokens.find(secret)
+        if user is None:
+            self._limit.add_failure(address, now=now)
+            raise ProblemError(
+                401,
+                "The token is not known.",
+                code="wrong-token",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return user
+
+    def start_session(self, user: User) -> str:
+        """The value of the cookie of a new session."""
+        return self.tokens.make_session(user, now=_seconds())
+
+    def check_unsafe(self, request: HTTPConnection, visitor: Visitor, *, csrf: str) -> None:
+        """Refuse a change that another site has made the browser send.
+
+        A bearer token is never sent by a browser on its own, so it proves the intent.
+
+        Raises:
+            ProblemError: The request comes from another site, or has no CSRF token.
+        """
+        if visitor.proof == "bearer":
+            return
+        check_same_origin(request)
+        headers = request.headers
+        is_browser = "origin" in headers or "sec-fetch-site" in headers
+        if visitor.proof == "loopback" and not is_browser and not csrf:
+            return  # curl on this machine
+        if not self.tokens.is_csrf(visitor.user, csrf):
+            raise ProblemError(
+                403, "The form is too old, or from another site.", code="csrf", fix="Reload it."
+            )
+
+
+def check_same_origin(request: HTTPConnection) -> None:
+    """Refuse a request that a page of another site sends.
+
+    Raises:
+        ProblemError: It does.
+    """
+    site = request.headers.get("sec-fetch-site", "none")
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "")
+    if site not in {"same-origin", "none"} or (
+        origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    ):
+        raise ProblemError(403, "The request comes from another site.", code="csrf")
+
+
+def address_of(request: HTTPConnection) -> str:
+    """The address of the client; empty if the server does not know it."""
+    return "" if request.client is None else request.client.host
+
+
+def _find_local(request: HTTPConnection) -> Visitor:
+    # The name in the URL counts, too: a page of another site may give its own name the address
+    # 127.0.0.1. A proxy on this machine would make every client a local one.
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    is_proxied = any(name in request.headers for name in _FORWARDED)
+    if is_proxied or not (is_loopback(address_of(request)) and is_loopback(host)):
+        raise ProblemError(403, LOCAL_ONLY, code="local-only", fix=LOCAL_FIX)
+    return Visitor(User(name="local", role=Role.ADMIN), "loopback")
+
+
+def _seconds() -> float:
+    # Other processes read the expiry of a session.
+    return _CLOCK.now().timestamp()

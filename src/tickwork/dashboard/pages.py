@@ -1,0 +1,749 @@
+"""The pages: each reads through ``app.inspect``, and renders one template."""
+
+import csv
+import io
+import json
+import re
+import secrets
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from tickwork._define.definition import Definition
+from tickwork._define.secret_mask import MASK
+from tickwork._domain.health import Level
+from tickwork._domain.identity import RunId
+from tickwork._domain.limits import limit_of
+from tickwork._domain.rates import is_rate
+from tickwork._domain.schedules.changes import effects
+from tickwork._domain.status import RunStatus
+from tickwork._inspect.definitions import describe_jobs
+from tickwork._inspect.rule_preview import preview_rule
+from tickwork._inspect.runs import RunView
+from tickwork._inspect.schedules import ActiveSchedule
+from tickwork._inspect.simulation import Collision, simulate
+from tickwork._kernel.json_form import as_json
+from tickwork._kernel.version import VERSION
+from tickwork.app import Tickwork
+from tickwork.dashboard import fields
+from tickwork.dashboard.api import RUN_FILTERS, SchedulePage, list_schedules_page, run_filter
+from tickwork.dashboard.bulk import RUNS_MAX, BulkTasks
+from tickwork.dashboard.context import Site
+from tickwork.dashboard.fields import FieldKind, InputField
+from tickwork.dashboard.gate import Visitor
+from tickwork.dashboard.presentation import FILTERS, draw_gantt, draw_timeline, path_part
+from tickwork.dashboard.problems import ProblemError
+from tickwork.errors import TickworkError
+from tickwork.stores.contract import RunFilter
+
+T = TypeVar("T")
+
+NAV: Final = (
+    ("overview", "/", "Overview", "o"),
+    ("runs", "/runs", "Runs", "r"),
+    ("schedules", "/schedules", "Schedules", "s"),
+    ("time", "/time", "Time", "t"),
+    ("queues", "/queues", "Queues", "q"),
+    ("workers", "/workers", "Workers", "w"),
+    ("alerts", "/alerts", "Alerts", "a"),
+    ("audit", "/audit", "Audit", "l"),
+)
+PAGE_SIZE: Final = 40
+EXPORT_MAX: Final = 10_000
+STRIP_LENGTH: Final = 12
+PAST_MAX: Final = 1_000
+SCHEDULES_MAX: Final = 300
+"""The most schedules whose coming firings are counted for the page of time."""
+
+COLLISIONS_MAX: Final = 2_000
+COLLISIONS_SHOWN: Final = 15
+FLASH_COOKIE: Final = "tickwork_flash"
+BASE: Final = "tickwork_base"  # in the scope of a request
+RUN_QUERY: Final = (
+    *RUN_FILTERS,
+    InputField("text", fields.TEXT, "Text."),
+    InputField("cursor", fields.RUN_ID, "Cursor."),
+)
+
+
+class Flash(NamedTuple):
+    """One message, shown on the next page."""
+
+    tone: str
+    text: str
+
+
+class Alert(NamedTuple):
+    """Something that needs a person."""
+
+    tone: str
+    kind: str
+    text: str
+    fix: str = ""
+    link: str = ""
+
+
+class Pages:
+    """Reads and renders."""
+
+    def __init__(self, site: Site, bulk: BulkTasks) -> None:
+        self.site = site
+        self.bulk = bulk
+        self._templates = Environment(
+            loader=PackageLoader("tickwork.dashboard"),
+            autoescape=select_autoescape(["html"]),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(FILTERS)
+
+    @property
+    def app(self) -> Tickwork:
+        return self.site.app
+
+    # ------------------------------------------------------------ rendering
+
+    def render(
+        self, name: str, request: Request, *, code: int = 200, **values: Any
+    ) -> HTMLResponse:
+        """Render a template without the frame of a user."""
+        values.setdefault("base", base_of(request))
+        return HTMLResponse(self._templates.get_template(name).render(**values), code)
+
+    async def show(
+        self,
+        request: Request,
+        page: str,
+        read: Callable[[], dict[str, Any]],
+        *,
+        title: str,
+        template: str = "",
+    ) -> Response:
+        """Read the values of a page in a thread, and render it."""
+        visitor = await self.site.gate.find_visitor(request)
+        values = await self.site.read(read)
+        flash = _read_flash(request)
+        found = self.render(
+            template or f"{page}.html",
+            request,
+            page=page,
+            title=values.pop("title", title),
+            flash=flash,
+            **self.frame(request, visitor),
+            **values,
+        )
+        if flash is not None:
+            found.delete_cookie(FLASH_COOKIE, path=base_of(request) or "/")
+        return found
+
+    def frame(self, request: Request, visitor: Visitor) -> dict[str, Any]:
+        """The values that every page has."""
+        query = f"?{request.url.query}" if request.url.query else ""
+        return {
+            "nav": NAV,
+            "user": visitor.user,
+            "has_session": visitor.proof == "session",
+            "csrf": self.site.gate.tokens.csrf_of(visitor.user),
+            "is_read_only": self.site.actions.is_read_only,
+            "may": lambda action: self.site.actions.may(visitor.user, action),
+            "version": VERSION,
+            "now": self.app.clock.now(),
+            "here": local_path(request) + query,
+        }
+
+    # ------------------------------------------------------------ overview, workers, audit
+
+    async def overview(self, request: Request) -> Response:
+        def read() -> dict[str, Any]:
+            inspect = self.app.inspect
+            status, activity = inspect.status(), inspect.activity()
+            alive = [worker for worker in status.workers if not worker.is_silent]
+            failed = RunFilter(statuses=frozenset({RunStatus.FAILED_PERMANENT}))
+            points = activity.minutes
+            return {
+                "status": status,
+                "activity": activity,
+                "alive": len(alive),
+                "silent": len(status.workers) - len(alive),
+                "slots": sum(worker.slots for worker in alive),
+                "slots_used": sum(worker.running for worker in alive),
+                "firings": _next_of_each(inspect.active_schedules(), now=status.now)[:6],
+                "checks": [
+                    check
+                    for check in self.app.check_health()
+                    if check.level is not Level.OK or check.name in {"connection", "schema"}
+                ],
+                "failures": inspect.list_runs(failed, limit=5).runs,
+                "chart": json.dumps(
+                    [
+                        [int(each.at.timestamp()) for each in points],
+                        [each.created for each in points],
+                        [each.completed for each in points],
+                        [each.failed for each in points],
+                    ]
+                ),
+            }
+
+        return await self.show(request, "overview", read, title="Overview")
+
+    async def workers(self, request: Request) -> Response:
+        def read() -> dict[str, Any]:
+            inspect = self.app.inspect
+            newest = inspect.list_runs(RunFilter(), limit=200).runs
+            return {
+                "workers": inspect.status().workers,
+                "gantt": draw_gantt(newest, now=self.app.clock.now()),
+            }
+
+        return await self.show(request, "workers", read, title="Workers")
+
+    async def audit(self, request: Request) -> Response:
+        given = fields.read_query(
+            (
+                InputField("subject", fields.NAME, "Subject."),
+                InputField("cursor", fields.RUN_ID, "Cursor."),
+            ),
+            request.query_params.multi_items(),
+        )
+
+        def read() -> dict[str, Any]:
+            entries = self.app.audit.list(
+                subject=given.get("subject"), before=given.get("cursor"), limit=PAGE_SIZE
+            )
+            return {
+                "entries": entries,
+                "subject": given.get("subject", ""),
+                "cursor": entries[-1].id if len(entries) == PAGE_SIZE else None,
+            }
+
+        return await self.show(request, "audit", read, title="Audit log")
+
+    async def alerts(self, request: Request) -> Response:
+        def read() -> dict[str, Any]:
+            return {"alerts": self._find_alerts()}
+
+        return await self.show(request, "alerts", read, title="Alerts")
+
+    def _find_alerts(self) -> list[Alert]:
+        now = self.app.clock.now()
+        found = [
+            Alert(check.level.value, check.name, check.text, check.fix)
+            for check in self.app.check_health()
+            if check.level is not Level.OK and check.name != "jobs"  # each job has its own alert
+        ]
+        status = self.app.inspect.status()
+        for job in status.jobs:
+            if job.failures >= 3:
+                text = f"{job.name} failed {job.failures} times in a row: {job.last_error[:200]}"
+                link = f"/runs?{urlencode({'job': job.name, 'status': 'failed_permanent'})}"
+                found.append(Alert("bad", "failing", text, "Read the newest failure.", link))
+        for each in self.app.inspect.upcoming(limit=50).firings:
+            if each.at < now - timedelta(seconds=15):
+                text = f"{each.schedule} should have fired at {each.at:%Y-%m-%d %H:%M:%S}."
+                link = f"/schedules/{path_part(each.schedule)}"
+                found.append(Alert("bad", "missed", text, "Start a worker that knows it.", link))
+        for pause in status.pauses:
+            text = f"The {pause.kind.value} {pause.name} is paused. {pause.note}"
+            found.append(Alert("warn", "paused", text, "Resume it when it may go on.", "/queues"))
+        return sorted(found, key=lambda alert: alert.tone)
+
+    # ------------------------------------------------------------ runs
+
+    async def runs(self, request: Request) -> Response:
+        given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
+
+        def read() -> dict[str, Any]:
+            found = self.app.inspect.list_runs(
+                run_filter(given),
+                text=given.get("text", ""),
+                cursor=given.get("cursor"),
+                limit=PAGE_SIZE,
+            )
+            return {
+                "found": found,
+                "jobs": sorted(self.app.registry.job_names()),
+                "statuses": [status.value for status in RunStatus],
+                **_run_query(request, given),
+            }
+
+        return await self.show(request, "runs", read, title="Runs")
+
+    async def export(self, request: Request) -> Response:
+        """The newest runs that match, at most ten thousand, as CSV or JSON."""
+        await self.site.gate.find_visitor(request)
+        given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
+
+        def read() -> list[dict[str, Any]]:
+            rows: list[dict[str, Any]] = []
+            cursor = given.get("cursor")
+            while len(rows) < EXPORT_MAX:
+                page = self.app.inspect.list_runs(
+                    run_filter(given), text=given.get("text", ""), cursor=cursor, limit=500
+                )
+                rows += [as_json(run) for run in page.runs]
+                cursor = page.cursor
+                if cursor is None or given.get("text"):
+                    break
+            return rows[:EXPORT_MAX]
+
+        rows = await self.site.read(read)
+        if request.url.path.endswith(".json"):
+            text, kind, name = json.dumps(rows), "application/json", "runs.json"
+        else:
+            text, kind, name = _as_csv(rows), "text/csv; charset=utf-8", "runs.csv"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(text, media_type=kind, headers=headers)
+
+    async def bulk_preview(self, request: Request) -> Response:
+        given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
+
+        def read() -> dict[str, Any]:
+            ids = self.matching_ids(given)
+            shown = [(name, value) for name, value in given.items() if name != "cursor"]
+            return {
+                "task": None,
+                "total": len(ids),
+                "is_capped": len(ids) >= RUNS_MAX,
+                "cap": RUNS_MAX,
+                "filters": [
+                    (name, ", ".join(value) if isinstance(value, list) else value)
+                    for name, value in shown
+                ],
+                **_run_query(request, given),
+            }
+
+        return await self.show(
+            request, "runs", read, title="Act on all that match", template="bulk.html"
+        )
+
+    async def bulk_task(self, request: Request) -> Response:
+        task = self.bulk.get(request.path_params["id"])
+        return await self.show(
+            request, "runs", lambda: {"task": task}, title="Bulk action", template="bulk.html"
+        )
+
+    def matching_ids(self, given: Mapping[str, Any]) -> list[RunId]:
+        """The ids of the newest runs that match a filter, at most ten thousand."""
+        where = run_filter(dict(given))
+        if not given.get("text"):
+            return self.app.runs.find_ids(where, limit=RUNS_MAX)
+        page = self.app.inspect.list_runs(where, text=given["text"], limit=500)
+        return [run.id for run in page.runs]
+
+    async def run(self, request: Request) -> Response:
+        run_id = run_id_of(request)
+
+        def read() -> dict[str, Any]:
+            found = self.app.inspect.details(run_id)
+            run = found.run
+            words = ["tickwork", "dispatch", run.job]
+            if run.args:
+                words.append(json.dumps(as_json(run.args)))
+            return {
+                "title": run.job,
+                "run": run,
+                "attempts": found.attempts,
+                "log": found.log,
+                "causes": found.causes,
+                "progress": _percent(run.progress),
+                "command": shlex.join(words),
+                "timeline": draw_timeline(run, found.attempts, now=self.app.clock.now()),
+            }
+
+        return await self.show(request, "runs", read, title="Run", template="run.html")
+
+    async def dispatch(
+        self,
+        request: Request,
+        *,
+        given: Mapping[str, str] | None = None,
+        error: str = "",
+    ) -> Response:
+        """The form of a dispatch, made from the signature of the handler."""
+        query, kept = request.query_params, dict(given or {})
+
+        def read() -> dict[str, Any]:
+            name = kept.get("job") or query.get("job")
+            if query.get("run"):
+                chosen = RunId(_read_part(fields.RUN_ID, query["run"]))
+                run = self.app.inspect.details(chosen).run
+                name = run.job
+                # A masked secret is left empty: the mask itself must not be dispatched.
+                shown = {key: _as_text(each) for key, each in run.args.items()}
+                kept.update({f"arg:{key}": text for key, text in shown.items() if MASK not in text})
+                kept.setdefault("queue", run.queue)
+            jobs = describe_jobs(
+                self.app.registry,
+                job=name,
+                timezone=self.app.settings.timezone,
+                now=self.app.clock.now(),
+            )
+            if name is None:
+                return {"job": None, "jobs": jobs}
+            definition = self.app.registry.get(name)
+            return {
+                "title": f"Dispatch {name}",
+                "job": jobs[0],
+                "error": error,
+                "key": secrets.token_urlsafe(12),
+                "parameters": _parameters(definition, kept),
+                "given": {key: kept.get(key, "") for key in ("delay", "queue", "priority")},
+            }
+
+        return await self.show(request, "runs", read, title="Dispatch", template="dispatch.html")
+
+    # ------------------------------------------------------------ schedules
+
+    async def schedules(self, request: Request) -> Response:
+        cursor = request.query_params.get("cursor")
+
+        def read() -> dict[str, Any]:
+            page: SchedulePage = list_schedules_page(
+                self.app, tenant=None, cursor=cursor, limit=PAGE_SIZE
+            )
+            newest = self.app.inspect.list_runs(RunFilter(), limit=PAST_MAX).runs
+            outcomes: dict[tuple[str, str | None], list[RunView]] = {}
+            for run in newest:
+                outcomes.setdefault((run.tenant, run.schedule), []).append(run)
+            rows = [
+                (each, outcomes.get((each.tenant, each.name), [])[STRIP_LENGTH - 1 :: -1])
+                for each in page.schedules
+            ]
+            return {"rows": rows, "cursor": page.cursor}
+
+        return await self.show(request, "schedules", read, title="Schedules")
+
+    async def schedule(self, request: Request) -> Response:
+        name, tenant = name_of(request), tenant_of(request)
+
+        def read() -> dict[str, Any]:
+            found = self.app.schedules.get(name, tenant=tenant)
+            now = self.app.clock.now()
+            notes: list[str] = []
+            for each in self.app.inspect.active_schedules():
+                if (each.spec.tenant, each.spec.name) == (tenant, name):
+                    changes = effects(each.rule, after=now, until=now + timedelta(days=400))
+                    notes = [change.text for change in changes]
+            return {
+                "title": name,
+                "schedule": found,
+                "next": self.app.schedules.preview(name, 5, tenant=tenant),
+                "notes": notes,
+                # With its job, the database finds them by an index.
+                "runs": self.app.inspect.list_runs(
+                    RunFilter(tenant=tenant, schedule=name, job=found.job), limit=25
+                ).runs,
+                "history": self.app.audit.list(subject=f"schedule/{name}", limit=5),
+            }
+
+        return await self.show(
+            request, "schedules", read, title="Schedule", template="schedule.html"
+        )
+
+    async def preview(self, request: Request) -> Response:
+        """The preview of a rule, as a part of a page."""
+        await self.site.gate.find_visitor(request)
+        rule = request.query_params.get("rule", "")[: fields.TEXT_MAX]
+        zone = request.query_params.get("timezone", "")[: fields.TEXT_MAX] or "UTC"
+        now = self.app.clock.now()
+
+        def read() -> dict[str, Any]:
+            try:
+                found = preview_rule(rule, zone=zone, count=5, start=now, symbols=self.app.symbols)
+            except TickworkError as error:
+                return {"error": f"{error.what} {error.fix}", "found": None}
+            return {"error": "", "found": found}
+
+        return self.render("preview.html", request, now=now, **await self.site.read(read))
+
+    async def time(self, request: Request) -> Response:
+        now = self.app.clock.now()
+        month = _read_month(request.query_params.get("month", ""), now)
+
+        def read() -> dict[str, Any]:
+            return self._read_time(month, now)
+
+        return await self.show(request, "time", read, title="Time")
+
+    def _read_time(self, month: datetime, now: datetime) -> dict[str, Any]:
+        after = (month + timedelta(days=32)).replace(day=1)
+        first = month - timedelta(days=month.weekday())
+        active = self.app.inspect.active_schedules()[:SCHEDULES_MAX]
+        by_day = self._count_past(first)
+        for number in range(42):
+            begin = first + timedelta(days=number)
+            end = begin + timedelta(days=1) - timedelta(microseconds=1)
+            for each in active:
+                count = _count_firings(each, max(begin, now), end)
+                if count:
+                    by_day.setdefault(f"{begin:%Y-%m-%d}", Counter())[each.spec.name] += count
+        days = []
+        for number in range(42):
+            day = first + timedelta(days=number)
+            items = by_day.get(f"{day:%Y-%m-%d}", Counter()).most_common()
+            days.append(
+                {
+                    "number": day.day,
+                    "is_inside": day.month == month.month,
+                    "is_today": day.date() == now.date(),
+                    "names": items[:3],
+                    "more": max(len(items) - 3, 0),
+                }
+            )
+        load = simulate(
+            active,
+            begin=now,
+            days=1,
+            zone="UTC",
+            collisions_max=COLLISIONS_MAX,
+            progress=lambda *_: None,
+        )
+        cells: Counter[tuple[int, int]] = Counter()
+        five = timedelta(minutes=5)
+        start = now.replace(minute=now.minute // 5 * 5, second=0, microsecond=0) + five
+        for part in range(24 * 12):
+            begin = start + part * five
+            end = begin + five - timedelta(microseconds=1)
+            cells[begin.hour, begin.minute // 5] = sum(
+                _count_firings(each, begin, end) for each in active
+            )
+        most = max(cells.values(), default=0)
+        heat = [
+            {
+                "label": f"{hour:02}:00",
+                "y": hour * 15,
+                "cells": [
+                    {
+                        "level": _level(cells[hour, part], most),
+                        "text": f"{hour:02}:{part * 5:02}: {cells[hour, part]} firings",
+                    }
+                    for part in range(12)
+                ],
+            }
+            for hour in range(24)
+        ]
+        busiest = load.busiest_minute
+        return {
+            "label": f"{month:%B %Y}",
+            "before": f"{month - timedelta(days=1):%Y-%m}",
+            "after": f"{after:%Y-%m}",
+            "days": days,
+            "heat": heat,
+            "busiest": "none"
+            if busiest is None
+            else f"{busiest:%H:%M} with {load.busiest_minute_firings}",
+            "collisions": _group_collisions(load.collisions),
+        }
+
+    def _count_past(self, since: datetime) -> dict[str, Counter[str]]:
+        """The newest runs of schedules by day."""
+        found: dict[str, Counter[str]] = {}
+        for run in self.app.inspect.list_runs(RunFilter(), limit=PAST_MAX).runs:
+            if run.schedule is not None and run.nominal_at is not None and run.nominal_at >= since:
+                day = f"{run.nominal_at.astimezone(since.tzinfo):%Y-%m-%d}"
+                found.setdefault(day, Counter())[run.schedule] += run.instants
+        return found
+
+    # ------------------------------------------------------------ queues
+
+    async def queues(self, request: Request) -> Response:
+        def read() -> dict[str, Any]:
+            status = self.app.inspect.status()
+            return {
+                "queues": status.queues,
+                "jobs": status.jobs,
+                "notes": {(each.kind.value, each.name): each.note for each in status.pauses},
+                "limits": [self._view_limit(row) for row in self.app.limits.list()],
+            }
+
+        return await self.show(request, "queues", read, title="Queues and limits")
+
+    def _view_limit(self, row: Any) -> dict[str, Any]:
+        found = {"name": row.name, "slots": row.slots, "override": row.override}
+        found |= {"in_force": row.in_force, "taken": None, "holders": []}
+        if not is_rate(row.name) and limit_of(row.name) == row.name:
+            held = self.app.limits.holders(row.name)
+            found |= {"taken": held.taken, "holders": held.runs}
+        return found
+
+
+# ---------------------------------------------------------------- requests
+
+
+def base_of(request: Request) -> str:
+    """The path under which the dashboard is mounted."""
+    return str(request.scope.get(BASE, "")).rstrip("/")
+
+
+def local_path(request: Request) -> str:
+    """The path of a page below the mount."""
+    base = base_of(request)
+    return request.url.path.removeprefix(base) or "/"
+
+
+def run_id_of(request: Request) -> RunId:
+    """The run that a path names."""
+    return RunId(_read_part(fields.RUN_ID, request.path_params["id"]))
+
+
+def name_of(request: Request) -> str:
+    """The queue, job or schedule that a path names."""
+    return _read_part(fields.NAME, request.path_params["name"])
+
+
+def tenant_of(request: Request) -> str:
+    return _read_part(fields.TEXT, request.query_params.get("tenant", ""))
+
+
+def _read_part(kind: FieldKind, text: str) -> str:
+    try:
+        return str(kind.parse(text, True))
+    except ValueError:
+        raise ProblemError(404, "There is no such page.") from None
+
+
+def _read_flash(request: Request) -> Flash | None:
+    tone, bar, text = request.cookies.get(FLASH_COOKIE, "").partition("|")
+    if not bar or tone not in {"good", "bad"}:
+        return None
+    return Flash(tone, unquote(text))
+
+
+def _run_query(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters of a page of runs, and links that change one of them."""
+    values: dict[str, Any] = {each.name: "" for each in RUN_QUERY}
+    values |= {"status": [status.value for status in given.get("status", ())]}
+    for name in ("job", "queue", "schedule", "tag", "tenant", "text", "cursor"):
+        values[name] = given.get(name, "")
+    for name in ("since", "before"):
+        values[name] = given[name].isoformat() if name in given else ""
+
+    def link(**changes: Any) -> str:
+        # A cursor belongs to its filters.
+        wanted = {**values, "cursor": "", **changes}
+        return f"{base_of(request)}/runs{_query_text(wanted)}"
+
+    return {
+        "query": values,
+        "link": link,
+        "query_text": _query_text({**values, "cursor": ""}),
+        "is_filtered": any(value for name, value in values.items() if name != "cursor"),
+    }
+
+
+def _query_text(values: Mapping[str, Any]) -> str:
+    pairs = [
+        (name, each)
+        for name, value in values.items()
+        for each in (value if isinstance(value, list | tuple) else [value])
+        if each
+    ]
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def _as_csv(rows: list[dict[str, Any]]) -> str:
+    target = io.StringIO()
+    names = list(rows[0]) if rows else ["id"]
+    writer = csv.writer(target)
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_csv_cell(row[name]) for name in names])
+    return target.getvalue()
+
+
+def _csv_cell(value: Any) -> str:
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    # A spreadsheet would execute a cell that begins like a formula.
+    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+
+
+def _percent(progress: Any) -> float | None:
+    """Progress that a handler reports as a number, or as done and total."""
+    if isinstance(progress, dict):
+        progress = progress.get("percent", progress.get("done"))
+    if isinstance(progress, bool) or not isinstance(progress, int | float):
+        return None
+    share = progress * 100 if isinstance(progress, float) and 0 <= progress <= 1 else progress
+    return float(min(max(share, 0), 100))
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(as_json(value))
+
+
+def _parameters(definition: Definition, kept: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The fields of a form: one for each parameter of the handler."""
+    found = []
+    for name, each in definition.parameters.signature.parameters.items():
+        if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
+            continue
+        is_secret = name in definition.secrets
+        annotation = "" if each.annotation is each.empty else _type_name(each.annotation)
+        found.append(
+            {
+                "name": name,
+                "annotation": annotation,
+                "is_required": each.default is each.empty and name not in definition.options.args,
+                "default": "" if each.default is each.empty or is_secret else repr(each.default),
+                "value": "" if is_secret else kept.get(f"arg:{name}", ""),
+                "is_secret": is_secret,
+                "is_choice": annotation == "bool",
+            }
+        )
+    return found
+
+
+def _type_name(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+
+
+def _read_month(text: str, now: datetime) -> datetime:
+    start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    if not text:
+        return start
+    found = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", text)
+    if found is None or not now.year - 1 <= int(found[1]) <= now.year + 5:
+        raise ProblemError(422, "month must be a month such as 2026-03.", field="month")
+    return start.replace(year=int(found[1]), month=int(found[2]))
+
+
+def _next_of_each(
+    schedules: Sequence[ActiveSchedule], *, now: datetime
+) -> list[tuple[ActiveSchedule, bool]]:
+    """The schedules by their next firing, and whether it is overdue."""
+    due = [(each.next_due_at, each) for each in schedules if each.next_due_at is not None]
+    due.sort(key=lambda pair: (pair[0], pair[1].spec.tenant, pair[1].spec.name))
+    return [(each, each.overdue is not None and at <= now) for at, each in due]
+
+
+def _count_firings(schedule: ActiveSchedule, begin: datetime, end: datetime) -> int:
+    """The firings of a schedule in a span of time, without listing them."""
+    first = max(begin, schedule.next_due_at or end)
+    last = min(end, schedule.spec.until or end)
+    return schedule.rule.count_between(first, last) if first <= last else 0
+
+
+def _group_collisions(collisions: Sequence[Collision]) -> list[dict[str, Any]]:
+    """Collisions of the same schedules as one, the largest group first."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for each in sorted(collisions, key=lambda each: each.at):
+        names = tuple(sorted(each.schedules))
+        group = found.setdefault(
+            names,
+            {"names": names, "more": each.count - len(names), "at": each.at, "times": 0},
+        )
+        group["times"] += 1
+    by_size = sorted(found.values(), key=lambda group: (-len(group["names"]), group["at"]))
+    return by_size[:COLLISIONS_SHOWN]
+
+
+def _level(count: int, most: int) -> int:
+    return 0 if not count else 1 + min(int(count / most * 4), 3)

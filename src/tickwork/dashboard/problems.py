@@ -1,0 +1,94 @@
+"""Errors as RFC 9457 problems: ``application/problem+json``."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tickwork.errors import (
+    AlreadyClaimed,
+    AmbiguousRun,
+    ArgumentError,
+    DefinitionError,
+    InvalidTransition,
+    JobNotFound,
+    KeyReused,
+    PayloadError,
+    RunError,
+    RunNotFound,
+    ScheduleNotFound,
+    StoreError,
+    TickworkError,
+)
+
+TITLES: Final[Mapping[int, str]] = {
+    400: "The request is malformed.",
+    401: "A token is needed.",
+    403: "The request is not allowed.",
+    404: "There is no such thing.",
+    405: "The method is not allowed.",
+    409: "The state does not allow this.",
+    413: "The request is too large.",
+    415: "The content type must be application/json.",
+    422: "A value is not valid.",
+    429: "There were too many requests.",
+    500: "The server failed.",
+    503: "The database cannot be reached now.",
+}
+
+
+class ProblemError(Exception):
+    """Ends a request with a problem."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str = "",
+        field: str = "",
+        fix: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.code = code
+        self.field = field
+        self.fix = fix
+        self.headers = dict(headers or {})
+
+    def as_dict(self) -> dict[str, Any]:
+        """The body of the response."""
+        found = {
+            "type": "about:blank",
+            "title": TITLES[self.status],
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "field": self.field,
+            "fix": self.fix,
+        }
+        return {name: value for name, value in found.items() if value != ""}
+
+
+def problem_of(error: TickworkError) -> ProblemError:
+    """The problem that an error of tickwork means."""
+    status = _status_of(error)
+    detail = error.what if not error.why or status == 503 else f"{error.what} {error.why}"
+    if status == 503:
+        # The text may name hosts and users of the database.
+        detail = "The database does not answer, or its tables do not fit. The log has the details."
+    return ProblemError(status, detail, code=error.code, fix="" if status == 503 else error.fix)
+
+
+def _status_of(error: TickworkError) -> int:
+    match error:
+        case RunNotFound() | JobNotFound() | ScheduleNotFound():
+            return 404
+        case AlreadyClaimed() | InvalidTransition() | AmbiguousRun() | KeyReused() | RunError():
+            return 409
+        case ArgumentError() | PayloadError() | DefinitionError():
+            return 422
+        case StoreError():
+            return 503
+        case _:
+            return 409

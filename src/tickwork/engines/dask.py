@@ -1,0 +1,224 @@
+"""Hands runs over to a Dask cluster, whose workers make the attempts.
+
+A task of the cluster is a message about runs. Its key begins with the external id of the first
+run. What Dask forgets or executes twice does no harm: the database decides which process has a run.
+"""
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import count
+from typing import Any, Final
+
+from tickwork._domain.handover import Handover, encode_message
+from tickwork._kernel.plurals import count_of
+from tickwork.engines.contract import EngineSetup
+from tickwork.engines.remote import RemoteEngine
+from tickwork.errors import EngineError, EngineMissing, EngineUnavailable, InvalidOption
+
+CONNECT_SECONDS: Final = 3.0
+CONFIRM_SECONDS: Final = 5.0
+CONFIRM_EVERY: Final = 0.01
+"""Seconds for an answer of the scheduler, for its confirmation of tasks, and between queries."""
+
+_log: Final = logging.getLogger("tickwork.worker")
+
+
+def build_engine(setup: EngineSetup) -> RemoteEngine:
+    """Build the engine. The option is the address of the scheduler, or arguments of a client.
+
+    Raises:
+        EngineMissing: The package ``distributed`` is not installed.
+        InvalidOption: There is no address, or no module holds the application.
+    """
+    options = _check_options(setup.options)
+    location = setup.app_location()
+    if not location.module:
+        raise InvalidOption(
+            "engine",
+            "dask",
+            "needs an application in a module that the Dask workers can import",
+            fix=f"Move it from {location.file} to a module of a package.",
+        )
+    return RemoteEngine(setup, DaskTransport(options, location.module, location.attribute))
+
+
+def check_scheduler(options: object) -> str:
+    """Connect to the scheduler; return a description of it.
+
+    Raises:
+        EngineUnavailable: It does not answer.
+        InvalidOption: There is no address.
+        EngineMissing: The package ``distributed`` is not installed.
+    """
+    transport = DaskTransport(_check_options(options), "", "")
+    try:
+        return transport.check()
+    finally:
+        transport.close()
+
+
+def _check_options(given: object) -> Mapping[str, Any]:
+    if find_spec("distributed") is None:
+        raise EngineMissing("distributed", extra="dask")
+    options = {"address": given} if isinstance(given, str) else given
+    if not isinstance(options, Mapping) or not options.get("address"):
+        raise InvalidOption(
+            "engine_options['dask']",
+            given,
+            "must be the address of a Dask scheduler, or arguments of distributed.Client",
+            fix='Write app.engine_options["dask"] = "tcp://scheduler:8786".',
+        )
+    return options
+
+
+class DaskTransport:
+    """The connection to a scheduler."""
+
+    name = "dask"
+    runs_max = 20
+
+    def __init__(self, options: Mapping[str, Any], module: str, attribute: str) -> None:
+        self._options = options
+        self._module = module
+        self._attribute = attribute
+        self._client: Any = None
+        self._futures: dict[str, Any] = {}
+        self._numbers = count(1)
+
+    def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
+        distributed: Any = import_module("distributed")
+
+        client = self._connect()
+        futures = [
+            client.submit(
+                execute_message,
+                self._module,
+                self._attribute,
+                encode_message(message),
+                key=self._make_key(message),
+                pure=False,
+                retries=0,
+            )
+            for message in messages
+        ]
+        distributed.fire_and_forget(futures)  # the cluster keeps them if this process dies
+        # As long as this process has a future, the scheduler does not forget its task.
+        self._confirm(client, [future.key for future in futures])
+        for future in futures:
+            self._futures[future.key] = future
+            future.add_done_callback(self._on_done)
+
+    def check(self) -> str:
+        """Describe the cluster."""
+        client = self._connect()
+        workers = len(client.scheduler_info().get("workers", {}))
+        return f"Dask at {self._options['address']}: {count_of(workers, 'worker')}"
+
+    def poll(self, handover: Handover) -> str:
+        future = self._find(handover)
+        if future is None:
+            return "unknown"
+        return self._states(self._connect(), [future.key])[future.key] or "unknown"
+
+    def cancel(self, handover: Handover) -> None:
+        future = self._find(handover)
+        if future is not None:
+            future.cancel()
+
+    def _make_key(self, message: Sequence[Handover]) -> str:
+        """Make a new key. Dask does not execute a task again that it knows by its key."""
+        more = f"+{len(message) - 1}" if len(message) > 1 else ""
+        return f"{message[0].external_id}{more}#{next(self._numbers)}"
+
+    def _find(self, handover: Handover) -> Any:
+        """The task of a run that has a message of its own."""
+        start = f"{handover.external_id}#"
+        return next(
+            (each for key, each in list(self._futures.items()) if key.startswith(start)), None
+        )
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        self._futures.clear()
+        if client is not None:
+            with suppress(Exception):  # the scheduler may be gone
+                client.close(timeout=1)
+
+    def _connect(self) -> Any:
+        if self._client is not None and self._client.status == "running":
+            return self._client
+        distributed: Any = import_module("distributed")
+        self.close()
+        try:
+            self._client = distributed.Client(
+                **{
+                    "timeout": CONNECT_SECONDS,
+                    "set_as_default": False,
+                    "name": "tickwork",
+                    **self._options,
+                }
+            )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise self._away(error) from None
+        return self._client
+
+    def _confirm(self, client: Any, keys: list[str]) -> None:
+        """Wait until the scheduler knows these tasks."""
+        deadline = time.monotonic() + CONFIRM_SECONDS
+        # It ends with the last confirmation, or at the deadline.
+        while missing := [key for key, state in self._states(client, keys).items() if not state]:
+            if time.monotonic() >= deadline:
+                reason = f"It did not accept {len(missing)} of {len(keys)} tasks in time."
+                raise self._away(TimeoutError(reason))
+            time.sleep(CONFIRM_EVERY)
+            keys = missing
+
+    def _states(self, client: Any, keys: list[str]) -> dict[str, str | None]:
+        try:
+            states: dict[str, str | None] = client.sync(
+                client.scheduler.get_task_status, keys=keys, callback_timeout=CONFIRM_SECONDS
+            )
+        except Exception as error:  # noqa: BLE001  # errors of its connections have many types
+            self.close()
+            raise self._away(error) from None
+        return states
+
+    def _away(self, error: BaseException) -> EngineError:
+        reason = str(error) or type(error).__name__
+        return EngineUnavailable(self.name, str(self._options["address"]), reason=reason)
+
+    def _on_done(self, future: Any) -> None:
+        """Log why a message could not be executed. Outcomes of runs are not among the reasons."""
+        self._futures.pop(future.key, None)
+        if future.status == "error":
+            _log.warning("Dask could not execute %s: %r", future.key, future.exception())
+
+
+class LoadedApps:
+    """The applications that a Dask worker has imported."""
+
+    lock: threading.Lock = threading.Lock()
+    by_path: dict[str, Any] = {}  # noqa: RUF012  # one for the process
+
+
+def execute_message(module: str, attribute: str, message: dict[str, Any]) -> int:
+    """Make attempts at the runs of a message. A Dask worker calls this.
+
+    When a worker dies, Dask calls it again in another one. The runs that the dead worker had
+    accepted then become due at once, if it was on the same machine.
+    """
+    path = f"{module}:{attribute}"
+    with LoadedApps.lock:
+        app = LoadedApps.by_path.get(path)
+        if app is None:
+            app = getattr(import_module(module), attribute)
+            LoadedApps.by_path[path] = app
+            atexit.register(app.close)
+    executed: int = app.execute_handovers(message, is_redelivered=True)
+    return executed

@@ -1,0 +1,315 @@
+"""Hands runs over to processes of another system: what engines for Celery, Dask and others share.
+
+A remote engine is a :class:`Transport`: it submits messages, and that is nearly all. The database
+decides about everything else. Before a run is submitted, its claim and its external id
+(``run:token``) are stored. The process that gets the message accepts the run under that token,
+which gives it a new one (:class:`tickwork._worker.remote_worker.RemoteWorker`). So a message may be
+lost, delayed or delivered twice: the run is executed once.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from tickwork._domain.handover import Handover, handover_of
+from tickwork._domain.identity import RunId
+from tickwork._domain.run import Claim
+from tickwork._kernel.plurals import count_of
+from tickwork.engines.contract import EngineSetup
+from tickwork.engines.durations import DurationEstimate
+from tickwork.errors import EngineError, StoreError
+
+LOOK_BUSY: Final = 0.05
+LOOK_IDLE: Final = 0.25
+"""Seconds between two looks at claims that were submitted, if most slots are taken, or few are."""
+
+AWAY_FIRST: Final = 0.25
+AWAY_LONGEST: Final = 5.0
+"""Seconds between two tries while the other system does not answer."""
+
+RESUBMIT_AFTER: Final = 60.0
+RESUBMIT_LONGEST: Final = 960.0
+"""Seconds without an acceptance after which a run is submitted again. They double each time.
+
+A run with a shorter lease is submitted again when its first lease would have expired.
+"""
+
+SHORT_TOTAL: Final = 0.1
+"""Seconds that the runs of one message may take in all."""
+
+_log: Final = logging.getLogger("tickwork.worker")
+
+
+class Transport(Protocol):
+    """The connection to another system. Only the thread of its engine calls it."""
+
+    name: str
+    """The name of the engine."""
+
+    runs_max: int
+    """The most runs of one message. Only runs that are known to be short share one."""
+
+    def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
+        """Send messages, each about one or more runs. Return when the other system has them all.
+
+        Raises:
+            EngineError: It does not answer. Messages may have been sent: they are sent again.
+        """
+        ...
+
+    def poll(self, handover: Handover) -> str:
+        """Return what the other system knows about a run, for people. The database decides."""
+        ...
+
+    def cancel(self, handover: Handover) -> None:
+        """Remove a run that was not accepted, if that is possible."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection. The next call opens another one."""
+        ...
+
+
+class SubmittedRun:
+    """A claim that was submitted and not accepted, as far as is known."""
+
+    __slots__ = ("again_after", "again_at", "claim")
+
+    def __init__(self, claim: Claim, *, lease: float, now: float) -> None:
+        self.claim = claim
+        self.again_after = min(max(lease, 1.0), RESUBMIT_AFTER)
+        self.again_at = now + self.again_after
+
+    def postpone(self, *, now: float) -> None:
+        self.again_after = min(2 * self.again_after, RESUBMIT_LONGEST)
+        self.again_at = now + self.again_after
+
+
+class RemoteEngine:
+    """Submits claims in a thread of its own, and follows them until they are accepted.
+
+    ``slots`` bounds the claims that wait to be accepted: there are none while the other system
+    does not answer. Claims that were not accepted when the worker stops are given back.
+    """
+
+    def __init__(self, setup: EngineSetup, transport: Transport) -> None:
+        assert setup.handovers is not None, setup
+        self.durations = DurationEstimate()  # empty: nothing is claimed in advance
+        self._measured = DurationEstimate()
+        self._host = setup.host
+        self._clock = setup.clock
+        self._slots = setup.slots
+        self._handovers = setup.handovers
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._ready: deque[Claim] = deque()
+        self._submitted: dict[RunId, SubmittedRun] = {}
+        self._to_cancel: deque[Claim] = deque()
+        self._changed = threading.Event()
+        self._is_stopping = False
+        self._is_away = False
+        self._was_away = False
+        self._wait = AWAY_FIRST
+        self._look_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------ for the worker
+
+    def start(self) -> None:
+        name = f"tickwork-{self._transport.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def slots(self) -> int:
+        return 0 if self._is_away else self._slots
+
+    @property
+    def waiting(self) -> int:
+        return len(self._ready)
+
+    @property
+    def running(self) -> int:
+        return len(self._submitted)
+
+    def submit(self, claims: Sequence[Claim]) -> None:
+        self._ready.extend(claims)
+        self._changed.set()
+
+    def assist(self) -> bool:
+        return False
+
+    def rebalance(self) -> None:
+        pass
+
+    def take_back(self) -> list[Claim]:
+        self._try_look()  # to give back only what was not accepted
+        with self._lock:
+            taken = [*self._ready, *(run.claim for run in self._submitted.values())]
+            self._ready.clear()
+            self._submitted.clear()
+        return taken
+
+    def cancel(self, claim: Claim) -> None:
+        """Stop a claim that was not accepted: canceled, or another process has it."""
+        self._to_cancel.append(claim)
+        self._changed.set()
+
+    def interrupt(self) -> list[Claim]:
+        self._is_stopping = True
+        self._changed.set()
+        return []
+
+    def unfinished(self) -> list[Claim]:
+        return []
+
+    def stop(self) -> None:
+        self.interrupt()
+        if self._thread is not None:
+            self._thread.join(timeout=AWAY_LONGEST)
+        self._transport.close()
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        # It ends when the worker is stopped.
+        while not self._is_stopping:
+            self._changed.wait(self._seconds_to_wait())
+            self._changed.clear()
+            try:
+                self.step()
+            except (EngineError, StoreError) as error:
+                self._on_away(error)
+            except Exception as error:  # noqa: BLE001  # the next step may succeed
+                _log.exception("Handing runs over to %s failed; retrying.", self._transport.name)
+                self._on_away(error)
+
+    def step(self) -> None:
+        """Cancel, submit and follow claims, once.
+
+        Raises:
+            EngineError: The other system does not answer. Claims that could not be submitted wait.
+            StoreError: The database does not answer; the same.
+        """
+        self._cancel_all()
+        now = self._clock.monotonic()
+        if now >= self._look_at:
+            self._look()
+            self._resubmit_stale(now)
+        self._submit_ready()
+        self._wait = AWAY_FIRST
+        if self._is_away:
+            self._is_away = False
+            _log.warning("The engine %s answers again.", self._transport.name)
+            self._host.notify()
+
+    def _seconds_to_wait(self) -> float:
+        if self._is_away:
+            return self._wait
+        if self._ready:
+            return 0.0
+        return max(self._look_at - self._clock.monotonic(), 0.0) if self._submitted else LOOK_IDLE
+
+    def _on_away(self, error: Exception) -> None:
+        if not self._is_away:
+            self._is_away = True
+            _log.warning("Runs wait for the engine %s: %s", self._transport.name, error)
+        with self._lock:
+            # What was submitted before may be lost with the other system.
+            for run in self._submitted.values():
+                run.again_at = 0.0
+        self._wait = min(2 * self._wait, AWAY_LONGEST)
+
+    def _submit_ready(self) -> None:
+        with self._lock:
+            claims = list(self._ready)
+        if not claims:
+            return
+        allowed = self._handovers.hand_over(claims, engine=self._transport.name)
+        self._transport.submit(self._messages(allowed))
+        now, at = self._clock.monotonic(), self._clock.now()
+        with self._lock:
+            # The worker may have taken claims back meanwhile; the messages are worthless then.
+            left = set(self._ready)
+            for claim in claims:
+                if claim in left:
+                    self._ready.remove(claim)
+                    lease = (claim.lease_until - at).total_seconds()
+                    self._submitted[claim.run_id] = SubmittedRun(claim, lease=lease, now=now)
+
+    def _resubmit_stale(self, now: float) -> None:
+        """Submit claims again, under the same tokens, that should have been accepted long ago."""
+        stale = [run for run in list(self._submitted.values()) if run.again_at <= now]
+        if not stale:
+            return
+        count = count_of(len(stale), "run")
+        _log.info("%s submitted to %s again: not accepted.", count, self._transport.name)
+        self._transport.submit([[handover_of(run.claim)] for run in stale])
+        for run in stale:
+            run.postpone(now=now)
+
+    def _messages(self, claims: Iterable[Claim]) -> list[list[Handover]]:
+        """Put short runs into one message. A run that was claimed before has one of its own."""
+        messages: list[list[Handover]] = []
+        open_by_job: dict[str, list[Handover]] = {}
+        for claim in claims:
+            room = self._room(claim)
+            message = open_by_job.get(claim.job)
+            if room > 1 and message is not None and len(message) < room:
+                message.append(handover_of(claim))
+                continue
+            messages.append([handover_of(claim)])
+            if room > 1:
+                open_by_job[claim.job] = messages[-1]
+        return messages
+
+    def _room(self, claim: Claim) -> int:
+        """Return how many runs of this job a message may have."""
+        if claim.token > 1:
+            return 1  # it may have killed its process
+        seconds = self._measured.mean_of(claim.job)
+        if seconds is None:
+            return 1
+        return max(1, min(self._transport.runs_max, int(SHORT_TOTAL / max(seconds, 1e-6))))
+
+    def _cancel_all(self) -> None:
+        while self._to_cancel:  # ends: only a few claims are canceled at a time
+            claim = self._to_cancel.popleft()
+            with self._lock:
+                if claim in self._ready:
+                    self._ready.remove(claim)
+                was_submitted = self._submitted.pop(claim.run_id, None) is not None
+            if was_submitted:
+                self._try_cancel(claim)
+            self._host.begin(claim)  # it needs no attempt, so the worker records why
+        self._host.notify()
+
+    def _try_cancel(self, claim: Claim) -> None:
+        try:
+            self._transport.cancel(handover_of(claim))
+        except Exception as error:  # noqa: BLE001  # the database decides: this only saves work
+            _log.debug("Run %s was not removed from its engine: %s", claim.run_id, error)
+
+    def _try_look(self) -> None:
+        try:
+            self._look()
+        except StoreError as error:
+            _log.debug("Claims that were handed over could not be read: %s", error.what)
+
+    def _look(self) -> None:
+        with self._lock:
+            claims = [run.claim for run in self._submitted.values()]
+        if claims:
+            view = self._handovers.look(claims)
+            for job, seconds in view.durations:
+                self._measured.add(job, seconds)
+            with self._lock:
+                for claim in view.gone:
+                    self._submitted.pop(claim.run_id, None)
+            self._handovers.release(view.gone)
+            if view.gone:
+                self._host.notify()
+        pace = LOOK_BUSY if 2 * self.running > self._slots else LOOK_IDLE
+        self._look_at = self._clock.monotonic() + pace

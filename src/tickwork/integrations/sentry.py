@@ -1,0 +1,236 @@
+"""Failures and cron monitors for Sentry.
+
+A run that failed for the last time is one event, with the run, the job and the arguments. Secret
+arguments are masked, also in messages, and events of a job that has any show no local variables.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from threading import Lock
+from typing import Any, Final
+
+from tickwork._define.context import RunContext
+from tickwork._domain.schedules.cron import Cron
+from tickwork._domain.schedules.interval import Interval
+from tickwork._domain.schedules.pattern import Pattern
+from tickwork._inspect.schedules import ActiveSchedule
+from tickwork.app import Tickwork
+from tickwork.errors import ExtraMissing, TickworkError
+from tickwork.events import RunFailed, RunSkipped, RunStarted, RunSucceeded
+
+try:
+    import sentry_sdk
+    from sentry_sdk.crons import capture_checkin
+    from sentry_sdk.integrations.logging import ignore_logger
+    from sentry_sdk.utils import event_from_exception
+except ImportError as missing:
+    raise ExtraMissing("sentry-sdk", extra="sentry") from missing
+
+__all__ = ["SentryReporter", "instrument"]
+
+FAILURES_LOGGER: Final = "tickwork.worker.failures"
+"""The records of the worker about the same failures."""
+
+MONITORS_MAX: Final = 1_000
+SLUG_MAX: Final = 50
+LEVELS_MAX: Final = 20
+UNITS: Final = (
+    ("day", timedelta(days=1)),
+    ("hour", timedelta(hours=1)),
+    ("minute", timedelta(minutes=1)),
+)
+PLAIN: Final = re.compile(r"[\d*,/-]+")
+
+Mask = Callable[[str], str]
+
+
+class SentryReporter:
+    """Reports the failures of one application, and the check-ins of its schedules."""
+
+    def __init__(self, app: Tickwork, *, monitors: bool) -> None:
+        self._app = app
+        self._lock = Lock()
+        self._monitors: dict[str, dict[str, Any] | None] = {}
+        app.middleware(self._scope_attempt)
+        app.on(RunFailed)(self._report_failure)
+        if monitors:
+            app.on(RunStarted)(lambda event: self._check_in(event, "in_progress"))
+            app.on(RunSucceeded)(lambda event: self._check_in(event, "ok"))
+            app.on(RunSkipped)(lambda event: self._check_in(event, "ok"))
+            app.on(RunFailed)(lambda event: self._check_in(event, "error"))
+        # Otherwise the record of the worker would be a second event, without the arguments.
+        ignore_logger(FAILURES_LOGGER)
+
+    # ------------------------------------------------------------ failures
+
+    def _scope_attempt(self, ctx: RunContext) -> Iterator[None]:
+        """Give each attempt a scope, so that what its handler reports names the run."""
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()
+            scope.set_transaction_name(ctx.job)
+            _describe(scope, self._facts_of(ctx.job, ctx.run_id, ctx.attempt, ctx.queue))
+            if self._has_secrets(ctx.job):
+                scope.add_event_processor(lambda event, _: hide_secrets(event, ctx.mask))
+            yield
+
+    def _report_failure(self, event: RunFailed) -> None:
+        """Report a failure, after it was recorded. Child processes raised it without a trace."""
+        facts = self._facts_of(event.job, event.run_id, event.attempt, event.queue)
+        args, mask = self._read_args(event)
+        facts["args"] = args
+        with sentry_sdk.new_scope() as scope:
+            scope.set_transaction_name(event.job)
+            _describe(scope, facts)
+            if self._has_secrets(event.job):
+                scope.add_event_processor(lambda found, _: hide_secrets(found, mask))
+            if event.exception is None:
+                scope.capture_message(event.error, level="error")
+                return
+            # Without the hint: an event with the same exception would be dropped as a duplicate.
+            made, _ = event_from_exception(
+                event.exception,
+                client_options=sentry_sdk.get_client().options,
+                mechanism={"type": "tickwork", "handled": False},
+            )
+            scope.capture_event(made)
+
+    def _facts_of(self, job: str, run_id: str, attempt: int, queue: str) -> dict[str, Any]:
+        return {"job": job, "run": run_id, "attempt": attempt, "queue": queue}
+
+    def _has_secrets(self, job: str) -> bool:
+        definition = self._app.registry.find(job)
+        return definition is None or bool(definition.secrets)
+
+    def _read_args(self, event: RunFailed) -> tuple[Mapping[str, Any], Mask]:
+        """Read the arguments of a run: masked, and the mask for texts that contain them."""
+        definition = self._app.registry.find(event.job)
+        if definition is None:
+            return {}, _hide
+        try:
+            stored = self._app.get_run(event.run_id).read().args
+            return (
+                definition.decode_masked_args(stored),
+                definition.mask_for(definition.payload.decode(stored)),
+            )
+        except TickworkError:
+            return {}, _hide  # the database does not answer, or the arguments cannot be read
+
+    # ------------------------------------------------------------ monitors
+
+    def _check_in(self, event: Any, status: str) -> None:
+        if event.schedule is None or event.tenant:
+            return
+        monitor = self._find_monitor(event.schedule)
+        if monitor is None:
+            return
+        started_at = getattr(event, "started_at", None)
+        capture_checkin(
+            monitor_slug=slug_of(event.schedule),
+            check_in_id=event.run_id.replace("-", ""),  # the same for all attempts
+            status=status,
+            duration=None if started_at is None else (event.at - started_at).total_seconds(),
+            monitor_config=monitor,  # type: ignore[arg-type]  # a TypedDict of sentry
+        )
+
+    def _find_monitor(self, schedule: str) -> dict[str, Any] | None:
+        with self._lock:
+            if schedule not in self._monitors:
+                if len(self._monitors) >= MONITORS_MAX:
+                    return None
+                self._monitors[schedule] = None
+                for active in self._app.inspect.active_schedules():
+                    if active.spec.name == schedule and not active.spec.tenant:
+                        self._monitors[schedule] = monitor_of(active)
+            return self._monitors[schedule]
+
+
+def instrument(app: Tickwork, *, monitors: bool = True) -> SentryReporter:
+    """Report failures to Sentry, and the firings of schedules to its cron monitors.
+
+    Call it where the application is defined, before other middleware. ``sentry_sdk.init`` is
+    yours to call, before or after. A schedule without a tenant has a monitor with its name, if
+    its rule has a form that Sentry knows: a crontab, or a number of minutes, hours or days.
+    """
+    return SentryReporter(app, monitors=monitors)
+
+
+def monitor_of(active: ActiveSchedule) -> dict[str, Any] | None:
+    """The configuration of a monitor; None if Sentry cannot express the rule."""
+    rule = active.rule
+    schedule = interval_of(rule.length) if isinstance(rule, Interval) else crontab_of(rule)
+    return None if schedule is None else {"schedule": schedule, "timezone": active.spec.zone}
+
+
+def interval_of(length: timedelta) -> dict[str, Any] | None:
+    """The same interval in the largest unit of Sentry; None if it is not a whole one.
+
+    >>> interval_of(timedelta(minutes=90))
+    {'type': 'interval', 'value': 90, 'unit': 'minute'}
+    """
+    for name, unit in UNITS:
+        if not length % unit:
+            return {"type": "interval", "value": length // unit, "unit": name}
+    return None
+
+
+def crontab_of(rule: object) -> dict[str, Any] | None:
+    """The same rule as a crontab; None if it has seconds, or another meaning there.
+
+    >>> crontab_of(Cron.parse("*/5 9-17 * * 1-5"))
+    {'type': 'crontab', 'value': '*/5 9-17 * * 1-5'}
+    >>> crontab_of(Cron.parse("0 0 L * *")) is None
+    True
+    """
+    if isinstance(rule, Cron):
+        fields = rule.expr.split()
+    elif isinstance(rule, Pattern) and rule.cron is None and rule.fields.second == "0":
+        _, minute, hour, day, month, weekday, year = (text or "*" for text in rule.fields)
+        # A step of a pattern counts from zero, and both of its day fields must match.
+        has_steps = any("/" in text for text in (day, month, weekday))
+        if has_steps or year != "*" or (day != "*" and weekday != "*"):
+            return None
+        fields = [minute, hour, day, month, weekday]
+    else:
+        return None
+    if len(fields) != 5 or not all(PLAIN.fullmatch(field) for field in fields):
+        return None
+    return {"type": "crontab", "value": " ".join(fields)}
+
+
+def slug_of(schedule: str) -> str:
+    """A name that Sentry accepts for a monitor.
+
+    >>> slug_of("Daily report: EU")
+    'daily-report-eu'
+    """
+    return re.sub(r"[^a-z0-9_-]+", "-", schedule.lower()).strip("-")[:SLUG_MAX]
+
+
+def hide_secrets(event: Any, mask: Mask) -> Any:
+    """Mask all texts of an event, and remove the local variables of its frames."""
+    return _masked(event, mask, LEVELS_MAX)
+
+
+def _masked(value: Any, mask: Mask, levels: int) -> Any:
+    if isinstance(value, str):
+        return mask(value)
+    if not levels:
+        return None
+    if isinstance(value, Mapping):
+        return {
+            key: _masked(part, mask, levels - 1) for key, part in value.items() if key != "vars"
+        }
+    if isinstance(value, list | tuple):
+        return [_masked(part, mask, levels - 1) for part in value]
+    return value
+
+
+def _describe(scope: Any, facts: dict[str, Any]) -> None:
+    scope.set_tag("tickwork.job", facts["job"])
+    scope.set_tag("tickwork.queue", facts["queue"])
+    scope.set_context("tickwork", facts)
+
+
+def _hide(_: str) -> str:
+    return "***"

@@ -1,0 +1,105 @@
+"""Jobs of the conformance suite for engines: functions, and the same as coroutines.
+
+Some sleep, because another process has no clock that a test could move. An engine whose handlers
+run elsewhere imports this module there.
+"""
+
+import asyncio
+import builtins
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tickwork._client.jobs import Job
+from tickwork.app import Tickwork
+
+
+def note(n: int) -> int:
+    """Return a result."""
+    return 2 * n
+
+
+async def note_too(n: int) -> int:
+    """As note."""
+    return 2 * n
+
+
+def boom() -> None:
+    """Fail."""
+    raise ValueError("no")
+
+
+async def boom_too() -> None:
+    """As boom."""
+    raise ValueError("no")
+
+
+def raises(name: str) -> None:
+    """Raise an exception of this built-in type."""
+    raise getattr(builtins, name)("no")
+
+
+async def raises_too(name: str) -> None:
+    """As raises."""
+    raise getattr(builtins, name)("no")
+
+
+def too_late() -> None:
+    """Exceed the timeout; it is not retried."""
+    time.sleep(0.4)
+
+
+async def too_late_too() -> None:
+    """As too_late."""
+    await asyncio.sleep(0.4)
+
+
+def late() -> None:
+    """Exceed the timeout."""
+    time.sleep(0.4)
+
+
+async def late_too() -> None:
+    """As late."""
+    await asyncio.sleep(0.4)
+
+
+def long(seconds: float) -> str:
+    """Take this long, in small steps: a process that gets SIGTERM ends between two of them."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return "done"
+
+
+async def long_too(seconds: float) -> str:
+    """As long."""
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+def define_jobs(app: Tickwork) -> dict[str, Job[..., Any]]:
+    """Define the jobs in an application, and return them by name."""
+    retries = {"retry_on": OSError, "dont_retry_on": ConnectionError}
+    options: dict[Callable[..., Any], dict[str, Any]] = {
+        raises: {"attempts": 3, **retries},
+        too_late: {"attempts": 3, "timeout": 0.1, "dont_retry_on": TimeoutError},
+        late: {"timeout": 0.1},
+    }
+    pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+        (note, note_too),
+        (boom, boom_too),
+        (raises, raises_too),
+        (too_late, too_late_too),
+        (late, late_too),
+        (long, long_too),
+    ]
+    return {
+        function.__name__: app.job(**options.get(pair[0], {}))(function)
+        for pair in pairs
+        for function in pair
+    }
+
+
+app = Tickwork("memory://")
+define_jobs(app)

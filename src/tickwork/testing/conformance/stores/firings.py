@@ -1,0 +1,767 @@
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from tickwork._domain.identity import ScheduleId, firing_id
+from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
+from tickwork._domain.limits import Unique, UniqueKey, held_key
+from tickwork._domain.outcome import Failed, Interrupted, Skipped, Succeeded
+from tickwork._domain.run import Run
+from tickwork._domain.schedules.interval import Interval
+from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.tick import (
+    MISSED,
+    NOT_UNIQUE,
+    STILL_RUNNING,
+    STILL_WAITING,
+    Move,
+    TickPlan,
+    plan_tick,
+)
+from tickwork.errors import StoreBusy
+from tickwork.stores.contract import LogLine, NewSchedule, Planner, Store
+from tickwork.testing.clock import ManualClock
+from tickwork.testing.conformance.builders import (
+    HOUR,
+    MINUTE,
+    NOON,
+    SECOND,
+    StoreDriver,
+    a_fired_run,
+    a_job,
+    a_run,
+    a_schedule,
+    add,
+    added,
+    all_runs,
+    an_id,
+    ids,
+    settled,
+    the_run,
+    tick,
+)
+
+MINUTELY = Interval(length=MINUTE, anchor=NOON)
+NOTHING = TickPlan([], [], [], [], [])
+
+
+def fire(
+    store: Store,
+    clock: ManualClock,
+    plan: Planner,
+    *,
+    keys: Collection[str] = (),
+    limit: int = 100,
+    jobs: Collection[str] | None = None,
+    seen_after: datetime | None = None,
+) -> TickPlan:
+    """One tick with a plan of the test's own."""
+    return store.fire(
+        now=clock.now(),
+        limit=limit,
+        jobs=jobs,
+        keys_of=lambda _: keys,
+        plan=plan,
+        seen_after=seen_after,
+    )
+
+
+def due_rows(store: Store, clock: ManualClock, **given: object) -> list[str]:
+    """The names of the schedules that a tick is given, in their order."""
+    seen: list[ScheduleRow] = []
+
+    def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+        seen.extend(rows)
+        return NOTHING
+
+    fire(store, clock, plan, **given)  # type: ignore[arg-type]  # by name
+    return [row.spec.name for row in seen]
+
+
+def minute(number: int) -> datetime:
+    return NOON + number * MINUTE
+
+
+class TestFiringsFiring:
+    """An instant of a schedule gives exactly one run, however many tick."""
+
+    def test_what_is_due_gives_a_run(self, store, clock, worker):
+        row = added(store, tenant="acme", target="image-42", args='{"width": 80}')
+
+        plan = tick(store, clock)
+
+        [run] = all_runs(store)
+        assert ids(plan.runs) == [run.id] == [firing_id(row.id, NOON)]
+        assert (run.schedule, run.nominal_at, run.tenant) == ("digest", NOON, "acme")
+        assert (run.job, run.args, run.target) == ("send_email", '{"width": 80}', "image-42")
+        assert ids(worker.claim()) == [run.id]
+
+    def test_the_schedule_moves_on(self, store, clock):
+        row = added(store)
+
+        tick(store, clock)
+
+        assert store.get_schedule("", "digest") == replace(
+            row, next_due_at=minute(1), last_fired_at=NOON
+        )
+
+    def test_a_second_tick_finds_nothing(self, store, clock):
+        added(store)
+        tick(store, clock)
+
+        plan = tick(store, clock)
+
+        assert plan == NOTHING
+        assert len(all_runs(store)) == 1
+
+    def test_not_even_when_the_run_has_ended(self, store, clock, worker):
+        added(store)
+        tick(store, clock)
+        worker.run()
+
+        tick(store, clock)
+
+        assert len(all_runs(store)) == 1
+
+    def test_instant_after_instant(self, store, clock, worker):
+        added(store)
+        for _ in range(5):
+            tick(store, clock)
+            worker.run()
+            clock.advance(minutes=1)
+
+        assert [run.nominal_at for run in all_runs(store)] == [minute(n) for n in range(5)]
+
+    def test_nothing_is_due(self, store, clock):
+        row = added(store, next_due_at=NOON + SECOND)
+
+        assert tick(store, clock) == NOTHING
+        assert store.get_schedule("", "digest") == row
+
+    def test_a_schedule_comes_to_its_end(self, store, clock):
+        added(store, until=minute(1))
+        for _ in range(4):
+            tick(store, clock)
+            clock.advance(minutes=1)
+
+        row = store.get_schedule("", "digest")
+        assert (row.next_due_at, row.last_fired_at) == (None, minute(1))
+
+    def test_a_run_that_jitter_put_off_waits(self, store, clock):
+        added(store, jitter=HOUR)
+
+        tick(store, clock)
+
+        [run] = all_runs(store)
+        assert (run.phase, run.nominal_at) == (Phase.WAITING, NOON)
+        assert NOON < run.due_at < NOON + HOUR
+
+    def test_hundreds_in_one_tick(self, store, clock):
+        for number in range(300):
+            added(store, f"schedule-{number}")
+
+        plan = tick(store, clock, limit=1000)
+
+        assert len(plan.runs) == len(all_runs(store)) == 300
+        assert tick(store, clock, limit=1000) == NOTHING
+
+
+class TestFiringsWhatIsDue:
+    """A tick is given the schedules that are due and that it may fire, the oldest first."""
+
+    def test_by_due_time(self, store, clock):
+        for name, due_at in (("b", minute(-1)), ("c", NOON), ("a", minute(-2)), ("d", minute(1))):
+            added(store, name, next_due_at=due_at)
+
+        assert due_rows(store, clock) == ["a", "b", "c"]
+
+    def test_no_more_than_the_limit(self, store, clock):
+        for number in range(5):
+            added(store, f"schedule-{number}", next_due_at=minute(-number))
+
+        assert due_rows(store, clock, limit=2) == ["schedule-4", "schedule-3"]
+
+    def test_only_of_jobs_that_the_ticker_knows(self, store, clock):
+        added(store, "ours", job="sweep")
+        added(store, "theirs", job="Sweep")
+
+        assert due_rows(store, clock, jobs=["sweep", "resize"]) == ["ours"]
+        assert due_rows(store, clock, jobs=[]) == []
+
+    def test_a_schedule_of_an_unknown_job_stays_due(self, store, clock):
+        row = added(store, job="theirs")
+
+        tick(store, clock, a_job("ours"))
+
+        assert store.get_schedule("", "digest") == row
+
+    def test_a_paused_one_is_not(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now())
+
+        assert due_rows(store, clock) == []
+
+    def test_one_that_was_resumed_is(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now())
+        clock.advance(hours=1)
+        store.resume_schedule(row.id, next_due_at=minute(61))
+        assert due_rows(store, clock) == []
+        clock.advance(minutes=1)
+
+        assert due_rows(store, clock) == ["digest"]
+
+    def test_a_pause_may_end_by_itself(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now(), until=minute(60), next_due_at=minute(61))
+        clock.advance(hours=1)
+        assert tick(store, clock) == NOTHING
+        clock.advance(minutes=1)
+
+        plan = tick(store, clock)
+
+        assert [run.nominal_at for run in plan.runs] == [minute(61)]
+        assert [run.nominal_at for run in all_runs(store)] == [minute(61)]
+        assert store.get_schedule("", "digest").is_paused is False
+
+    def test_a_schedule_that_no_program_defines_any_more_is_not(self, store, clock):
+        added(store, "retired", now=minute(-10))
+        seen = added(store, "seen", now=minute(-10))
+        store.stamp_seen(jobs=[], schedules=[seen.id], now=minute(-5))
+        added(store, "api", now=minute(-10), origin=ScheduleOrigin.API)
+
+        assert sorted(due_rows(store, clock, seen_after=minute(-5))) == ["api", "seen"]
+        assert due_rows(store, clock, seen_after=minute(-4)) == ["api"]
+        assert len(due_rows(store, clock, seen_after=minute(-10))) == 3
+        assert len(due_rows(store, clock)) == 3
+
+    def test_one_that_was_retired_goes_on_when_it_is_seen_again(self, store, clock):
+        row = added(store, now=minute(-10))
+        assert tick(store, clock, seen_after=minute(-5)) == NOTHING
+        assert store.get_schedule("", "digest") == row
+
+        store.stamp_seen(jobs=[], schedules=[row.id], now=clock.now())
+
+        assert len(tick(store, clock, seen_after=minute(-5)).runs) == 1
+
+    def test_those_that_are_retired_leave_their_places_to_others(self, store, clock):
+        for number in range(3):
+            added(store, f"retired {number}", now=minute(-10), next_due_at=minute(-9))
+        added(store, "seen")
+
+        assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["seen"]
+
+    @pytest.mark.parametrize("head", ["unknown", "retired"])
+    def test_a_head_that_is_not_for_us_hides_nothing(self, store, clock, head):
+        """More of them than a tick looks at before it goes by job."""
+        job = {"unknown": "theirs", "retired": "ours"}[head]
+        new = [
+            NewSchedule(ScheduleId(an_id()), a_schedule(f"{head} {number}", job=job), minute(-9))
+            for number in range(70)
+        ]
+        store.add_schedules(new, now=minute(-10))
+        for name, due_at in (("b", minute(-1)), ("c", NOON), ("a", minute(-2))):
+            added(store, name, job="ours", next_due_at=due_at, origin=ScheduleOrigin.API)
+        options = {"seen_after": minute(-5), "jobs": ["ours", "unknown"]}
+
+        assert due_rows(store, clock, limit=2, **options) == ["a", "b"]
+        assert due_rows(store, clock, limit=9, **options) == ["a", "b", "c"]
+        assert store.next_firing_at(**options) == minute(-2)
+        if head == "retired":
+            assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["a", "b"]
+
+    def test_a_pause_holds_until_its_end_and_no_longer(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now(), until=minute(60), next_due_at=minute(0))
+
+        clock.advance(minutes=59)
+        assert due_rows(store, clock) == []
+        clock.advance(minutes=1)
+        assert due_rows(store, clock) == ["digest"]
+
+
+class TestFiringsTakenKeys:
+    """A plan gets those of its keys that are taken at that moment."""
+
+    def taken(self, store: Store, clock: ManualClock, *keys: str) -> set[str]:
+        found: set[str] = set()
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            found.update(taken)
+            return NOTHING
+
+        fire(store, clock, plan, keys=keys)
+        return found
+
+    def test_overlap_keys_of_unfinished_runs(self, store, clock):
+        row = added(store)
+        add(store, a_run(overlap_key=held_key(row.id)))
+
+        assert self.taken(store, clock, held_key(row.id), "held:other") == {held_key(row.id)}
+
+    def test_unique_keys_that_are_protected(self, store, clock):
+        added(store)
+        add(
+            store,
+            a_run(unique=UniqueKey("free when it ends", None)),
+            a_run(unique=UniqueKey("in its window", NOON + HOUR)),
+            a_run(unique=UniqueKey("past its window", NOON - HOUR)),
+        )
+
+        taken = self.taken(
+            store, clock, "free when it ends", "in its window", "past its window", "unheard of"
+        )
+
+        assert taken == {"free when it ends", "in its window"}
+
+    def test_keys_of_finished_runs_are_free_but_windows_go_on(self, store, clock, worker):
+        row = added(store)
+        add(
+            store,
+            a_run(overlap_key=held_key(row.id)),
+            a_run(unique=UniqueKey("free when it ends", None)),
+            a_run(unique=UniqueKey("in its window", NOON + HOUR)),
+        )
+        worker.run()
+
+        taken = self.taken(store, clock, held_key(row.id), "free when it ends", "in its window")
+
+        assert taken == {"in its window"}
+
+    def test_no_other_keys(self, store, clock):
+        added(store)
+        add(store, a_run(unique=UniqueKey("taken", None)))
+
+        assert self.taken(store, clock) == set()
+
+
+class TestFiringsOneTransaction:
+    """A tick happens as a whole, or not at all."""
+
+    def test_a_planner_that_fails_leaves_everything_as_it_was(self, store, clock):
+        row = added(store)
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fire(store, clock, plan)
+
+        assert store.get_schedule("", "digest") == row
+        assert len(tick(store, clock).runs) == 1
+
+    def test_a_plan_that_wants_a_taken_key_is_not_carried_out(self, store, clock):
+        rows = [added(store, "first"), added(store, "second")]
+        add(store, holder := a_run(overlap_key=held_key(rows[1].id)))
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            jobs = {"send_email": a_job()}
+            return plan_tick(rows, now=NOON, jobs=jobs, rule_of=lambda _: MINUTELY)
+
+        with suppress(Exception):  # a store may fire the other schedule alone
+            fire(store, clock, plan)
+
+        assert [run.id for run in all_runs(store) if run.schedule != "first"] == [holder.id]
+        assert store.list_schedules()[1] == rows[1]
+
+    def test_a_plan_for_a_schedule_that_stands_elsewhere_is_not_carried_out(self, store, clock):
+        rows = [added(store, "first"), added(store, "second")]
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            jobs = {"send_email": a_job()}
+            made = plan_tick(rows, now=NOON, jobs=jobs, rule_of=lambda _: MINUTELY)
+            first, second = made.moves
+            return made._replace(moves=[first, second._replace(due_at=minute(-1))])
+
+        with pytest.raises((StoreBusy, AssertionError)):
+            fire(store, clock, plan)
+
+        assert all_runs(store) == []
+        assert store.list_schedules() == rows
+
+    def test_what_is_set_aside_stays_due(self, store, clock):
+        row = added(store)
+
+        def no_rule(row: ScheduleRow) -> Interval:
+            raise ValueError(row.spec.rule)
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            jobs = {"send_email": a_job()}
+            return plan_tick(rows, now=NOON, jobs=jobs, rule_of=no_rule)
+
+        carried = fire(store, clock, plan)
+
+        assert [unfired.schedule_id for unfired in carried.unfired] == [row.id]
+        assert store.get_schedule("", "digest") == row
+
+    def test_what_was_fired_last_never_moves_back(self, store, clock):
+        row = added(store)
+        tick(store, clock)
+        store.resume_schedule(row.id, next_due_at=minute(-5))
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            return NOTHING._replace(moves=[Move(row.id, minute(-5), minute(1), minute(-5))])
+
+        fire(store, clock, plan)
+
+        moved = store.get_schedule("", "digest")
+        assert (moved.next_due_at, moved.last_fired_at) == (minute(1), NOON)
+
+    def test_a_move_without_a_firing_keeps_what_was_fired_last(self, store, clock):
+        row = added(store)
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            return NOTHING._replace(moves=[Move(row.id, NOON, None, None)])
+
+        fire(store, clock, plan)
+
+        moved = store.get_schedule("", "digest")
+        assert (moved.next_due_at, moved.last_fired_at) == (None, None)
+
+
+class TestFiringsMisfires:
+    """Missed instants are one row."""
+
+    def missed(self, store: Store) -> list[Run]:
+        return [run for run in all_runs(store) if run.reason == MISSED]
+
+    def test_one_run_for_all_of_them(self, store, clock):
+        added(store, overlap=Overlap.ALLOW)
+        clock.advance(hours=1)
+
+        tick(store, clock)
+
+        [gap] = self.missed(store)
+        assert (gap.nominal_at, gap.last_nominal_at, gap.instants) == (NOON, minute(57), 58)
+        fired = [run.nominal_at for run in all_runs(store) if not run.is_finished]
+        assert sorted(map(str, fired)) == [str(minute(n)) for n in (58, 59, 60)]
+
+    def test_none_of_them(self, store, clock):
+        added(store, misfire=Misfire.SKIP, overlap=Overlap.ALLOW)
+        clock.advance(hours=1)
+
+        tick(store, clock)
+
+        [gap] = self.missed(store)
+        assert (gap.nominal_at, gap.last_nominal_at, gap.instants) == (NOON, minute(58), 59)
+
+    def test_all_of_them(self, store, clock):
+        added(store, misfire=Misfire.ALL, overlap=Overlap.ALLOW)
+        clock.advance(hours=1)
+
+        tick(store, clock)
+
+        assert self.missed(store) == []
+        assert len(all_runs(store)) == 61
+
+    def test_the_row_says_whose_and_why(self, store, clock):
+        added(store, misfire=Misfire.SKIP, tenant="acme", queue="emails")
+        clock.advance(hours=1)
+
+        tick(store, clock)
+
+        [gap] = self.missed(store)
+        assert (gap.status, gap.phase, gap.ended_at) == (RunStatus.SKIPPED, None, clock.now())
+        assert (gap.schedule, gap.job, gap.tenant, gap.queue) == (
+            "digest",
+            "send_email",
+            "acme",
+            "emails",
+        )
+        assert (gap.attempt, gap.token, gap.result) == (0, 0, None)
+        assert store.run_record(gap.id).attempts == []
+
+
+class TestFiringsOverlap:
+    """What happens when a schedule is due again before its last run has finished."""
+
+    def reasons(self, store: Store) -> list[str]:
+        return [run.reason for run in all_runs(store) if run.status is RunStatus.SKIPPED]
+
+    def test_skip(self, store, clock, worker):
+        added(store, overlap=Overlap.SKIP)
+        tick(store, clock)
+        claim = worker.claim_one(lease=HOUR)
+        clock.advance(minutes=1)
+
+        assert tick(store, clock).runs == []
+        assert self.reasons(store) == [STILL_RUNNING]
+
+        worker.record(claim)
+        clock.advance(minutes=1)
+        assert len(tick(store, clock).runs) == 1
+
+    def test_skip_counts_a_run_that_waits_for_its_retry(self, store, clock, worker):
+        added(store, overlap=Overlap.SKIP)
+        tick(store, clock)
+        worker.record(worker.claim_one(), Failed("no", retry=True))
+        clock.advance(minutes=1)
+
+        assert tick(store, clock).runs == []
+        assert self.reasons(store) == [STILL_RUNNING]
+
+    def test_queue_one(self, store, clock, worker):
+        added(store, overlap=Overlap.QUEUE_ONE)
+        tick(store, clock)
+        first = worker.claim_one(lease=HOUR)
+        clock.advance(minutes=1)
+        [second] = tick(store, clock).runs
+        clock.advance(minutes=1)
+
+        assert tick(store, clock).runs == []
+        assert self.reasons(store) == [STILL_WAITING]
+        assert worker.claim() == []
+
+        worker.record(first)
+        assert ids(worker.claim()) == [second.id]
+
+    def test_queue_all(self, store, clock, worker):
+        added(store, overlap=Overlap.QUEUE_ALL)
+        queued = []
+        for _ in range(3):
+            queued += ids(tick(store, clock).runs)
+            clock.advance(minutes=1)
+
+        ran = [run_id for _ in range(5) for run_id in worker.run()]
+
+        assert ran == queued
+        assert self.reasons(store) == []
+
+    def test_queue_all_runs_one_at_a_time(self, store, clock, worker):
+        added(store, overlap=Overlap.QUEUE_ALL)
+        for _ in range(3):
+            tick(store, clock)
+            clock.advance(minutes=1)
+
+        assert len(worker.claim()) == 1
+        assert worker.claim() == []
+
+    def test_cancel_running(self, store, clock, worker):
+        added(store, overlap=Overlap.CANCEL_RUNNING)
+        tick(store, clock)
+        first = worker.claim_one(lease=HOUR)
+        clock.advance(minutes=1)
+
+        [second] = tick(store, clock).runs
+
+        assert worker.beat(first).cancel_requested == [first.run_id]
+        assert the_run(store, second).cancel_requested_at is None
+        assert worker.claim() == []
+        worker.record(first)
+        assert ids(worker.claim()) == [second.id]
+
+    def test_cancel_running_asks_no_other_schedule(self, store, clock, worker):
+        added(store, overlap=Overlap.CANCEL_RUNNING)
+        others = [
+            a_fired_run("digest", tenant="acme"),
+            a_fired_run("report"),
+            a_run(),
+        ]
+        add(store, *others)
+        claims = worker.claim()
+
+        tick(store, clock)
+
+        assert worker.beat(*claims).cancel_requested == []
+
+    def test_allow(self, store, clock, worker):
+        added(store, overlap=Overlap.ALLOW)
+        for _ in range(3):
+            tick(store, clock)
+            clock.advance(minutes=1)
+
+        assert len(worker.claim()) == 3
+        assert self.reasons(store) == []
+
+    def test_a_unique_job_is_skipped_while_its_key_is_protected(self, store, clock, worker):
+        added(store, overlap=Overlap.ALLOW)
+        job = a_job(unique=Unique(key="one"))
+        tick(store, clock, job)
+        clock.advance(minutes=1)
+
+        assert tick(store, clock, job).runs == []
+        assert self.reasons(store) == [NOT_UNIQUE]
+
+        worker.run()
+        clock.advance(minutes=1)
+        assert len(tick(store, clock, job).runs) == 1
+
+
+class TestFiringsSkipsInARow:
+    """Equal skips of a schedule, one after the other, are one row that counts them."""
+
+    def skips(self, store: Store) -> list[tuple[str, datetime | None, datetime | None, int]]:
+        rows = [run for run in all_runs(store) if run.status is RunStatus.SKIPPED]
+        return sorted(
+            ((run.reason, run.nominal_at, run.last_nominal_at, run.instants) for run in rows),
+            key=lambda row: str(row[1]),
+        )
+
+    def skip_next(
+        self, store: Store, clock: ManualClock, worker: StoreDriver, reason: str = "closed"
+    ) -> None:
+        """Let the next instant fire, and a filter hold its run back."""
+        tick(store, clock)
+        worker.record(worker.claim_one(), Skipped(reason))
+        clock.advance(minutes=1)
+
+    def complete_next(self, store: Store, clock: ManualClock, worker: StoreDriver) -> None:
+        tick(store, clock)
+        assert len(worker.run()) == 1
+        clock.advance(minutes=1)
+
+    def test_skips_by_a_filter(self, store, clock, worker):
+        added(store)
+        for _ in range(3):
+            self.skip_next(store, clock, worker)
+
+        assert self.skips(store) == [("closed", NOON, minute(2), 3)]
+
+    def test_what_a_skipped_run_logged_goes_with_it(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        tick(store, clock)
+        claim = worker.claim_one()
+        lines = {claim.run_id: [LogLine(NOON, "INFO", "shop", "closed today")]}
+        store.append_logs(lines, lines_max=10)
+        worker.record(claim, Skipped("closed"))
+        store.append_logs(lines, lines_max=10)
+
+        assert store.run_record(claim.run_id) is None
+
+        add(store, a_run(id=claim.run_id))  # nothing is left under its id
+        assert store.run_record(claim.run_id).log == []
+
+    def test_skips_by_the_overlap_rule(self, store, clock, worker):
+        added(store)
+        tick(store, clock)
+        worker.claim_one(lease=HOUR)
+        for _ in range(3):
+            clock.advance(minutes=1)
+            tick(store, clock)
+
+        assert self.skips(store) == [(STILL_RUNNING, minute(1), minute(3), 3)]
+
+    def test_gaps(self, store, clock):
+        added(store, misfire=Misfire.SKIP, until=minute(8))
+        clock.advance(minutes=5)
+        tick(store, clock, every=10 * MINUTE)
+        row = store.get_schedule("", "digest")
+        store.resume_schedule(row.id, next_due_at=minute(6))
+        clock.advance(minutes=60)
+        tick(store, clock)
+
+        assert self.skips(store) == [(MISSED, NOON, minute(8), 4)]
+
+    def test_the_row_is_as_old_as_its_last_skip(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        self.skip_next(store, clock, worker)
+
+        [run] = all_runs(store)
+        assert run.ended_at == minute(1)
+
+    def test_a_run_that_ended_otherwise_comes_between(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        self.complete_next(store, clock, worker)
+        self.skip_next(store, clock, worker)
+        self.skip_next(store, clock, worker)
+
+        assert [row[3] for row in self.skips(store)] == [1, 2]
+
+    def test_another_reason_comes_between(self, store, clock, worker):
+        added(store)
+        for reason in ("closed", "holiday", "closed"):
+            self.skip_next(store, clock, worker, reason)
+
+        assert [(row[0], row[3]) for row in self.skips(store)] == [
+            ("closed", 1),
+            ("holiday", 1),
+            ("closed", 1),
+        ]
+
+    def test_a_run_that_was_fired_comes_between(self, store, clock):
+        added(store, overlap=Overlap.ALLOW)
+        for _ in range(2):
+            clock.advance(minutes=10)
+            tick(store, clock)
+
+        assert self.skips(store) == [
+            (MISSED, NOON, minute(7), 8),
+            (MISSED, minute(11), minute(17), 7),
+        ]
+
+    def test_in_the_order_of_their_instants(self, store, clock, worker):
+        added(store)
+        tick(store, clock)
+        worker.claim_one(lease=10 * HOUR)
+        clock.advance(minutes=1)
+        tick(store, clock)
+        clock.advance(minutes=9)
+        tick(store, clock)  # six missed; one for all of them, and two more, found it running
+        clock.advance(minutes=1)
+        tick(store, clock)
+
+        assert self.skips(store) == [
+            (STILL_RUNNING, minute(1), minute(1), 1),
+            (MISSED, minute(2), minute(7), 6),
+            (STILL_RUNNING, minute(8), minute(11), 4),
+        ]
+
+    def test_skips_that_are_recorded_together_in_another_order(self, store, clock, worker):
+        added(store, overlap=Overlap.ALLOW)
+        tick(store, clock)
+        clock.advance(minutes=1)
+        tick(store, clock)
+        steps = [settled(claim, Skipped("closed"), now=clock.now()) for claim in worker.claim()]
+        assert len(steps) == 2
+
+        store.record(sorted(steps, key=lambda step: str(step.claim.nominal_at), reverse=True))
+
+        assert self.skips(store) == [("closed", NOON, minute(1), 2)]
+
+    def test_a_run_with_a_story_of_its_own_keeps_its_row(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        [run] = tick(store, clock).runs
+        worker.record(worker.claim_one(), Interrupted("deploy"), started_at=clock.now())
+        worker.record(worker.claim_one(), Skipped("closed"))
+
+        assert [row[3] for row in self.skips(store)] == [1, 1]
+        assert len(store.run_record(run.id).attempts) == 1
+
+    def test_what_ends_otherwise_elsewhere_does_not_come_between(self, store, clock, worker):
+        added(store, "digest")
+        added(store, "report")
+        added(store, "digest", tenant="acme")
+        for _ in range(3):
+            tick(store, clock)
+            for claim in worker.claim():
+                is_ours = (claim.tenant, claim.schedule) == ("", "digest")
+                worker.record(claim, Skipped("closed") if is_ours else Succeeded())
+            clock.advance(minutes=1)
+
+        assert self.skips(store) == [("closed", NOON, minute(2), 3)]
+
+    def test_schedules_and_tenants_do_not_mix(self, store, clock, worker):
+        added(store, "digest")
+        added(store, "report")
+        added(store, "digest", tenant="acme")
+        for _ in range(2):
+            tick(store, clock)
+            for claim in worker.claim():
+                worker.record(claim, Skipped("closed"))
+            clock.advance(minutes=1)
+
+        assert self.skips(store) == [("closed", NOON, minute(1), 2)] * 3
+
+    def test_runs_that_were_dispatched_are_not_folded(self, store, worker):
+        add(store, a_run(), a_run())
+        for claim in worker.claim():
+            worker.record(claim, Skipped("closed"))
+
+        assert [run.instants for run in all_runs(store)] == [1, 1]

@@ -1,0 +1,170 @@
+from datetime import timedelta
+
+import pytest
+
+from tickwork._domain.run import Run
+from tickwork._domain.status import Phase, RunStatus
+from tickwork.stores.contract import Enqueued
+from tickwork.testing.conformance.builders import (
+    HOUR,
+    MINUTE,
+    NOON,
+    SECOND,
+    UNKNOWN_ID,
+    a_fired_run,
+    a_run,
+    add,
+    all_runs,
+    ids,
+    the_run,
+)
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+class TestInsertsEnqueuing:
+    """An added run is stored with all its fields until it ends."""
+
+    def test_each_run_is_answered_for_in_order(self, store):
+        runs = [a_run(), a_run(), a_run()]
+
+        answers = store.enqueue(runs[::-1])
+
+        assert answers == [Enqueued(run.id, is_new=True) for run in runs[::-1]]
+
+    def test_nothing_is_taken_too(self, store):
+        assert store.enqueue([]) == []
+
+    def test_every_field_is_stored(self, store):
+        new = a_run(
+            job="resize",
+            tenant="acme",
+            queue="images",
+            priority=-7,
+            created_at=NOON,
+            due_at=NOON + MINUTE,
+            expires_at=NOON + HOUR,
+            args='{"width": 80}',
+            tags=("thumbnail", "paid"),
+            attempts_max=5,
+            overlap_key="held:019cb0d2-0000-7000-8000-000000000001",
+            limit_keys=("job:resize", "queue:images"),
+            target="image-42",
+            retry_of=UNKNOWN_ID,
+            trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+
+        store.enqueue([new])
+
+        assert store.get_run(new.id) == Run(
+            id=new.id,
+            job="resize",
+            status=RunStatus.PENDING,
+            phase=Phase.WAITING,
+            tenant="acme",
+            queue="images",
+            priority=-7,
+            created_at=NOON,
+            due_at=NOON + MINUTE,
+            expires_at=NOON + HOUR,
+            args='{"width": 80}',
+            tags=("thumbnail", "paid"),
+            attempts_max=5,
+            overlap_key="held:019cb0d2-0000-7000-8000-000000000001",
+            limit_keys=("job:resize", "queue:images"),
+            target="image-42",
+            retry_of=UNKNOWN_ID,
+            trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+
+    def test_what_was_left_out_stays_out(self, store):
+        new = a_run()
+
+        store.enqueue([new])
+
+        assert store.get_run(new.id) == Run(
+            id=new.id,
+            job="send_email",
+            status=RunStatus.PENDING,
+            phase=Phase.READY,
+            created_at=NOON,
+            due_at=NOON,
+        )
+
+    def test_a_run_of_a_schedule_knows_its_instant(self, store):
+        new = a_fired_run("digest", NOON - MINUTE)
+
+        store.enqueue([new])
+
+        run = the_run(store, new)
+        assert (run.schedule, run.nominal_at) == ("digest", NOON - MINUTE)
+
+    def test_times_are_kept_to_the_microsecond(self, store):
+        new = a_run(created_at=NOON + MICROSECOND, due_at=NOON - MICROSECOND)
+
+        store.enqueue([new])
+
+        run = the_run(store, new)
+        assert (run.created_at, run.due_at) == (NOON + MICROSECOND, NOON - MICROSECOND)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Grüße, Łódź",
+            "日本語",
+            "🦀🚀",
+            "'; DROP TABLE tickwork_run; --",
+            '{"a": "\\u0000"}',
+            "%s :x ?",
+        ],
+        ids=["latin", "kanji", "emoji", "quotes", "escapes", "placeholders"],
+    )
+    def test_text_comes_back_as_it_was(self, store, text):
+        new = a_run(job=text, queue=text, tenant=text, args=text, tags=(text,), target=text)
+
+        store.enqueue([new])
+
+        run = the_run(store, new)
+        assert (run.job, run.queue, run.tenant, run.args, run.target) == (text,) * 5
+        assert run.tags == (text,)
+
+    def test_a_large_payload_comes_back_whole(self, store):
+        new = a_run(args='{"text": "' + "ä" * 32_000 + '"}')
+
+        store.enqueue([new])
+
+        assert the_run(store, new).args == new.args
+
+    def test_many_go_in_at_once(self, store):
+        runs = [a_run() for _ in range(1_000)]
+
+        answers = store.enqueue(runs)
+
+        assert [answer.run_id for answer in answers] == ids(runs)
+        assert ids(all_runs(store)) == ids(runs)
+
+
+class TestInsertsWhereItWaits:
+    """A run that is due is ready at once; any other waits for its time."""
+
+    @pytest.mark.parametrize(
+        ("due_at", "phase"),
+        [
+            (NOON - HOUR, Phase.READY),
+            (NOON, Phase.READY),
+            (NOON + MICROSECOND, Phase.WAITING),
+            (NOON + HOUR, Phase.WAITING),
+        ],
+        ids=["past", "now", "in a moment", "later"],
+    )
+    def test_by_its_due_time(self, store, due_at, phase):
+        new = a_run(due_at=due_at)
+
+        store.enqueue([new])
+
+        assert the_run(store, new).phase is phase
+
+    def test_one_that_waits_cannot_be_claimed(self, store, worker):
+        add(store, a_run(due_at=NOON + SECOND))
+
+        assert worker.claim() == []

@@ -1,0 +1,289 @@
+import pytest
+
+from tickwork._domain.status import RunStatus
+from tickwork._domain.transitions import Transition, reap
+from tickwork.stores.contract import Expired, HeartbeatResult, HeldClaim
+from tickwork.testing.conformance.builders import (
+    ANN,
+    HOUR,
+    MINUTE,
+    NOON,
+    SECOND,
+    a_run,
+    add,
+    ids,
+    the_run,
+)
+
+
+class TestLeasesHeartbeats:
+    """A heartbeat extends every lease that still holds, and says which do not."""
+
+    def test_it_extends_the_lease(self, store, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one(lease=MINUTE)
+
+        beat = worker.beat(claim, until=NOON + HOUR)
+
+        assert beat == HeartbeatResult([], [])
+        assert the_run(store, run).lease_until == NOON + HOUR
+
+    def test_a_lease_that_is_extended_is_not_reaped(self, store, clock, worker):
+        add(store, a_run())
+        claim = worker.claim_one(lease=MINUTE)
+        worker.beat(claim, until=NOON + HOUR)
+        clock.advance(minutes=59)
+
+        assert worker.reap() == []
+
+    def test_it_extends_all_of_them_at_once(self, store, worker):
+        add(store, *(runs := [a_run() for _ in range(50)]))
+        claims = worker.claim(50)
+
+        worker.beat(*claims[::-1], until=NOON + HOUR)
+
+        assert {the_run(store, run).lease_until for run in runs} == {NOON + HOUR}
+
+    def test_it_never_brings_an_end_forward(self, store, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one(lease=HOUR)
+
+        worker.beat(claim, until=NOON + MINUTE)
+
+        assert the_run(store, run).lease_until == NOON + HOUR
+
+    def test_nothing_to_extend(self, store):
+        assert store.extend_leases([], until=NOON + HOUR) == HeartbeatResult([], [])
+
+    def test_an_expired_lease_holds_until_the_run_is_reaped(self, store, clock, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one(lease=MINUTE)
+        clock.advance(minutes=5)
+
+        beat = worker.beat(claim, until=NOON + HOUR)
+
+        assert beat.lost == []
+        assert the_run(store, run).lease_until == NOON + HOUR
+
+    def test_a_reaper_may_leave_an_expired_lease(self, store, clock, worker):
+        add(store, kept := a_run(), taken := a_run())
+        worker.claim(2, lease=MINUTE)
+        clock.advance(minutes=5)
+
+        def verdict(expired: Expired) -> Transition | None:
+            if expired.claim.run_id == kept.id:
+                return None
+            return reap(expired.claim, has_started=expired.has_started, now=clock.now())
+
+        steps = store.reap(now=clock.now(), limit=10, verdict=verdict)
+
+        assert [step.claim.run_id for step in steps] == [taken.id]
+        assert the_run(store, kept).status is RunStatus.RUNNING
+        assert the_run(store, taken).status is RunStatus.PENDING
+
+
+class TestLeasesLostLeases:
+    """A worker that lost a lease learns of it, and changes nothing."""
+
+    def test_a_run_that_was_taken_back_is_lost(self, store, clock, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+        clock.advance(minutes=2)
+        worker.reap()
+
+        beat = worker.beat(claim)
+
+        assert beat.lost == [run.id]
+        assert the_run(store, run).lease_until is None
+
+    def test_a_run_that_another_has_claimed_is_lost(self, store, clock, worker, other_worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+        clock.advance(minutes=2)
+        worker.reap()
+        other_worker.claim_one(lease=MINUTE)
+
+        beat = worker.start(claim, until=NOON + HOUR)
+
+        assert beat.lost == [run.id]
+        assert the_run(store, run).lease_until == clock.now() + MINUTE
+        assert the_run(store, run).started_at is None
+
+    def test_a_run_that_the_same_worker_claimed_again_has_another_token(self, store, clock, worker):
+        add(store, run := a_run())
+        first = worker.claim_one()
+        clock.advance(minutes=2)
+        worker.reap()
+        worker.claim_one()
+
+        assert worker.beat(first).lost == [run.id]
+
+    def test_a_run_that_is_gone_is_not_lost(self, store, worker):
+        add(store, a_run())
+        claim = worker.claim_one()
+        worker.record(claim)
+
+        assert worker.beat(claim) == HeartbeatResult([], [])
+
+    def test_one_that_is_lost_does_not_stop_the_others(self, store, clock, worker):
+        add(store, *(runs := [a_run(), a_run(priority=500)]))
+        lost = worker.claim_one(lease=MINUTE)
+        kept = worker.claim_one(lease=HOUR)
+        clock.advance(minutes=2)
+        worker.reap()
+
+        beat = worker.beat(lost, kept, until=NOON + 3 * HOUR)
+
+        assert beat.lost == [runs[0].id]
+        assert the_run(store, runs[1]).lease_until == NOON + 3 * HOUR
+
+
+class TestLeasesStarts:
+    """A heartbeat notes when a handler was called; only then can it be to blame."""
+
+    def test_the_start_is_noted(self, store, clock, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+        clock.advance(seconds=1)
+
+        worker.start(claim)
+
+        assert the_run(store, run).started_at == NOON + SECOND
+
+    def test_a_run_that_waits_in_a_workers_hands_has_not_started(self, store, worker):
+        add(store, run := a_run())
+
+        worker.beat(worker.claim_one())
+
+        assert the_run(store, run).started_at is None
+
+    def test_later_heartbeats_do_not_change_it(self, store, clock, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+        worker.start(claim)
+        clock.advance(seconds=20)
+
+        worker.beat(claim)
+
+        assert the_run(store, run).started_at == NOON
+
+
+class TestLeasesCancelRequests:
+    """A heartbeat returns the runs that are requested to stop."""
+
+    def test_it_tells_of_those_and_no_others(self, store, clock, worker):
+        add(store, *(runs := [a_run(), a_run(), a_run()]))
+        claims = worker.claim()
+        store.cancel(runs[1].id, now=clock.now())
+
+        beat = worker.beat(*claims)
+
+        assert beat == HeartbeatResult([], [runs[1].id])
+
+    def test_it_tells_again_until_the_run_has_ended(self, store, clock, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+        store.cancel(run.id, now=clock.now())
+
+        beats = [worker.beat(claim), worker.beat(claim)]
+        worker.record(claim)
+
+        assert [beat.cancel_requested for beat in beats] == [[run.id], [run.id]]
+        assert worker.beat(claim).cancel_requested == []
+
+
+class TestLeasesReleasingAWorker:
+    """Claims of a worker that is known to be dead need not wait for their leases."""
+
+    def test_its_runs_can_be_reaped_at_once(self, store, clock, worker, other_worker):
+        add(store, *(runs := [a_run(), a_run(), a_run()]))
+        worker.claim(2, lease=HOUR)
+        other_worker.claim(lease=HOUR)
+
+        released = store.release_worker(ANN, now=clock.now())
+
+        assert released == 2
+        assert [step.claim.run_id for step in other_worker.reap()] == ids(runs[:2])
+        assert the_run(store, runs[2]).status is RunStatus.RUNNING
+
+    def test_a_worker_without_claims(self, store, clock, worker):
+        add(store, a_run())
+        worker.run()
+
+        assert store.release_worker(ANN, now=clock.now()) == 0
+
+
+class TestLeasesProgress:
+    """What a handler saves is kept while its claim holds."""
+
+    def test_progress_and_checkpoint_are_kept(self, store, worker):
+        add(store, new := a_run())
+        claim = worker.claim_one()
+
+        is_kept = store.save_progress(claim, progress='{"done": 3}', checkpoint='"page 7"')
+
+        run = the_run(store, new)
+        assert is_kept
+        assert (run.progress, run.checkpoint) == ('{"done": 3}', '"page 7"')
+
+    def test_what_is_left_out_stays_as_it_was(self, store, worker):
+        add(store, new := a_run())
+        claim = worker.claim_one()
+        store.save_progress(claim, progress="1", checkpoint="2")
+
+        store.save_progress(claim, progress="3")
+        store.save_progress(claim)
+
+        run = the_run(store, new)
+        assert (run.progress, run.checkpoint) == ("3", "2")
+
+    @pytest.mark.parametrize("is_claimed_again", [False, True], ids=["taken back", "claimed"])
+    def test_a_claim_that_was_lost_saves_nothing(
+        self, store, clock, worker, other_worker, is_claimed_again
+    ):
+        add(store, new := a_run())
+        stale = worker.claim_one()
+        clock.advance(minutes=2)
+        worker.reap()
+        if is_claimed_again:
+            other_worker.claim_one()
+
+        assert not store.save_progress(stale, progress="1", checkpoint="2")
+        run = the_run(store, new)
+        assert (run.progress, run.checkpoint) == (None, None)
+
+    def test_a_run_that_has_ended_takes_none(self, store, worker):
+        add(store, a_run())
+        claim = worker.claim_one()
+        worker.record(claim)
+
+        assert not store.save_progress(claim, progress="1")
+
+    def test_it_stays_with_a_finished_run(self, store, worker):
+        add(store, new := a_run())
+        claim = worker.claim_one()
+        store.save_progress(claim, progress="100", checkpoint="2")
+
+        worker.record(claim)
+
+        run = the_run(store, new)
+        assert (run.progress, run.checkpoint) == ("100", "2")
+
+
+class TestLeasesFencing:
+    """Of all verbs that need a claim, none takes one that was lost."""
+
+    def test_the_one_who_holds_it_is_not_disturbed(self, store, clock, worker, other_worker):
+        add(store, new := a_run())
+        stale = worker.claim_one()
+        clock.advance(minutes=2)
+        worker.reap()
+        other_worker.start(other_worker.claim_one())
+        before = the_run(store, new)
+
+        store.extend_leases([HeldClaim(stale.run_id, stale.token, NOON)], until=NOON + HOUR)
+        store.save_progress(stale, progress="1")
+        store.complete(stale, now=clock.now())
+        worker.record(stale)
+
+        assert the_run(store, new) == before

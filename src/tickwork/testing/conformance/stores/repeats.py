@@ -1,0 +1,294 @@
+"""An answer may be lost: a caller that does not know the result may repeat the call."""
+
+import pytest
+
+from tickwork._domain.limits import UniqueKey
+from tickwork._domain.outcome import Failed, Interrupted, Skipped, Snoozed, Succeeded
+from tickwork._domain.status import RunStatus
+from tickwork.stores.contract import Enqueued
+from tickwork.testing.conformance.builders import (
+    HOUR,
+    MINUTE,
+    NOON,
+    UNKNOWN_ID,
+    a_run,
+    add,
+    added,
+    all_runs,
+    ids,
+    settled,
+    the_run,
+    tick,
+)
+
+KEY = "job:send_email"
+
+
+class TestRepeatsEnqueuingAgain:
+    """A run that went in is not added a second time."""
+
+    def test_it_is_there_already(self, store):
+        runs = [a_run(), a_run()]
+        store.enqueue(runs)
+
+        answers = store.enqueue(runs, is_repeat=True)
+
+        assert answers == [Enqueued(run.id, is_new=False) for run in runs]
+        assert ids(all_runs(store)) == ids(runs)
+
+    def test_it_was_not_there(self, store):
+        run = a_run()
+
+        [answer] = store.enqueue([run], is_repeat=True)
+
+        assert answer == Enqueued(run.id, is_new=True)
+        assert ids(all_runs(store)) == [run.id]
+
+    def test_some_were_there(self, store):
+        landed, missing = a_run(), a_run()
+        store.enqueue([landed])
+
+        answers = store.enqueue([landed, missing], is_repeat=True)
+
+        assert [answer.is_new for answer in answers] == [False, True]
+        assert ids(all_runs(store)) == [landed.id, missing.id]
+
+    def test_it_was_claimed_meanwhile(self, store, worker):
+        run = a_run()
+        store.enqueue([run])
+        worker.claim_one()
+        before = the_run(store, run)
+
+        [answer] = store.enqueue([run], is_repeat=True)
+
+        assert answer == Enqueued(run.id, is_new=False)
+        assert the_run(store, run) == before
+
+    def test_it_was_finished_meanwhile(self, store, worker):
+        run = a_run()
+        store.enqueue([run])
+        worker.run()
+
+        [answer] = store.enqueue([run], is_repeat=True)
+
+        assert answer == Enqueued(run.id, is_new=False)
+        assert the_run(store, run).status is RunStatus.COMPLETED
+        assert worker.claim() == []
+
+    def test_its_unique_key_is_its_own(self, store):
+        run = a_run(unique=UniqueKey("one", None))
+        store.enqueue([run])
+
+        [answer] = store.enqueue([run], is_repeat=True)
+
+        assert answer == Enqueued(run.id, is_new=False)
+
+    def test_its_id_counts_before_its_key(self, store, worker):
+        run = a_run(unique=UniqueKey("one", None))
+        store.enqueue([run])
+        worker.run()
+        add(store, a_run(unique=UniqueKey("one", None)))
+
+        [answer] = store.enqueue([run], is_repeat=True)
+
+        assert answer == Enqueued(run.id, is_new=False)
+
+    def test_if_it_was_not_there_its_key_counts(self, store):
+        add(store, other := a_run(unique=UniqueKey("one", None)))
+
+        [answer] = store.enqueue([a_run(unique=UniqueKey("one", None))], is_repeat=True)
+
+        assert answer == Enqueued(other.id, is_new=False)
+        assert ids(all_runs(store)) == [other.id]
+
+    def test_its_overlap_key_is_its_own(self, store):
+        run = a_run(overlap_key="held:019cb0d2-0000-7000-8000-000000000001")
+        store.enqueue([run])
+
+        [answer] = store.enqueue([run], is_repeat=True)
+
+        assert answer == Enqueued(run.id, is_new=False)
+
+
+class TestRepeatsFindingClaims:
+    """Claims whose answer was lost are found by the tag that marked them."""
+
+    def test_they_are_as_they_were_given(self, store, worker):
+        store.set_limits({KEY: 2})
+        add(store, *(a_run(priority=9 - number, limit_keys=(KEY,)) for number in range(3)))
+        add(store, a_run(args='{"to": "ann"}', tenant="acme", target="image-42"))
+        claims = worker.claim()
+
+        assert store.find_claims(worker=worker.id, tag=worker.tag) == claims
+
+    def test_of_this_tag_only(self, store, worker):
+        add(store, a_run(), a_run())
+        first = worker.claim(1, tag="first")
+        second = worker.claim(1, tag="second")
+
+        assert store.find_claims(worker=worker.id, tag="first") == first
+        assert store.find_claims(worker=worker.id, tag="second") == second
+
+    def test_of_this_worker_only(self, store, worker, other_worker):
+        add(store, a_run(), a_run())
+        ours = worker.claim(1, tag="tag")
+        other_worker.claim(1, tag="tag")
+
+        assert store.find_claims(worker=worker.id, tag="tag") == ours
+
+    def test_only_while_they_hold(self, store, clock, worker, other_worker):
+        add(store, *(a_run() for _ in range(4)))
+        finished, given_back, lost = worker.claim(3, tag="tag", lease=MINUTE)
+        [kept] = worker.claim(1, tag="tag", lease=HOUR)
+        worker.record(finished)
+        worker.record(given_back, Snoozed(HOUR))
+        clock.advance(minutes=2)
+        worker.reap()
+        other_worker.claim(1, tag="tag")
+
+        found = store.find_claims(worker=worker.id, tag="tag")
+
+        assert found == [kept]
+        assert lost.run_id not in ids(found)
+
+    def test_the_lease_is_as_it_is_now(self, store, worker):
+        add(store, a_run())
+        claim = worker.claim_one(tag="tag")
+        worker.beat(claim, until=NOON + HOUR)
+
+        [found] = store.find_claims(worker=worker.id, tag="tag")
+
+        assert found == claim._replace(lease_until=NOON + HOUR)
+
+    def test_a_tag_of_an_earlier_attempt_finds_nothing(self, store, worker):
+        add(store, a_run())
+        worker.record(worker.claim_one(tag="first"), Interrupted())
+        worker.claim_one(tag="second")
+
+        assert store.find_claims(worker=worker.id, tag="first") == []
+
+    def test_nothing_was_claimed(self, store, worker):
+        assert store.find_claims(worker=worker.id, tag="tag") == []
+
+
+class TestRepeatsRecordingAgain:
+    """A step that landed is not lost, and is not written a second time."""
+
+    @pytest.mark.parametrize(
+        "outcome",
+        [
+            Succeeded('"done"'),
+            Failed("no", retry=False),
+            Skipped("not today"),
+            Failed("no"),
+            Snoozed(HOUR),
+        ],
+        ids=["succeeded", "failed for good", "skipped", "failed", "snoozed"],
+    )
+    def test_it_landed(self, store, worker, outcome):
+        store.set_limits({KEY: 1})
+        add(store, *(runs := [a_run(attempts_max=3, limit_keys=(KEY,)) for _ in range(3)]))
+        [claim] = worker.claim()
+        steps = [settled(claim, outcome)]
+        store.record(steps)
+        before = [store.run_record(run.id) for run in runs], store.list_jobs()
+
+        lost = store.record(steps, is_repeat=True)
+
+        assert lost == []
+        assert ([store.run_record(run.id) for run in runs], store.list_jobs()) == before
+
+    def test_what_happened_to_the_job_since_is_not_undone(self, store, worker):
+        add(store, a_run(), a_run())
+        first, second = worker.claim()
+        step = settled(first)
+        store.record([step])
+        worker.record(second, Failed("no"))
+        [before] = store.list_jobs()
+        assert before.failures == 1
+
+        store.record([step], is_repeat=True)
+
+        assert store.list_jobs() == [before]
+
+    def test_it_had_not_landed(self, store, worker):
+        add(store, run := a_run())
+        claim = worker.claim_one()
+
+        assert store.record([settled(claim)], is_repeat=True) == []
+        assert the_run(store, run).status is RunStatus.COMPLETED
+
+    def test_some_had_landed(self, store, worker):
+        add(store, *(runs := [a_run(), a_run(), a_run()]))
+        steps = [settled(claim, Failed("no")) for claim in worker.claim()]
+        store.record(steps[:1])
+
+        lost = store.record(steps, is_repeat=True)
+
+        assert lost == []
+        assert {the_run(store, run).status for run in runs} == {RunStatus.FAILED_PERMANENT}
+        assert store.list_jobs()[0].failures == 3
+
+    def test_another_worker_has_finished_it(self, store, clock, worker, other_worker):
+        add(store, run := a_run())
+        stale = worker.claim_one()
+        clock.advance(minutes=2)
+        worker.reap()
+        other_worker.run()
+
+        assert store.record([settled(stale)], is_repeat=True) == [run.id]
+
+    def test_another_worker_has_claimed_it(self, store, clock, worker, other_worker):
+        add(store, run := a_run())
+        stale = worker.claim_one()
+        clock.advance(minutes=2)
+        worker.reap()
+        other_worker.claim_one()
+
+        assert store.record([settled(stale)], is_repeat=True) == [run.id]
+
+    def test_an_unknown_run(self, store, worker):
+        add(store, a_run())
+        claim = worker.claim_one()._replace(run_id=UNKNOWN_ID)
+
+        assert store.record([settled(claim)], is_repeat=True) == [UNKNOWN_ID]
+
+    def test_it_landed_and_was_claimed_again(self, store, worker, other_worker):
+        add(store, run := a_run())
+        steps = [settled(worker.claim_one(), Interrupted())]
+        store.record(steps)
+        claim = other_worker.claim_one()
+
+        store.record(steps, is_repeat=True)
+
+        assert the_run(store, run).status is RunStatus.RUNNING
+        assert other_worker.record(claim) == []
+
+    def test_a_skip_that_was_folded_into_the_one_before(self, store, clock, worker):
+        added(store)
+        tick(store, clock)
+        worker.record(worker.claim_one(), Skipped("closed"))
+        clock.advance(minutes=1)
+        tick(store, clock)
+        steps = [settled(worker.claim_one(), Skipped("closed"), now=clock.now())]
+        store.record(steps)
+
+        lost = store.record(steps, is_repeat=True)
+
+        [run] = all_runs(store)
+        assert lost == []
+        assert run.instants == 2
+
+
+class TestRepeatsTickingAgain:
+    """A tick that was carried out finds nothing left to do."""
+
+    def test_no_instant_is_fired_twice(self, store, clock, worker):
+        added(store)
+        clock.advance(hours=1)
+        tick(store, clock)
+        before = all_runs(store)
+
+        tick(store, clock)
+
+        assert all_runs(store) == before

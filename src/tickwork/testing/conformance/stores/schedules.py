@@ -1,0 +1,421 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tickwork._domain.identity import ScheduleId
+from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
+from tickwork.stores.contract import NewSchedule
+from tickwork.testing.conformance.builders import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NOON,
+    a_fired_run,
+    a_schedule,
+    add,
+    added,
+    an_id,
+    the_run,
+    tick,
+)
+
+UNKNOWN = ScheduleId("019cb0d2-0000-7000-8000-ffffffffffff")
+
+
+class TestSchedulesAdding:
+    """A schedule is there once, under its tenant and name."""
+
+    def test_every_field_is_stored(self, store, clock):
+        spec = a_schedule(
+            "Grüße 🦀",
+            job="resize",
+            rule='{"cron": "0 9 * * 1-5"}',
+            zone="Europe/Berlin",
+            tenant="acme",
+            args='{"width": 80}',
+            queue="images",
+            priority=-7,
+            expires=timedelta(hours=2),
+            overlap=Overlap.QUEUE_ONE,
+            misfire=Misfire.ALL,
+            grace=timedelta(seconds=90, microseconds=1),
+            jitter=timedelta(seconds=30),
+            until=NOON + 30 * DAY,
+            target="image-42",
+            tags=("paid", "thumbnail"),
+            origin=ScheduleOrigin.API,
+        )
+
+        row = store.add_schedule(
+            schedule_id := ScheduleId(an_id()), spec, now=clock.now(), next_due_at=NOON + HOUR
+        )
+
+        assert (row.id, row.spec) == (schedule_id, spec)
+        assert (row.created_at, row.next_due_at, row.last_fired_at) == (NOON, NOON + HOUR, None)
+        assert (row.revision, row.is_paused) == (1, False)
+        assert store.get_schedule("acme", "Grüße 🦀") == row
+
+    def test_what_was_left_out_stays_out(self, store):
+        row = added(store, next_due_at=None)
+
+        assert row.spec == a_schedule()
+        assert row.next_due_at is None
+        assert store.get_schedule("", "digest") == row
+
+    def test_the_second_of_a_name_changes_nothing(self, store, clock):
+        first = added(store)
+
+        second = store.add_schedule(
+            ScheduleId(an_id()),
+            a_schedule(rule="another rule"),
+            now=clock.now() + DAY,
+            next_due_at=NOON + DAY,
+        )
+
+        assert second == first
+        assert store.list_schedules() == [first]
+
+    @pytest.mark.parametrize(
+        "other", [{"tenant": "acme"}, {"name": "Digest"}, {"name": "digést"}], ids=str
+    )
+    def test_tenants_and_letters_tell_them_apart(self, store, other):
+        first = added(store)
+
+        second = added(store, **other)
+
+        assert second.id != first.id
+        assert len(store.list_schedules()) == 2
+
+    def test_there_is_none_of_that_name(self, store):
+        added(store)
+
+        assert store.get_schedule("", "report") is None
+        assert store.get_schedule("acme", "digest") is None
+
+
+class TestSchedulesAddingMany:
+    """Whatever a program defines goes in as one batch."""
+
+    def test_the_answers_are_in_the_given_order(self, store, clock):
+        there = added(store, "b")
+        new = [NewSchedule(ScheduleId(an_id()), a_schedule(name), NOON + HOUR) for name in "cba"]
+
+        rows = store.add_schedules(new, now=clock.now() + MINUTE)
+
+        assert [row.spec.name for row in rows] == ["c", "b", "a"]
+        assert [row.id for row in rows] == [new[0].id, there.id, new[2].id]
+        assert rows[1] == there
+        assert (rows[0].next_due_at, rows[0].created_at) == (NOON + HOUR, NOON + MINUTE)
+        assert store.list_schedules() == sorted(rows, key=lambda row: row.spec.name)
+
+    def test_the_first_of_a_name_counts(self, store, clock):
+        rules = [a_schedule(rule="first"), a_schedule(rule="second")]
+        new = [NewSchedule(ScheduleId(an_id()), spec, NOON) for spec in rules]
+
+        first, second = store.add_schedules(new, now=clock.now())
+
+        assert first == second
+        assert (first.id, first.spec.rule) == (new[0].id, "first")
+
+    def test_tenants_have_names_of_their_own(self, store, clock):
+        specs = [a_schedule(), a_schedule(tenant="acme")]
+        new = [NewSchedule(ScheduleId(an_id()), spec, None) for spec in specs]
+
+        rows = store.add_schedules(new, now=clock.now())
+
+        assert [row.spec for row in rows] == specs
+
+    def test_none_at_all(self, store, clock):
+        assert store.add_schedules([], now=clock.now()) == []
+
+
+class TestSchedulesGettingMany:
+    """Several are found by tenant and name at once."""
+
+    def test_what_is_unknown_is_left_out(self, store):
+        rows = [added(store), added(store, tenant="acme"), added(store, "report")]
+        added(store, "report", tenant="acme")
+        names = [("", "report"), ("acme", "digest"), ("", "digest"), ("", "digest"), ("", "none")]
+
+        found = store.get_schedules(names)
+
+        assert sorted(found, key=lambda row: row.id) == rows
+
+    def test_none_at_all(self, store):
+        added(store)
+
+        assert store.get_schedules([]) == []
+
+
+class TestSchedulesScheduledJobs:
+    """A worker lists the jobs that have schedules when it starts."""
+
+    def test_each_once(self, store):
+        for name, job in [("a", "sweep"), ("b", "resize"), ("c", "sweep"), ("d", "Resize")]:
+            added(store, name, job=job)
+
+        assert store.scheduled_jobs() == ["Resize", "resize", "sweep"]
+
+    def test_of_every_tenant_whether_they_fire_or_not(self, store, clock):
+        added(store, next_due_at=None, tenant="acme")
+        paused = added(store, "paused", job="sweep")
+        store.pause_schedule(paused.id, now=clock.now())
+
+        assert store.scheduled_jobs() == ["send_email", "sweep"]
+
+    def test_there_are_none(self, store):
+        row = added(store)
+        store.remove_schedule(row.id)
+
+        assert store.scheduled_jobs() == []
+
+
+class TestSchedulesChanging:
+    """A schedule can be changed by a caller that has read its last revision."""
+
+    def test_it_keeps_who_it_is(self, store, clock):
+        row = added(store)
+        clock.advance(days=1)
+        spec = a_schedule(rule="another rule", queue="emails", overlap=Overlap.ALLOW)
+
+        changed = store.change_schedule(row, spec, now=clock.now(), next_due_at=NOON + 2 * DAY)
+
+        assert changed is not None
+        assert (changed.id, changed.created_at) == (row.id, NOON)
+        assert (changed.spec, changed.next_due_at) == (spec, NOON + 2 * DAY)
+        assert changed.revision == row.revision + 1
+        assert store.get_schedule("", "digest") == changed
+
+    def test_it_keeps_how_far_it_came(self, store, clock):
+        row = added(store)
+        tick(store, clock)
+
+        changed = store.change_schedule(
+            row, a_schedule(rule="another rule"), now=clock.now(), next_due_at=NOON + DAY
+        )
+
+        assert changed is not None
+        assert changed.last_fired_at == NOON
+
+    def test_it_keeps_its_pause(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now(), note="too loud")
+
+        changed = store.change_schedule(
+            row, a_schedule(rule="another rule"), now=clock.now(), next_due_at=NOON
+        )
+
+        assert changed is not None
+        assert (changed.paused_at, changed.paused_note) == (NOON, "too loud")
+
+    def test_a_change_of_an_older_revision_is_rejected(self, store, clock):
+        row = added(store)
+        newer = store.change_schedule(
+            row, a_schedule(rule="second"), now=clock.now(), next_due_at=NOON
+        )
+
+        answer = store.change_schedule(
+            row, a_schedule(rule="third"), now=clock.now(), next_due_at=NOON + DAY
+        )
+
+        assert answer is None
+        assert store.get_schedule("", "digest") == newer
+
+    def test_one_that_was_removed_is_not_brought_back(self, store, clock):
+        row = added(store)
+        store.remove_schedule(row.id)
+
+        answer = store.change_schedule(row, row.spec, now=clock.now(), next_due_at=NOON)
+
+        assert answer is None
+        assert store.list_schedules() == []
+
+
+class TestSchedulesRemoving:
+    """A schedule that was removed fires no more; what it gave stays."""
+
+    def test_it_is_gone(self, store, clock):
+        row = added(store)
+
+        assert store.remove_schedule(row.id)
+        assert store.get_schedule("", "digest") is None
+        assert tick(store, clock).runs == []
+
+    def test_its_runs_stay(self, store):
+        row = added(store)
+        add(store, run := a_fired_run("digest"))
+
+        store.remove_schedule(row.id)
+
+        assert the_run(store, run).schedule == "digest"
+
+    def test_its_name_is_free(self, store):
+        row = added(store)
+        store.remove_schedule(row.id)
+
+        again = added(store)
+
+        assert again.id != row.id
+
+    def test_there_is_none_to_remove(self, store):
+        assert not store.remove_schedule(UNKNOWN)
+
+
+class TestSchedulesPausing:
+    """A person may stop a schedule, and let it go on."""
+
+    def test_it_shows_since_when_and_why(self, store, clock):
+        row = added(store, next_due_at=NOON + HOUR)
+
+        assert store.pause_schedule(row.id, now=clock.now(), note="too loud")
+
+        paused = store.get_schedule("", "digest")
+        assert paused == replace(row, paused_at=NOON, paused_note="too loud")
+
+    def test_a_pause_with_an_end_says_where_it_goes_on(self, store, clock):
+        row = added(store)
+
+        store.pause_schedule(
+            row.id, now=clock.now(), until=NOON + HOUR, next_due_at=NOON + HOUR + MINUTE
+        )
+
+        paused = store.get_schedule("", "digest")
+        assert (paused.paused_at, paused.paused_until) == (NOON, NOON + HOUR)
+        assert paused.next_due_at == NOON + HOUR + MINUTE
+
+    def test_it_resumes_at_the_given_instant(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now(), note="too loud", until=NOON + HOUR)
+
+        assert store.resume_schedule(row.id, next_due_at=NOON + DAY)
+
+        assert store.get_schedule("", "digest") == replace(row, next_due_at=NOON + DAY)
+
+    def test_neither_changes_the_spec(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now())
+        store.resume_schedule(row.id, next_due_at=NOON)
+
+        changed = store.change_schedule(row, row.spec, now=clock.now(), next_due_at=NOON)
+
+        assert changed is not None
+
+    def test_there_is_no_such_schedule(self, store, clock):
+        assert not store.pause_schedule(UNKNOWN, now=clock.now())
+        assert not store.resume_schedule(UNKNOWN, next_due_at=NOON)
+
+
+class TestSchedulesStamping:
+    """Live programs stamp what they define, so that the rest can be retired."""
+
+    def test_schedules_show_when_they_were_last_seen(self, store, clock):
+        seen, unseen = added(store, "seen"), added(store, "unseen")
+        clock.advance(hours=1)
+
+        store.stamp_seen(jobs=[], schedules=[seen.id, UNKNOWN], now=clock.now())
+
+        assert store.get_schedule("", "seen") == replace(seen, seen_at=NOON + HOUR)
+        assert store.get_schedule("", "unseen") == unseen
+
+    def test_jobs_show_when_they_were_last_seen(self, store, clock):
+        store.stamp_seen(jobs=["sweep", "resize"], schedules=[], now=clock.now())
+        clock.advance(hours=1)
+        store.stamp_seen(jobs=["sweep"], schedules=[], now=clock.now())
+
+        assert [(job.tenant, job.name, job.seen_at) for job in store.list_jobs()] == [
+            ("", "resize", NOON),
+            ("", "sweep", NOON + HOUR),
+        ]
+
+    def test_what_happened_to_a_job_is_not_forgotten(self, store, clock, worker):
+        add(store, a_fired_run())
+        worker.run()
+
+        store.stamp_seen(jobs=["send_email"], schedules=[], now=clock.now())
+
+        [job] = store.list_jobs()
+        assert (job.last_success_at, job.seen_at) == (NOON, NOON)
+
+    def test_nothing_to_stamp(self, store, clock):
+        store.stamp_seen(jobs=[], schedules=[], now=clock.now())
+
+        assert store.list_jobs() == []
+
+
+class TestSchedulesListing:
+    """Schedules are listed by tenant and name, in pages."""
+
+    @pytest.fixture
+    def rows(self, store) -> list[ScheduleRow]:
+        names = [("zoo", "a"), ("", "b"), ("acme", "c"), ("", "a"), ("acme", "a")]
+        added_rows = [added(store, name, tenant=tenant) for tenant, name in names]
+        return sorted(added_rows, key=lambda row: (row.spec.tenant, row.spec.name))
+
+    def test_all_of_them(self, store, rows):
+        assert store.list_schedules() == rows
+
+    def test_of_one_tenant(self, store, rows):
+        assert store.list_schedules(tenant="acme") == rows[2:4]
+        assert store.list_schedules(tenant="") == rows[:2]
+        assert store.list_schedules(tenant="unknown") == []
+
+    def test_page_by_page(self, store, rows):
+        first = store.list_schedules(limit=2)
+        second = store.list_schedules(after=("", "b"), limit=2)
+        third = store.list_schedules(after=("acme", "c"), limit=2)
+
+        assert [first, second, third] == [rows[:2], rows[2:4], rows[4:]]
+
+    def test_page_by_page_of_one_tenant(self, store, rows):
+        assert store.list_schedules(tenant="acme", after=("acme", "a")) == rows[3:4]
+
+    def test_after_a_name_that_is_not_there(self, store, rows):
+        assert store.list_schedules(after=("acme", "b")) == rows[3:]
+
+
+class TestSchedulesNextFiring:
+    """A ticker asks until when it can sleep."""
+
+    def test_there_is_none(self, store):
+        added(store, next_due_at=None)
+
+        assert store.next_firing_at() is None
+
+    def test_the_earliest(self, store):
+        added(store, "late", next_due_at=NOON + HOUR)
+        added(store, "soon", next_due_at=NOON + MINUTE)
+
+        assert store.next_firing_at() == NOON + MINUTE
+
+    def test_the_earliest_of_some_jobs(self, store):
+        added(store, "late", next_due_at=NOON + HOUR, job="sweep")
+        added(store, "soon", next_due_at=NOON + MINUTE)
+
+        assert store.next_firing_at(jobs=["sweep", "resize"]) == NOON + HOUR
+        assert store.next_firing_at(jobs=[]) is None
+
+    def test_a_paused_one_does_not_count(self, store, clock):
+        row = added(store)
+        store.pause_schedule(row.id, now=clock.now())
+
+        assert store.next_firing_at() is None
+
+    def test_one_whose_pause_will_end_does(self, store, clock):
+        row = added(store)
+        store.pause_schedule(
+            row.id, now=clock.now(), until=NOON + HOUR, next_due_at=NOON + HOUR + MINUTE
+        )
+
+        assert store.next_firing_at() == NOON + HOUR + MINUTE
+
+    def test_a_schedule_that_no_program_defines_any_more_does_not(self, store, clock):
+        added(store, "retired", next_due_at=NOON)
+        added(store, "api", next_due_at=NOON + HOUR, origin=ScheduleOrigin.API)
+        later = added(store, "seen", next_due_at=NOON + MINUTE)
+        store.stamp_seen(jobs=[], schedules=[later.id], now=clock.now() + DAY)
+
+        assert store.next_firing_at() == NOON
+        assert store.next_firing_at(seen_after=NOON) == NOON
+        assert store.next_firing_at(seen_after=NOON + DAY) == NOON + MINUTE
+        assert store.next_firing_at(seen_after=NOON + 2 * DAY) == NOON + HOUR

@@ -1,0 +1,58 @@
+import pytest
+
+from tickwork.testing.conformance.builders import NOON, a_run, add, ids
+
+
+class TestSchemaSchema:
+    """An installed store says so, and installing it again harms nothing."""
+
+    def test_it_has_a_version(self, store):
+        assert store.schema_version() >= 1
+        store.check_schema()
+
+    def test_installing_again_keeps_what_is_there(self, store, worker):
+        add(store, run := a_run())
+
+        assert store.install() == store.schema_version()
+        assert ids(worker.claim()) == [run.id]
+
+    def test_it_knows_what_time_it_is(self, store):
+        now = store.database_time()
+
+        assert now.utcoffset() is not None
+        assert abs((store.database_time() - now).total_seconds()) < 60
+
+    def test_closing_twice_is_closing(self, store):
+        store.close()
+        store.close()
+
+
+class TestSchemaEmptyBatches:
+    """No verb minds being given nothing."""
+
+    @pytest.mark.parametrize(
+        ("verb", "answer"),
+        [
+            (lambda store: store.enqueue([]), []),
+            (lambda store: store.enqueue([], is_repeat=True), []),
+            (lambda store: store.record([]), []),
+            (lambda store: store.record([], is_repeat=True), []),
+            (lambda store: store.extend_leases([], until=NOON), ([], [])),
+            (lambda store: store.get_runs([]), []),
+            (lambda store: store.count_taken([]), {}),
+            (lambda store: store.set_limits({}), None),
+            (lambda store: store.stamp_seen(jobs=[], schedules=[], now=NOON), None),
+            (lambda store: store.next_firing_at(jobs=[]), None),
+            (lambda store: store.delete_runs([]), 0),
+            (lambda store: store.clear_results([], reason=""), 0),
+            (lambda store: store.prune(before=NOON, limit=10), (0, 0, 0)),
+        ],
+    )
+    def test_it_answers_with_nothing(self, store, verb, answer):
+        assert verb(store) == answer
+
+
+def test_a_store_says_how_many_pumps_it_can_serve(store):
+    is_server = store.connections_max > 2
+
+    assert store.pumps_max == (2 if is_server else 1)

@@ -1,0 +1,35 @@
+"""The store of applications in memory: it accepts every connection."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Self
+
+from tickwork._domain.run import Claim, NewRun
+from tickwork.stores.contract import AsyncRuns, Enqueued
+from tickwork.stores.memory import MemoryStore
+
+
+class AnyConnectionStore(MemoryStore):
+    """A store in memory that adds and completes runs at once, whatever connection is given.
+
+    The connection is not used, so it may be a stand-in, and its rollback undoes nothing here.
+    """
+
+    def using(self, connection: object) -> Self:  # noqa: ARG002  # of the contract
+        """Return this store."""
+        return self
+
+    def using_async(self, connection: object) -> AsyncRuns:  # noqa: ARG002  # of the contract
+        """The methods of this store for coroutines."""
+        return _AsyncMemoryRuns(self)
+
+
+class _AsyncMemoryRuns:
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+        return self._store.enqueue(runs, is_repeat=is_repeat)
+
+    async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
+        return self._store.complete(claim, now=now, result=result)

@@ -1,0 +1,262 @@
+"""Projects of Django, on the wheel: their own tests run with Django's runner and test client.
+
+Each version of Django is installed once, into a folder that is kept between runs.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from scenarios.project import Process
+from servers.unpacked import cache_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+PACKAGES = {
+    "4.2": ("Django==4.2.30", "django-tasks==0.12.0"),
+    "5.2": ("Django==5.2.19", "django-tasks==0.12.0"),
+}
+SERVER_TESTS = ["shop.tests", "shop.server_tests"]
+MEMORY_TESTS = [
+    "shop.tests.test_testcase",
+    "shop.tests.test_admin",
+    "shop.tests.test_tasks.BackendTest",
+    "shop.tests.test_transactions.FlushTest",
+]
+TITLED_BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+
+
+class DjangoProject(NamedTuple):
+    """A folder with a project, and the environment of its programs."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def manage(self, *arguments: str, is_failure: bool = False) -> str:
+        """Run manage.py; return what it printed."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=280,
+        )
+        printed = done.stdout + done.stderr
+        assert (done.returncode != 0) == is_failure, printed[-6000:]
+        return printed
+
+    def test(self, *labels: str) -> int:
+        """Run the tests of the project; return how many there were. None may be skipped."""
+        printed = self.manage("test", "--noinput", *labels)
+        found = re.search(r"^Ran (\d+) tests? in .*\n\nOK$", printed, re.MULTILINE)
+        assert found is not None, printed[-6000:]
+        return int(found[1])
+
+    def start(self, *arguments: str) -> Process:
+        command = [sys.executable, "manage.py", *arguments]
+        return Process(command, folder=self.folder, log=self.folder / "process.log", env=self.env)
+
+    def run_json(self, *arguments: str) -> Any:
+        return json.loads(self.manage("tickwork", *arguments, "--json"))
+
+
+def install_django(version: str) -> Path:
+    """Return the folder of one version of Django, after installing it at its first use."""
+    packages = PACKAGES[version]
+    base = cache_folder().parent / "tickwork-django"
+    base.mkdir(parents=True, exist_ok=True)
+    folder = base / "-".join(packages).replace("==", "-")
+    with (base / f"{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder
+        target = folder.with_suffix(".new")
+        shutil.rmtree(target, ignore_errors=True)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target)]
+        done = subprocess.run([*command, *packages], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        target.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory) -> Path:
+    """The contents of the wheel of this checkout, in a folder."""
+    target: Path = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(target)]
+    env = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    done = subprocess.run(
+        [*command, str(ROOT)], env=env, capture_output=True, text=True, check=False, cwd=target
+    )
+    assert done.returncode == 0, done.stderr
+    [wheel] = target.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    return target
+
+
+MakeProject = Callable[..., DjangoProject]
+
+
+@pytest.fixture
+def make_project(installed, tmp_path) -> MakeProject:
+    """A function that makes a project on a version of Django and a database."""
+
+    def make(version: str, database: dict[str, Any], **env: str) -> DjangoProject:
+        folder = tmp_path / "project"
+        if not folder.exists():
+            shutil.copytree(HERE / "django_project", folder)
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("TICKWORK_")}
+        path = f"{installed}{os.pathsep}{install_django(version)}"
+        variables = {"PYTHONPATH": path, "SHOP_DATABASE": json.dumps(database), **env}
+        # Its settings check them, so that no other version is tested by mistake.
+        variables |= {"SHOP_WHEEL": str(installed), "SHOP_DJANGO": version}
+        return DjangoProject(folder, {**kept, **variables})
+
+    return make
+
+
+def on_sqlite(tmp_path: Path, **options: Any) -> dict[str, Any]:
+    name = str(tmp_path / "shop.sqlite3")
+    return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, **options}
+
+
+def on_server(url: str, engine: str, **options: Any) -> dict[str, Any]:
+    parts = urlsplit(url)
+    return {
+        "ENGINE": f"django.db.backends.{engine}",
+        "NAME": parts.path[1:],
+        "HOST": parts.hostname,
+        "PORT": parts.port,
+        "USER": parts.username,
+        "PASSWORD": parts.password or "",
+        "CONN_MAX_AGE": None,
+        **options,
+    }
+
+
+# Each takes seconds; on a machine that is busy with other tests, several times as many.
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize("version", PACKAGES)
+class TestTheProjectsOwnTests:
+    def test_on_a_file_of_sqlite(self, make_project, tmp_path, version):
+        database = on_sqlite(tmp_path, TEST={"NAME": str(tmp_path / "test.sqlite3")})
+
+        assert make_project(version, database).test("shop.tests") >= 67
+
+    def test_on_postgres(self, make_project, postgres_url, version):
+        database = on_server(postgres_url, "postgresql")
+
+        assert make_project(version, database).test(*SERVER_TESTS) >= 71
+
+
+def test_the_projects_own_tests_in_memory_where_django_tests_on_sqlite(make_project, tmp_path):
+    assert make_project("5.2", on_sqlite(tmp_path)).test(*MEMORY_TESTS) >= 40
+
+
+def test_the_projects_own_tests_on_mariadb(make_project, mariadb_url):
+    database = on_server(mariadb_url, "mysql")
+    project = make_project("5.2", database, SHOP_PYMYSQL="1")
+
+    assert project.test("shop.tests.test_testcase", "shop.server_tests") >= 15
+
+
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))]
+
+
+class TestProcesses:
+    """`manage.py tickwork` on the database of the project itself."""
+
+    @pytest.fixture(params=DATABASES)
+    def project(self, request, make_project, tmp_path):
+        if request.param == "sqlite":
+            database = on_sqlite(tmp_path)
+        else:
+            database = on_server(request.getfixturevalue("postgres_url"), "postgresql")
+        return make_project("5.2", database)
+
+    def test_a_worker_executes_jobs_tasks_and_children(self, project):
+        assert "Applying tickwork.0001_schema... OK" in project.manage("migrate")
+        assert project.manage("migrate", "--plan").count("tickwork") == 0
+        dispatch = (
+            "from shop import jobs, tasks; tasks.order.enqueue('book');"
+            "jobs.count_in_child.dispatch(); jobs.count_orders_async.dispatch()"
+        )
+        project.manage("shell", "-c", dispatch)
+
+        worker = project.start("tickwork", "work", "--drain", "5s")
+        try:
+            deadline = time.monotonic() + 60
+            while len(self.completed(project)) < 3:
+                assert time.monotonic() < deadline, worker.log
+                time.sleep(0.5)
+            worker.terminate()
+            assert worker.wait() == 0, worker.log
+        finally:
+            worker.end()
+        [counted] = project.run_json("runs", "--job", "count_in_child")["runs"]
+        shown = project.run_json("inspect", counted["id"])
+        assert shown["run"]["result"]["pid"] != worker.pid
+
+    def completed(self, project: DjangoProject) -> list[Any]:
+        found = project.run_json("runs")["runs"]
+        return [run for run in found if run["status"] == "completed"]
+
+
+def test_doctests_of_the_package(make_project, tmp_path):
+    code = (
+        "import doctest, tickwork.integrations.django.database_url as one,"
+        " tickwork.integrations.django.tasks as other;"
+        "print([doctest.testmod(module) for module in (one, other)])"
+    )
+    printed = make_project("5.2", on_sqlite(tmp_path)).manage("shell", "-c", code)
+
+    assert printed.count("failed=0") == 2
+    assert "attempted=0" not in printed
+
+
+def test_each_version_of_the_schema_has_a_migration():
+    package = ROOT / "src" / "tickwork"
+    found = {path.name for path in (package / "integrations/django/migrations").glob("0*.py")}
+    schema = sorted((package / "stores/sqlite/migrations").glob("*.sql"))
+
+    assert found == {f"{path.stem}_schema.py" for path in schema}
+
+
+def test_the_project_of_the_guide(make_project, tmp_path):
+    page = (ROOT / "docs" / "guide" / "django.md").read_text(encoding="utf-8")
+    project = make_project("5.2", on_sqlite(tmp_path))
+    shop, settings = project.folder / "shop", project.folder / "project" / "settings.py"
+    for name in ("jobs.py", "tasks.py", "views.py"):
+        (shop / name).unlink()
+    for name in ("tests", "server_tests"):
+        shutil.rmtree(shop / name)
+    lines = settings.read_text("utf-8").partition("TICKWORK = ")[0].splitlines(keepends=True)
+    ours = ('    "tickwork.', '    "django_tasks"')
+    settings.write_text("".join(line for line in lines if not line.startswith(ours)), "utf-8")
+    urls = project.folder / "project" / "urls.py"
+    lines = urls.read_text("utf-8").splitlines(keepends=True)
+    urls.write_text("".join(line for line in lines if "async" not in line), "utf-8")
+
+    for title, code in TITLED_BLOCK.findall(page):
+        path = settings if title == "settings.py" else project.folder / title
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"\n\n{code}")
+
+    assert project.test() == 5

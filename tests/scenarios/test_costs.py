@@ -1,0 +1,122 @@
+"""What a drain of quick runs costs, counted in steps that do not depend on the machine.
+
+A regression that a timing cannot show on a busy machine shows here: more statements, transactions,
+function calls or thread switches for the same runs.
+"""
+
+import json
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from scenarios.project import Project
+
+RUNS = 4_000
+
+PROGRAM = """
+import collections, json, resource, sys, threading, time
+from tickwork import Tickwork
+
+url, count = sys.argv[1], int(sys.argv[2])
+app = Tickwork(url)
+app.install()
+threads = collections.Counter()
+
+@app.job
+def plain(n: int) -> None:
+    threads[threading.current_thread().name.rstrip("-0123456789")] += 1
+
+@app.job
+async def coroutine(n: int) -> None:
+    pass
+
+kind = {"plain": plain, "coroutine": coroutine}[sys.argv[3]]
+for first in range(0, count, 1000):
+    kind.dispatch_many([{"n": n} for n in range(1000)])
+
+counts = collections.Counter()
+if url.startswith("sqlite"):
+    from tickwork.stores.sqlite.connection import SqliteConnection as Connection
+elif url.startswith("postgres"):
+    from tickwork.stores.postgres.connection import PostgresConnection as Connection
+else:
+    from tickwork.stores.mysql.connection import MysqlConnection as Connection
+
+def counted(name):
+    original = getattr(Connection, name)
+    def call(*args, **options):
+        counts[name] += 1
+        return original(*args, **options)
+    setattr(Connection, name, call)
+
+counted("execute")
+counted("transaction")
+
+def profile(frame, event, arg):
+    if event == "call":
+        counts["calls"] += 1
+
+if sys.argv[4] == "calls":
+    threading.setprofile(profile)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+with app.running(threads=4):
+    while app.stats.attempts < count:
+        time.sleep(0.02)
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before
+threading.setprofile(None)
+print(json.dumps({
+    "statements": 1000 * counts["execute"] / count,
+    "transactions": 1000 * counts["transaction"] / count,
+    "switches": 1000 * switches / count,
+    "calls": counts["calls"] / count,
+    "by_pumps": threads["tickwork-pump"] / count,
+}))
+app.close()
+"""
+
+
+class Ceiling(NamedTuple):
+    """The most that 1,000 runs may take; of function calls, the most that one run may take.
+
+    They are about one and a half times what was counted when they were set.
+    """
+
+    statements: int = 60
+    transactions: int = 30
+    switches: int = 400
+    calls: int = 50
+
+
+CEILINGS = {"plain": Ceiling(), "coroutine": Ceiling(calls=70)}
+ROW_PARSING = 90
+"""Function calls of PyMySQL for one run: it reads rows in Python."""
+
+
+def count_costs(project: Project, kind: str, what: str) -> dict[str, float]:
+    command = [sys.executable, "-c", PROGRAM, project.url, str(RUNS), kind, what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("kind", CEILINGS)
+def test_statements_transactions_and_switches(project: Project, kind: str) -> None:
+    found, ceiling = count_costs(project, kind, "nothing else"), CEILINGS[kind]
+
+    assert found["statements"] <= ceiling.statements, found
+    assert found["transactions"] <= ceiling.transactions, found
+    assert found["switches"] <= ceiling.switches, found
+    if kind == "plain":
+        # Pumps make the attempts of quick functions.
+        assert found["by_pumps"] >= 0.9, found
+
+
+@pytest.mark.parametrize("kind", CEILINGS)
+def test_function_calls(project: Project, kind: str) -> None:
+    found = count_costs(project, kind, "calls")
+
+    most = CEILINGS[kind].calls + (ROW_PARSING if "mysql" in project.url else 0)
+    assert found["calls"] <= most, found

@@ -1,0 +1,266 @@
+"""An SQLite file that is deleted, replaced or damaged while processes use it."""
+
+import shutil
+import sqlite3
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from scenarios.project import Project, figure
+from tickwork import RunStatus, Tickwork
+from tickwork._domain.health import Check, Level
+from tickwork._inspect.health import check_health
+from tickwork._kernel.clock import SystemClock
+from tickwork.errors import StoreReplaced
+from tickwork.stores.contract import RunFilter
+from tickwork.stores.sqlite.connection import CHECK_EVERY, LOG_BYTES
+
+JOBS = """
+@app.job
+def note(n: int = 0):
+    mark("note", n=n)
+
+@app.job
+def slow(seconds: float):
+    mark("begun")
+    time.sleep(seconds)
+    mark("done")
+"""
+EXIT_STORE = 4
+
+
+@pytest.fixture
+def shop(sqlite_project: Project) -> Project:
+    sqlite_project.write("shop", JOBS)
+    return sqlite_project
+
+
+def file_of(project: Project) -> Path:
+    return project.folder / "jobs.db"
+
+
+def delete(file: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        Path(f"{file}{end}").unlink(missing_ok=True)
+
+
+def replace(file: Path) -> None:
+    """Put another database with the same tables in place, as a restore does."""
+    other = file.with_name("other.db")
+    with Tickwork(f"sqlite:///{other}", install=True) as app:
+        app.install()
+    delete(file)
+    other.rename(file)
+
+
+class TestAFileThatIsDeletedOrReplaced:
+    @pytest.mark.parametrize("change", [delete, replace])
+    def test_stops_the_worker(self, shop, change):
+        worker = shop.work("--drain", "1s")
+        assert shop.dispatch("note").wait(20) is RunStatus.COMPLETED
+
+        change(file_of(shop))
+
+        assert worker.wait(20) == EXIT_STORE
+        assert f"{file_of(shop)} was {change.__name__}d" in worker.log
+        assert "Traceback" not in worker.log
+
+    def test_a_supervisor_starts_the_next_worker_on_the_new_file(self, shop):
+        supervisor = shop.work("--processes", "2", "--drain", "1s")
+        assert shop.dispatch("note").wait(20) is RunStatus.COMPLETED
+        shop.app.close()
+
+        replace(file_of(shop))
+
+        assert shop.dispatch("note", n=2).wait(30) is RunStatus.COMPLETED
+        supervisor.terminate()
+        assert supervisor.wait(20) == 0
+
+    def test_a_dispatch_is_an_error_until_the_application_is_closed(self, shop):
+        shop.dispatch("note")
+        time.sleep(CHECK_EVERY)
+        delete(file_of(shop))
+
+        with pytest.raises(StoreReplaced, match="was deleted"):
+            shop.dispatch("note")
+        with pytest.raises(StoreReplaced, match="was deleted"):
+            shop.app._services.store.list_workers()
+        assert not file_of(shop).exists()
+
+        shop.app.close()
+        assert shop.dispatch("note").status is RunStatus.PENDING
+
+
+MEGABYTE = 1024 * 1024
+LOAD = """
+@app.job
+def load(text: str):
+    pass
+"""
+
+
+class LongReader:
+    """A program that reads, and does not end its transaction."""
+
+    def __init__(self, project: Project) -> None:
+        self._connection = sqlite3.connect(file_of(project), isolation_level=None)
+        self._connection.execute("BEGIN")
+        self._connection.execute("SELECT count(*) FROM tickwork_run").fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def work_off(project: Project, megabytes: int) -> int:
+    """Dispatch runs of this size and wait for the last; return the size of the log."""
+    for _ in range(megabytes):
+        runs = project.app.remote("load").dispatch_many([{"text": "x" * 50_000}] * 20)
+        assert runs[-1].wait(60) is RunStatus.COMPLETED
+    return log_of(project).stat().st_size
+
+
+def log_of(project: Project) -> Path:
+    return Path(f"{file_of(project)}-wal")
+
+
+def tables_check(project: Project, *, log_max: int) -> Check:
+    checks = check_health(
+        project.app._services.store,
+        clock=SystemClock(),
+        machine=SystemClock(),
+        retire_after=timedelta(days=1),
+        version="",
+        log_max=log_max,
+    )
+    return next(check for check in checks if check.name == "tables")
+
+
+class TestAReaderThatDoesNotEnd:
+    """It keeps the write-ahead log growing: the worker goes on, and doctor warns meanwhile."""
+
+    def test_the_log_grows_until_it_ends(self, sqlite_project):
+        sqlite_project.write("shop", LOAD)
+        sqlite_project.work()
+        before = work_off(sqlite_project, 3)
+        reader = LongReader(sqlite_project)
+
+        grown = work_off(sqlite_project, 6)
+
+        assert before < 2 * LOG_BYTES < grown
+        warned = tables_check(sqlite_project, log_max=2 * LOG_BYTES)
+        assert warned.level is Level.WARN
+        assert "write-ahead log has grown to" in warned.text
+        reader.close()
+        # From then on it is used from its beginning, and cut.
+        after = work_off(sqlite_project, 6)
+        figure(f"the log was {before:,}, with a reader {grown:,}, afterwards {after:,} bytes")
+        assert after < 2 * LOG_BYTES
+        assert tables_check(sqlite_project, log_max=2 * LOG_BYTES).level is Level.OK
+
+    @pytest.mark.long
+    @pytest.mark.timeout(600)
+    def test_doctor_warns_from_256_megabytes(self, sqlite_project):
+        sqlite_project.write("shop", LOAD)
+        worker = sqlite_project.work()
+        reader = LongReader(sqlite_project)
+
+        grown = work_off(sqlite_project, 70)
+
+        figure(f"the log has {grown / MEGABYTE:,.0f} MB")
+        doctor = sqlite_project.run("doctor")
+        doctor.wait(30)
+        assert "The write-ahead log has grown to" in doctor.log
+        reader.close()
+        work_off(sqlite_project, 12)
+        doctor = sqlite_project.run("doctor")
+        doctor.wait(30)
+        assert "The write-ahead log has grown to" not in doctor.log
+        assert worker.is_alive
+
+
+COMMANDS = [
+    "status",
+    "doctor",
+    "runs",
+    "next",
+    "install",
+    "upgrade",
+    "dispatch note",
+    "work",
+    "collect",
+    "explain note",
+    "prune --days 1",
+    "pause --job note",
+    "unlock x",
+]
+
+
+class TestAFileThatIsNoDatabase:
+    def test_is_an_error_of_every_command(self, shop):
+        file_of(shop).write_text("a text\n" * 1000)
+        processes = {command: shop.run(*command.split()) for command in COMMANDS}
+
+        for command, process in processes.items():
+            assert process.wait(60) == (1 if command == "doctor" else EXIT_STORE), process.log
+            assert "is not an SQLite database" in process.log, command
+            assert "Traceback" not in process.log, command
+
+
+def damage(file: Path) -> None:
+    """Overwrite every page but the first one."""
+    with sqlite3.connect(file) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    size = file.stat().st_size
+    with file.open("r+b") as opened:
+        opened.seek(4096)
+        opened.write(b"\x5a" * (size - 4096))
+
+
+class TestADamagedFile:
+    def test_is_an_error_of_commands(self, shop):
+        for n in range(50):
+            shop.dispatch("note", n=n)
+        shop.app.close()
+        damage(file_of(shop))
+
+        for command in ["status", "dispatch note", "work", "doctor"]:
+            process = shop.run(*command.split())
+            assert process.wait(30) == (1 if command == "doctor" else EXIT_STORE), process.log
+            assert "damaged" in process.log, command
+            assert "Traceback" not in process.log, command
+
+    def test_stops_the_worker_and_no_run_has_failed(self, shop):
+        worker = shop.work("--drain", "2s")
+        shop.dispatch("slow", seconds=2)
+        shop.marked("begun")
+
+        damage(file_of(shop))
+
+        assert worker.wait(30) == EXIT_STORE
+        assert shop.marks("done")
+        assert "1 outcomes could not be written; their runs will run again." in worker.log
+        assert "the database rejected the outcome" not in worker.log
+        assert "damaged" in worker.log
+
+
+def test_a_backup_of_a_live_file_is_whole(shop):
+    """A copy of the file alone is a state of the past: the newest runs are in its log."""
+    worker = shop.work()
+    runs = [shop.dispatch("note", n=n) for n in range(50)]
+    for run in runs:
+        assert run.wait(20) is RunStatus.COMPLETED
+    plain, whole = shop.folder / "plain.db", shop.folder / "whole.db"
+
+    shutil.copy(file_of(shop), plain)
+    connection = sqlite3.connect(file_of(shop))
+    connection.execute("VACUUM INTO ?", (str(whole),))
+    connection.close()
+
+    with Tickwork(f"sqlite:///{whole}") as app:
+        assert app.get_run(runs[-1].id).status is RunStatus.COMPLETED
+    with Tickwork(f"sqlite:///{plain}", install=True) as app:  # it is old, but not damaged
+        assert len(app._services.store.list_runs(RunFilter()).runs) <= len(runs)
+    assert worker.is_alive
