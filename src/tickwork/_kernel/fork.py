@@ -8,6 +8,10 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final, NoReturn, Protocol, TypeVar
 
+from tickwork._kernel.loggers import get_logger
+
+_log: Final = get_logger("tickwork.fork")
+
 
 class ForkAware(Protocol):
     def after_fork(self) -> None:
@@ -85,9 +89,13 @@ def exit_forked(*, is_failed: bool = False) -> NoReturn:
 
 def _before_fork() -> None:
     _forking.acquire()
-    _pausing.extend(_paused)
-    for item in _pausing:
-        item.before_fork()
+    for item in list(_paused):
+        try:
+            item.before_fork()
+        except Exception:  # noqa: BLE001  # the fork goes on
+            _log.exception("A %s could not be paused for a fork.", type(item).__name__)
+        else:
+            _pausing.append(item)
 
 
 def _after_fork_in_parent() -> None:
