@@ -117,6 +117,14 @@ class TestSql:
             assert app.run() == 1
             assert run.result() == 42
 
+    def test_tables_with_another_prefix(self, database, fresh_url):
+        execute(sql_of("--sql", "--dialect", SCHEMES[database], "--prefix", "shop_"), fresh_url)
+
+        with closing(open_store(fresh_url, prefix="shop_")) as store:
+            store.check_schema()
+        with closing(open_store(fresh_url)) as store, pytest.raises(StoreError):
+            store.check_schema()
+
     def test_an_upgrade_script_has_only_the_missing_steps(
         self, database, fresh_url, installed_shape, monkeypatch
     ):
@@ -171,6 +179,14 @@ class TestSql:
         assert "--json" in sql_of("--sql", "--json", "--dialect", "sqlite", code=2)
         assert "SQLite has no roles" in sql_of("--grants", "--dialect", "sqlite", code=2)
         assert "--dialect" in sql_of("--dialect", "sqlite", code=2)
+        assert "--prefix" in sql_of("--prefix", "shop_", code=2)
+        assert "letters" in sql_of("--sql", "--dialect", "sqlite", "--prefix", "a;b", code=2)
+
+    def test_roles_have_the_prefix_of_the_tables(self):
+        script = sql_of("--grants", "--dialect", "mysql", "--prefix", "shop_")
+
+        assert "GRANT SELECT, INSERT ON shop_run TO shop_dispatch" in script
+        assert "tickwork_" not in script
 
 
 class TestSteps:

@@ -1,6 +1,7 @@
 """Commands to set up an application: ``init``, ``install``, ``settings`` and others."""
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from tickwork.errors import mask_url
 from tickwork.settings import VARIABLES
 from tickwork.stores import dialect_of
 from tickwork.stores._sql import script
+from tickwork.stores._sql.queries import TABLE_PREFIX
 from tickwork.stores._sql.script import SchemaStep
 
 JOBS: Final = '''"""Your jobs. `tickwork work` runs them."""
@@ -115,10 +117,24 @@ class InstallResult:
     steps: list[SchemaStep]  # that were executed
 
 
+def _check_prefix(_ctx: click.Context, _option: click.Parameter, value: str) -> str:
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", value) is None:
+        raise click.BadParameter("use lower-case letters, digits and underscores.")
+    return value
+
+
 _DIALECT: Final = click.option(
     "--dialect",
     type=click.Choice(script.DIALECTS),
     help="With --sql or --grants: for this database, without an application.",
+)
+
+_PREFIX: Final = click.option(
+    "--prefix",
+    default=TABLE_PREFIX,
+    show_default=True,
+    callback=_check_prefix,
+    help="With --sql or --grants: how the names of tables and roles begin.",
 )
 
 
@@ -181,11 +197,13 @@ tickwork install --grants --dialect postgresql | psql shop
     help="Print the SQL that creates roles with the privileges to dispatch, work, read, upgrade.",
 )
 @_DIALECT
+@_PREFIX
 def install_command(
     ctx: CommandContext,
     is_sql: bool,  # noqa: FBT001  # a flag
     is_grants: bool,  # noqa: FBT001  # a flag
     dialect: str | None,
+    prefix: str,
 ) -> None:
     """Create or upgrade the tables.
 
@@ -197,14 +215,17 @@ def install_command(
     if is_sql and is_grants:
         raise click.UsageError("Use either --sql or --grants.")
     if is_sql:
-        click.echo(script.schema_script(_find_dialect(ctx, dialect, "--sql")), nl=False)
+        found = _find_dialect(ctx, dialect, "--sql")
+        click.echo(script.schema_script(found, prefix=prefix), nl=False)
     elif is_grants:
         found = _find_dialect(ctx, dialect, "--grants")
         if found == "sqlite":
             raise click.UsageError("SQLite has no roles: the permissions of the file decide.")
-        click.echo(script.grant_script(found), nl=False)
+        click.echo(script.grant_script(found, prefix=prefix), nl=False)
     elif dialect is not None:
         raise click.UsageError("--dialect needs --sql or --grants.")
+    elif prefix != TABLE_PREFIX:
+        raise click.UsageError("--prefix needs --sql or --grants: the application has its own.")
     else:
         _install(ctx, has_steps=False)
 
@@ -217,14 +238,16 @@ tickwork upgrade --sql
 """,
 )
 @click.option("--sql", "is_sql", is_flag=True, help="Print the missing steps as SQL, and end.")
-def upgrade_command(ctx: CommandContext, is_sql: bool) -> None:  # noqa: FBT001  # a flag
+@_PREFIX
+def upgrade_command(ctx: CommandContext, is_sql: bool, prefix: str) -> None:  # noqa: FBT001  # a flag
     """Upgrade the tables, and show the steps. Otherwise the same as install.
 
     Workers of the previous release can keep running during the upgrade.
     """
     if is_sql:
         dialect = _find_dialect(ctx, None, "--sql")
-        click.echo(script.schema_script(dialect, since=ctx.app.schema_version()), nl=False)
+        since = ctx.app.schema_version()
+        click.echo(script.schema_script(dialect, since=since, prefix=prefix), nl=False)
     else:
         _install(ctx, has_steps=True)
 

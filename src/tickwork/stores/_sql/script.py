@@ -72,13 +72,13 @@ def schema_statements(dialect: str, *, since: int = 0, to: int = SCHEMA_VERSION)
     return texts
 
 
-def schema_script(dialect: str, *, since: int = 0) -> str:
+def schema_script(dialect: str, *, since: int = 0, prefix: str = TABLE_PREFIX) -> str:
     """The same as a script, in a transaction where the database has them for tables."""
     found = _DIALECTS[dialect]
     texts = schema_statements(dialect, since=since)
     if not texts:
         return f"-- The tables are at version {since}: nothing to do.\n"
-    return _script([*found.opening, *texts, *found.closing])
+    return _script([*found.opening, *texts, *found.closing], prefix)
 
 
 def _migrations(dialect: str, since: int) -> list[SchemaMigration]:
@@ -86,8 +86,8 @@ def _migrations(dialect: str, since: int) -> list[SchemaMigration]:
     return [step for step in steps if step.version > since]
 
 
-def _script(statements: list[str]) -> str:
-    return "".join(f"{text};\n\n" for text in statements)
+def _script(statements: list[str], prefix: str) -> str:
+    return "".join(f"{text};\n\n" for text in statements).replace(TABLE_PREFIX, prefix)
 
 
 # ---------------------------------------------------------------- privileges
@@ -119,8 +119,11 @@ $$"""
 _ADMIN_MYSQL: Final = f"{_WORK}, CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW"
 
 
-def grant_script(dialect: str) -> str:
-    """The roles and their privileges, as a script for an administrator of the database."""
+def grant_script(dialect: str, *, prefix: str = TABLE_PREFIX) -> str:
+    """The roles and their privileges, as a script for an administrator of the database.
+
+    The names of the roles have the same prefix as the tables.
+    """
     texts = [text for step in _migrations(dialect, 0) for text in step.statements]
     tables = ["tickwork_meta", *(found[1] for text in texts if (found := _TABLE.match(text)))]
     views = {"tickwork_runs"}
@@ -135,14 +138,14 @@ def grant_script(dialect: str) -> str:
         grants.append(f"GRANT SELECT ON {table} TO tickwork_read")
     if dialect == "mysql":
         roles = [f"CREATE ROLE IF NOT EXISTS {role}" for role in ROLES]
-        return _script([*roles, *grants, *_mysql_admin()])
+        return _script([*roles, *grants, *_mysql_admin()], prefix)
     names = ", ".join(f"'{role}'" for role in ROLES)
     owners = [
         f"ALTER {'VIEW' if table in views else 'TABLE'} {table} OWNER TO tickwork_admin"
         for table in tables
     ]
     # The owner of a table grants the privileges on it.
-    return _script([_CREATE_POSTGRES.format(names=names), *owners, *grants])
+    return _script([_CREATE_POSTGRES.format(names=names), *owners, *grants], prefix)
 
 
 def _mysql_admin() -> list[str]:
