@@ -22,6 +22,7 @@ from tickwork._client.insert import DispatchTracer
 from tickwork._client.jobs import Draft, Job, JobOrName, OpenDraft
 from tickwork._client.limits import Limits
 from tickwork._client.runs import RunHandle, Runs
+from tickwork._define.engine_choice import EngineRegistration, add_engines
 from tickwork._define.handler_types import (
     OpenClass,
     OpenFunction,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from tickwork.alerts.contract import AlertTarget
     from tickwork.alerts.registry import Alerts
     from tickwork.async_app import AsyncTickwork
+    from tickwork.engines.contract import EngineFactory
     from tickwork.engines.thread_caller import WaitFor
     from tickwork.engines.wire import AppLocation
     from tickwork.export import CalendarExports
@@ -117,6 +119,7 @@ class Tickwork:
         encrypt: EncryptionKey | Sequence[EncryptionKey] | None = None,
         clock: Clock | None = None,
         store: Store | None = None,
+        engines: "Mapping[str, EngineFactory | EngineRegistration] | None" = None,
     ) -> None:
         file, source = ({}, "") if config is None else _read_file_settings(config)
         from_file = {} if config is None else _read_file_defaults(config)
@@ -144,11 +147,12 @@ class Tickwork:
         self.path: str = ""  # "module:attribute", if the command line loaded it from there
         self.events: EventBus = EventBus()
         self._alerts: Alerts | None = None
+        self.engines: Mapping[str, EngineRegistration] = add_engines(ENGINES, engines)
         self.registry: Registry = Registry(
             handler_paths=self.settings.handler_paths,
             size_max=self.settings.payload_max,
             redact=self.settings.redact,
-            engines=ENGINES,
+            engines=self.engines,
             defaults=self.defaults.options,
         )
         self.codec: Codec = self.registry.codec

@@ -76,7 +76,7 @@ ENGINES: Final[Mapping[str, EngineRegistration]] = {
         check="tickwork.engines.dask:check_scheduler",
     ),
 }
-"""The engines that jobs can choose by name. To add an engine, add it here."""
+"""The engines of tickwork. A program adds its own with ``Tickwork(engines=...)``."""
 
 _KEPT_BY_CLOSE: Final = {"opened_store", "clock"}
 
@@ -94,6 +94,7 @@ class Application(Protocol):
     path: str
     cipher: Cipher | None
     tracer: DispatchTracer | None
+    engines: Mapping[str, EngineRegistration]
     engine_options: dict[str, Any]
 
     @property
@@ -376,7 +377,7 @@ class Services:
                 retire_after=self._app.settings.retire_after,
                 version=VERSION,
             ),
-            *check_engines(ENGINES, self._app.registry, self._app.engine_options),
+            *check_engines(self._app.engines, self._app.registry, self._app.engine_options),
         ]
 
     def check_worker(self) -> "Check":
@@ -415,7 +416,7 @@ class Services:
             store=self.store,
             clock=self.clock,
             catalog=catalog,
-            engines=ENGINES,
+            engines=self._app.engines,
             engine_options=self._app.engine_options,
             has_threads=has_threads,
             plan_run=partial(plan_run, Dispatcher(self, self._app.registry)),

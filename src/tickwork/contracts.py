@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import JobHandler
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._kernel.clock import Clock
-from tickwork.engines.contract import Engine, EngineHost, EngineSetup
+from tickwork.engines.contract import Engine, EngineFactory, EngineHost, EngineSetup
 from tickwork.stores.contract import Store
 
 __all__ = [
@@ -20,7 +21,9 @@ __all__ = [
     "CalendarExporter",
     "Clock",
     "Engine",
+    "EngineFactory",
     "EngineHost",
+    "EngineRegistration",
     "EngineSetup",
     "JobHandler",
     "Store",

@@ -1,10 +1,9 @@
 """Whether the brokers of remote engines answer, for ``tickwork doctor``."""
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
-from tickwork._define.engine_choice import EngineRegistration
+from tickwork._define.engine_choice import EngineRegistration, load_function
 from tickwork._define.registry import Registry
 from tickwork._domain.health import Check, Level
 from tickwork.errors import TickworkError
@@ -16,7 +15,7 @@ def check_engines(
     """Check the remote engines that jobs of this program choose."""
     chosen = {definition.options.engine for definition in registry.definitions().values()}
     return [
-        _check(name, _load(registration.check), options.get(name))
+        _check(name, load_function(registration.check), options.get(name))
         for name, registration in engines.items()
         if name in chosen and registration.check
     ]
@@ -29,9 +28,3 @@ def _check(name: str, check: Callable[[Any], str], options: Any) -> Check:
     except TickworkError as error:
         text = f"{error.what} {error.why}".strip()
         return Check(name=title, level=Level.BAD, text=text, fix=error.fix)
-
-
-def _load(path: str) -> Callable[[Any], str]:
-    module, _, name = path.partition(":")
-    check: Callable[[Any], str] = getattr(import_module(module), name)
-    return check

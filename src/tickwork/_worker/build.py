@@ -4,13 +4,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from threading import Event
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from tickwork._define.context import AttemptStore
 from tickwork._define.definition import Definition
-from tickwork._define.engine_choice import EngineRegistration
+from tickwork._define.engine_choice import EngineRegistration, load_function
 from tickwork._define.handlers import Construct
 from tickwork._define.lifecycle import Lifecycle
 from tickwork._domain.identity import RunId, WorkerId
@@ -43,7 +42,7 @@ from tickwork._worker.timer import Timer
 from tickwork._worker.wakeup import Wakeup
 from tickwork._worker.worker import Worker, WorkerParts
 from tickwork._worker.writer import Writer
-from tickwork.engines.contract import Engine, EngineFactory, EngineHost, EngineSetup
+from tickwork.engines.contract import Engine, EngineHost, EngineSetup
 from tickwork.engines.wire import AppLocation, LogMessage
 from tickwork.events.bus import EventBus
 from tickwork.stores.contract import LogLine, Store, WorkerRow
@@ -336,14 +335,8 @@ def _build_lane(
         context.app_location()  # fails now rather than with the first attempt
     slots: int = getattr(options, registration.slots_option)
     own = setup._replace(slots=slots, options=context.engine_options.get(name))
-    engine = _load_factory(registration)(own)
+    engine: Engine = load_function(registration.factory)(own)
     return Lane(engine, partial(context.known.names, name), is_remote=registration.is_remote)
-
-
-def _load_factory(registration: EngineRegistration) -> EngineFactory:
-    module, _, name = registration.path.partition(":")
-    factory: EngineFactory = getattr(import_module(module), name)
-    return factory
 
 
 def _clock_keeper(clock: Clock) -> Callable[[], object]:
@@ -412,7 +405,7 @@ def build_single_pass(
             return None
         if name not in engines:
             own = setup._replace(options=context.engine_options.get(name))
-            engines[name] = _load_factory(context.engines[name])(own)
+            engines[name] = load_function(context.engines[name].factory)(own)
             engines[name].start()
         return engines[name]
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final
 
+from tickwork._define.engine_choice import SLOT_OPTIONS
 from tickwork._domain.names import check_name
 from tickwork._kernel.durations import as_duration
 from tickwork.errors import InvalidOption, UnknownOption
@@ -42,7 +43,7 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         for queue in self.queues:
             check_name("queues", queue, forbidden="=")
-        for name in ("threads", "coroutines", "children", "handovers"):
+        for name in SLOT_OPTIONS:
             value = getattr(self, name)
             if not 1 <= value <= SLOTS_MAX:
                 raise InvalidOption(name, value, f"must be between 1 and {SLOTS_MAX:,}")

@@ -1,8 +1,8 @@
 """The interface of engines: what a worker needs of an engine, and what it offers to one.
 
 An engine is a place where handlers are called: a thread, an event loop, a child process, a broker.
-To add one, write a module with a class that has the methods of :class:`Engine`, and register it
-under a name in the composition root. Jobs choose it with ``engine="name"``.
+To add one, write a class that has the methods of :class:`Engine`, and register it under a name:
+``Tickwork(engines={"name": MyEngine})``. Jobs choose it with ``engine="name"``.
 """
 
 from collections.abc import Awaitable, Callable, Sequence, Sized
