@@ -13,7 +13,7 @@ from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import JobHandler
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._kernel.clock import Clock
-from tickwork.engines.contract import Engine, EngineFactory, EngineHost, EngineSetup
+from tickwork.engines.contract import Engine, EngineHost, EngineSetup
 from tickwork.stores.contract import Store
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "CalendarExporter",
     "Clock",
     "Engine",
-    "EngineFactory",
     "EngineHost",
     "EngineRegistration",
     "EngineSetup",
