@@ -47,6 +47,7 @@ def test_contracts_exports_just_these_names():
         "Clock",
         "Engine",
         "EngineHost",
+        "EngineRegistration",
         "EngineSetup",
         "JobHandler",
         "Store",
