@@ -272,4 +272,8 @@ class Watcher:
 
 
 def _due_at(incident: LockRow) -> datetime:
-    return datetime.fromisoformat(incident.owner.partition(" ")[0])
+    try:
+        due_at = datetime.fromisoformat(incident.owner.partition(" ")[0])
+    except ValueError:  # the row was edited
+        return incident.acquired_at
+    return due_at if due_at.tzinfo is not None else incident.acquired_at

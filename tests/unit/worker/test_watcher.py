@@ -205,6 +205,17 @@ class TestWatchers:
         assert Program(store, clock).look() == [True]
         assert program.look() == [False]
 
+    @pytest.mark.parametrize("owner", ["", "x", "2026-01-05T12:00:00", "+010000-01-01"])
+    def test_an_incident_whose_owner_was_edited_is_closed(self, program, store, clock, owner):
+        program.look(minutes=71)
+        name = f"incident:{store.get_schedule('', 'nightly').id}"
+        edited = store.get_lock(name)._replace(owner=owner)
+        store.release_lock(name)
+        store.acquire_lock(edited, now=clock.now())
+        program.app.run()
+
+        assert program.look() == [False, True]
+
 
 class TestDelivery:
     """A target that refuses an alert gets it again, and the others do not."""
