@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import pymysql
 from click.testing import CliRunner
+from starlette.testclient import TestClient
 
 from contract.builders import NOON
 from servers import mariadb
-from tickwork import Tickwork
+from tickwork import Tickwork, dashboard
 from tickwork._domain.identity import WorkerId
 from tickwork._kernel.ids import new_id
 from tickwork.cli.main import command_for
@@ -345,6 +346,13 @@ class Rounds:
         return Edit(table, column.name, value, chance.randrange(1000))
 
 
+LOCAL = ("127.0.0.1", 50_000)
+PAGES = (
+    "/", "/runs", "/schedules", "/schedules/watched", "/time", "/queues", "/workers", "/alerts",
+    "/audit", "/api/v1/runs", "/api/v1/schedules",
+)  # fmt: skip
+
+
 class _World:
     """An application with jobs, schedules and rows of every kind."""
 
@@ -400,6 +408,7 @@ class _World:
         for overlap in ("skip", "queue_one", "queue_all", "allow", "cancel_running"):
             app.schedule(f"every-{overlap}", plain).every_minute().overlap(overlap)
         app.schedule("limited-minute", limited).every_minute()
+        app.schedule("watched", flaky).every_minute().expect_within(seconds=30)
         app.schedule(f"{CONTROL}-minute", control_fired).every_minute()
 
     def fill(self) -> None:
@@ -492,6 +501,7 @@ class _World:
         parts.timer.step()
         parts.timer.seconds_left(1.0)
         services.find_next_due(is_stuck=True)
+        self.app._services.watcher.step()
         self.app.prune(days=1)
 
     # ------------------------------------------------------------ readers
@@ -511,12 +521,22 @@ class _World:
         commands += [["inspect", run.id] for run in chosen[:4]]
         for number, command in enumerate(commands):
             self._invoke(command, is_json=number % 2 == 0)
+        self._open_pages([run.id for run in chosen[:2]])
         for run in chosen:
             app.inspect.view(run)
             with suppress(TickworkError):
                 app.inspect.details(run.id)
             with suppress(TickworkError):
                 app.explain(run.id)
+
+    def _open_pages(self, run_ids: list[str]) -> None:
+        """Open pages of the dashboard: 404 is an answer, a crash is not."""
+        paths = [*PAGES, *(f"/runs/{run_id}" for run_id in run_ids)]
+        client = TestClient(dashboard.asgi(self.app), base_url="http://127.0.0.1", client=LOCAL)
+        with client:
+            for path in paths:
+                found = client.get(path)
+                assert found.status_code < 500, f"{path}: {found.status_code} {found.text[-500:]}"
 
     def _invoke(self, command: list[str], *, is_json: bool) -> None:
         done = CliRunner().invoke(
