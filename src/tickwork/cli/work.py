@@ -35,12 +35,17 @@ from tickwork.cli.database_wait import wait_for_database
 from tickwork.cli.log_output import JSON, TEXT, LogOptions
 from tickwork.cli.parameters import ADDRESS, DURATION, SIZE, number_option
 from tickwork.cli.render import BAD, TextLine
+from tickwork.cli.ui import PORT
 
 EXCLUSIVE_LOCK: Final = "tickwork work"
 """The lock of ``work --exclusive`` and of ``collect --exclusive``."""
 SUPERVISOR_VARIABLE: Final = "TICKWORK_SUPERVISOR"
 """Tells a worker the process id of its supervisor."""
 PARENT_POLL: Final = 0.5
+_ELSEWHERE: Final = {
+    "--http": "In a cluster, start one container for each process.",
+    "--ui": "Serve the dashboard with `tickwork ui` beside them.",
+}
 
 
 exclusive_option: Final = click.option(
@@ -68,6 +73,7 @@ tickwork work --processes 4 --drain 2m
 tickwork work --exclusive --max-missed 10
 tickwork work --processes 4 --max-runs 10000 --max-memory 512M
 tickwork work --http :8080
+tickwork work --ui
 tickwork work --reload
 """,
     exit_codes={
@@ -119,6 +125,15 @@ tickwork work --reload
     metavar="HOST:PORT",
     help="Serve /healthz, /readyz and /metrics here, for one process.",
 )
+@click.option(
+    "--ui",
+    "ui",
+    type=ADDRESS,
+    is_flag=False,
+    flag_value=f"127.0.0.1:{PORT}",
+    metavar="[HOST:PORT]",
+    help=f"Serve the dashboard, too, for one process. Without an address: 127.0.0.1:{PORT}.",
+)
 @click.option("--reload", is_flag=True, help="Restart when the code changes. For development only.")
 @click.option(
     "--wait",
@@ -141,6 +156,7 @@ def work_command(  # noqa: PLR0917  # click passes them by name
     max_runs: int | None,
     max_memory: int | None,
     http: tuple[str, int] | None,
+    ui: tuple[str, int] | None,
     reload: bool,  # noqa: FBT001  # a flag
     wait: timedelta | None,
     verbose: bool,  # noqa: FBT001  # a flag
@@ -166,12 +182,14 @@ def work_command(  # noqa: PLR0917  # click passes them by name
         runs_max=max_runs or 0,
         memory_max=max_memory or 0,
     )
-    if http is not None and (processes > 1 or reload):
-        raise click.UsageError(
-            "--http serves one process: leave out --processes and --reload. In a cluster, start "
-            "one container for each process."
-        )
-    with _serving(app, http):
+    for name, address in (("--http", http), ("--ui", ui)):
+        if address is not None and (processes > 1 or reload):
+            raise click.UsageError(
+                f"{name} serves one process: leave out --processes and --reload. {_ELSEWHERE[name]}"
+            )
+    if ui is not None and ui == http and ui[1] != 0:
+        raise click.UsageError("--http and --ui need two addresses: select another port.")
+    with _serving(app, http), _serving_dashboard(app, ui):
         _work_as(ctx, options, exclusive=exclusive, processes=processes, reload=reload, wait=wait)
 
 
@@ -183,6 +201,17 @@ def _serving(app: Tickwork, http: tuple[str, int] | None) -> AbstractContextMana
     server: AbstractContextManager[object] = import_module(
         "tickwork.integrations.health"
     ).HealthServer(app, *http)
+    return server
+
+
+def _serving_dashboard(app: Tickwork, ui: tuple[str, int] | None) -> AbstractContextManager[object]:
+    """Serve the dashboard in the background, under the rules of ``tickwork ui``."""
+    if ui is None:
+        return nullcontext()
+    module = import_module("tickwork.dashboard.server")  # by name: as above
+    server: AbstractContextManager[object] = module.DashboardServer(
+        app, *ui, tokens=module.read_tokens(), option="--ui"
+    )
     return server
 
 
