@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from scenarios.project import Process
@@ -158,12 +160,12 @@ class TestTheProjectsOwnTests:
     def test_on_a_file_of_sqlite(self, make_project, tmp_path, version):
         database = on_sqlite(tmp_path, TEST={"NAME": str(tmp_path / "test.sqlite3")})
 
-        assert make_project(version, database).test("shop.tests") >= 67
+        assert make_project(version, database).test("shop.tests") >= 73
 
     def test_on_postgres(self, make_project, postgres_url, version):
         database = on_server(postgres_url, "postgresql")
 
-        assert make_project(version, database).test(*SERVER_TESTS) >= 71
+        assert make_project(version, database).test(*SERVER_TESTS) >= 77
 
 
 def test_the_projects_own_tests_in_memory_where_django_tests_on_sqlite(make_project, tmp_path):
@@ -219,6 +221,51 @@ class TestProcesses:
         return [run for run in found if run["status"] == "completed"]
 
 
+def test_a_server_of_two_processes_serves_the_dashboard(make_project, tmp_path):
+    project = make_project("5.2", on_sqlite(tmp_path))
+    project.manage("migrate")
+    make_user = "from django.contrib.auth.models import User; User.objects.create_superuser"
+    project.manage("shell", "-c", f"{make_user}('boss', password='s3cret')")
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = str(found.getsockname()[1])
+    command = [sys.executable, "-m", "uvicorn", "project.asgi:application", "--workers", "2"]
+    log = project.folder / "server.log"
+    server = Process([*command, "--port", port], folder=project.folder, log=log, env=project.env)
+    here = f"http://127.0.0.1:{port}"
+    try:
+        with httpx.Client(base_url=here, headers={"Accept": "text/html"}) as browser:
+            wait_for_server(browser, server)
+            page = browser.get("/jobs/schedules/nightly", follow_redirects=True)
+            assert page.url.path == "/admin/login/"
+            token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page.text)
+            assert token is not None, page.text
+            values = {"username": "boss", "password": "s3cret", "csrfmiddlewaretoken": token[1]}
+            page = browser.post(str(page.url), data={**values, "next": "/jobs/dispatch?job=ship"})
+            assert page.headers["location"] == "/jobs/dispatch?job=ship", page.text
+            for _ in range(6):  # a new connection reaches one of the two processes
+                page = browser.get("/jobs/dispatch?job=ship", headers={"Connection": "close"})
+                fields = dict(re.findall(r'name="(csrf|key)" value="([^"]+)"', page.text))
+                values = {**fields, "job": "ship", "arg:order_id": "7"}
+                page = browser.post("/jobs/dispatch", data=values, headers={"Connection": "close"})
+                assert page.status_code == 303, page.text
+        assert len(project.run_json("runs", "--job", "ship")["runs"]) == 6
+    finally:
+        server.end()
+
+
+def wait_for_server(browser: httpx.Client, server: Process) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            browser.get("/admin/login/")
+        except httpx.TransportError:
+            assert server.is_alive, server.log
+            assert time.monotonic() < deadline, server.log
+            time.sleep(0.1)
+        else:
+            return
+
+
 def test_doctests_of_the_package(make_project, tmp_path):
     code = (
         "import doctest, tickwork.integrations.django.database_url as one,"
@@ -245,6 +292,7 @@ def test_the_project_of_the_guide(make_project, tmp_path):
     shop, settings = project.folder / "shop", project.folder / "project" / "settings.py"
     for name in ("jobs.py", "tasks.py", "views.py"):
         (shop / name).unlink()
+    (project.folder / "project" / "asgi.py").unlink()
     for name in ("tests", "server_tests"):
         shutil.rmtree(shop / name)
     lines = settings.read_text("utf-8").partition("TICKWORK = ")[0].splitlines(keepends=True)
@@ -260,3 +308,6 @@ def test_the_project_of_the_guide(make_project, tmp_path):
             file.write(f"\n\n{code}")
 
     assert project.test() == 5
+    assert "serve" in project.manage(
+        "shell", "-c", "import project.asgi as a; print(a.application)"
+    )

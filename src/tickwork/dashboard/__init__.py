@@ -22,6 +22,8 @@ def asgi(
     *,
     tokens: Iterable[AccessToken] = (),
     identify: Identify | None = None,
+    secret: str = "",
+    login_url: str = "",
     read_only: bool = False,
     streams_max: int = 100,
 ) -> "Starlette":
@@ -29,7 +31,10 @@ def asgi(
 
     Without ``tokens`` and ``identify`` it answers only requests from this machine. ``identify``
     takes a request of Starlette and returns the user of the host application, or None; it may be
-    a coroutine function.
+    a coroutine function. It raises ``PermissionError`` for a user who may not see the dashboard.
+
+    Forms contain a token that is signed with the tokens, or with ``secret``. Without both, a
+    process accepts its own forms only. Pages send those who have not logged in to ``login_url``.
 
     Raises:
         ExtraMissing: The extra ``dashboard`` is not installed.
@@ -45,6 +50,8 @@ def asgi(
         app,
         tokens=tuple(tokens),
         identify=identify,
+        secret=secret,
+        login_url=login_url,
         is_read_only=read_only,
         streams_max=streams_max,
     )

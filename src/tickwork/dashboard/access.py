@@ -102,15 +102,16 @@ def parse_tokens(text: str) -> list[AccessToken]:
 class TokenTable:
     """Finds the user of a token, and signs sessions and CSRF tokens."""
 
-    def __init__(self, tokens: Sequence[AccessToken]) -> None:
+    def __init__(self, tokens: Sequence[AccessToken], secret: str = "") -> None:
         by_digest = {_digest(token.secret): token for token in tokens}
         if len(by_digest) < len(tokens):
             raise InvalidOption("tokens", "two equal ones", "must differ from each other")
         self._tokens = by_digest
         # Derived from the tokens, so that every process accepts the sessions of the others, and
         # a change of the tokens ends all sessions. Without tokens there is nothing to share.
-        secrets = "\0".join(sorted(token.secret for token in tokens))
-        self._key = _digest(f"session\0{secrets}") if tokens else os.urandom(32)
+        secrets = "\0".join([secret, *sorted(token.secret for token in tokens)])
+        is_known = bool(tokens or secret)
+        self._key = _digest(f"session\0{secrets}") if is_known else os.urandom(32)
 
     def __bool__(self) -> bool:
         return bool(self._tokens)

@@ -39,9 +39,17 @@ class Visitor(NamedTuple):
 class Gate:
     """Decides who may come in."""
 
-    def __init__(self, tokens: tuple[AccessToken, ...], identify: Identify | None) -> None:
-        self.tokens = TokenTable(tokens)
+    def __init__(
+        self,
+        tokens: tuple[AccessToken, ...],
+        identify: Identify | None,
+        *,
+        secret: str = "",
+        login_url: str = "",
+    ) -> None:
+        self.tokens = TokenTable(tokens, secret)
         self._identify = identify
+        self.login_url = login_url
         self._limit = LoginLimit()
 
     @property
@@ -66,8 +74,11 @@ class Gate:
         if user is not None:
             return Visitor(user, "session")
         if self._identify is not None:
-            found = self._identify(request)
-            user = await found if inspect.isawaitable(found) else found
+            try:
+                found = self._identify(request)
+                user = await found if inspect.isawaitable(found) else found
+            except PermissionError as error:
+                raise ProblemError(403, str(error), code="role") from error
             if user is not None:
                 return Visitor(user, "host")
         raise ProblemError(

@@ -118,7 +118,7 @@ class DashboardServer:
                 f"must be a free address of this machine ({error.strerror or error})",
                 fix="Select another one: port 0 is any free one.",
             ) from error
-        host = f"[{self._host}]" if ":" in self._host else self._host or "0.0.0.0"  # noqa: S104
+        host = f"[{self._host}]" if ":" in self._host else self._host or "localhost"
         return f"http://{host}:{self._listener.getsockname()[1]}{self._root_path}/"
 
     def run(self) -> None:

@@ -92,10 +92,12 @@ def build_site(
     *,
     tokens: tuple[AccessToken, ...],
     identify: Identify | None,
+    secret: str,
+    login_url: str,
     is_read_only: bool,
     streams_max: int,
 ) -> Starlette:
-    gate = Gate(tokens, identify)
+    gate = Gate(tokens, identify, secret=secret, login_url=login_url)
     site = Site(
         app,
         gate=gate,
@@ -287,10 +289,14 @@ async def _show_problem(request: Request, error: Exception) -> Response:
 
 def _show_error_page(request: Request, error: ProblemError, path: str) -> Response:
     pages: Pages = request.app.state.pages
-    if error.status == 401 and pages.site.gate.tokens:
+    gate = pages.site.gate
+    if error.status == 401 and (gate.tokens or gate.login_url):
         query = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
         target = quote(path + query) if request.method == "GET" else "/"
-        return RedirectResponse(f"{base_of(request)}/login?next={target}", 303)
+        base = base_of(request)
+        if gate.login_url:
+            return RedirectResponse(f"{gate.login_url}?next={quote(base)}{target}", 303)
+        return RedirectResponse(f"{base}/login?next={target}", 303)
     return pages.render(
         "error.html", request, code=error.status, problem=error, heading=TITLES[error.status]
     )
