@@ -65,7 +65,7 @@ def mount_dashboard(
 async def identify_user(request: Any) -> Any:
     """Find the user of Django's session cookie, as a user of the dashboard.
 
-    None if nobody has logged in.
+    None if the cookie is missing, or its session has ended.
 
     Raises:
         PermissionError: The user has none of the permissions.
