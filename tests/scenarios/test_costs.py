@@ -90,8 +90,6 @@ class Ceiling(NamedTuple):
 
 
 CEILINGS = {"plain": Ceiling(), "coroutine": Ceiling(calls=70)}
-ROW_PARSING = 90
-"""Function calls of PyMySQL for one run: it reads rows in Python."""
 
 
 def count_costs(project: Project, kind: str, what: str) -> dict[str, float]:
@@ -118,5 +116,4 @@ def test_statements_transactions_and_switches(project: Project, kind: str) -> No
 def test_function_calls(project: Project, kind: str) -> None:
     found = count_costs(project, kind, "calls")
 
-    most = CEILINGS[kind].calls + (ROW_PARSING if "mysql" in project.url else 0)
-    assert found["calls"] <= most, found
+    assert found["calls"] <= CEILINGS[kind].calls, found

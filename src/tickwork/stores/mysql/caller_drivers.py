@@ -15,7 +15,7 @@ from pymysql.converters import conversions
 
 from tickwork.stores._sql.sessions import is_instance_of
 from tickwork.stores._sql.statement import StatementResult
-from tickwork.stores.mysql.connection import code_of, result_of
+from tickwork.stores.mysql.connection import code_of
 
 _DECODERS: Final = {kind: decode for kind, decode in conversions.items() if type(kind) is int}
 
@@ -46,6 +46,11 @@ def driver_of(connection: object) -> CallerDriver | None:
     return None
 
 
+def _result_of(cursor: Any) -> StatementResult:
+    rows = None if cursor.description is None else cursor.fetchall()
+    return StatementResult(rows, cursor.rowcount)
+
+
 class PyMysqlDriver:
     errors: tuple[type[Exception], ...] = (pymysql.err.Error,)
 
@@ -63,7 +68,7 @@ class PyMysqlDriver:
         cursor = pymysql.cursors.Cursor(connection)
         try:
             cursor.execute(text)
-            return result_of(cursor)
+            return _result_of(cursor)
         finally:
             connection.decoders, connection.encoding, connection.use_unicode = kept
 
@@ -117,7 +122,7 @@ class MysqlclientDriver:
         try:
             with closing(self._cursor_type(connection)) as cursor:
                 cursor.execute(text)
-                result = result_of(cursor)
+                result = _result_of(cursor)
         finally:
             connection.converter = kept
         if result.rows is None:
