@@ -13,13 +13,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from tickwork._domain.handover import Handover, handover_of
+from tickwork._domain.handover import Handover, encode_message, handover_of
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Claim
 from tickwork._kernel.plurals import count_of
 from tickwork.engines.contract import EngineSetup
 from tickwork.engines.durations import DurationEstimate
 from tickwork.errors import EngineError, StoreError
+
+__all__ = ["Handover", "RemoteEngine", "Transport", "encode_message"]
 
 LOOK_BUSY: Final = 0.05
 LOOK_IDLE: Final = 0.25

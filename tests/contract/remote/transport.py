@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tickwork._domain.handover import Handover, encode_message
-from tickwork.engines.contract import EngineSetup
-from tickwork.engines.remote import RemoteEngine
 from tickwork.errors import EngineUnavailable
 
 
@@ -34,7 +32,3 @@ class ListTransport:
 
     def close(self) -> None:
         pass
-
-
-def build_engine(setup: EngineSetup) -> RemoteEngine:
-    return RemoteEngine(setup, setup.options)

@@ -6,6 +6,7 @@ run elsewhere imports this module there.
 
 import asyncio
 import builtins
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -101,5 +102,5 @@ def define_jobs(app: Tickwork) -> dict[str, Job[..., Any]]:
     }
 
 
-app = Tickwork("memory://")
+app = Tickwork(os.environ.get("TICKWORK_CONFORMANCE_URL", "memory://"))
 define_jobs(app)

@@ -7,6 +7,10 @@ A test module imports everything from here, and has a fixture ``tested_engine``:
     @pytest.fixture
     def tested_engine():
         return TestedEngine(MyEngine)
+
+An engine that makes attempts itself and one that hands runs over to other processes pass the same
+tests. What an engine cannot do, its :class:`TestedEngine` declares. For a remote engine, the runs
+are rows of a real database, and the outcomes are those that its processes wrote.
 """
 
 import json
@@ -14,24 +18,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from tickwork._domain.identity import RunId
+from tickwork._domain.handover import handover_of
+from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.outcome import Interrupted, OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
-from tickwork._domain.transitions import Transition
-from tickwork._kernel.clock import SystemClock
+from tickwork._kernel.clock import Clock, SystemClock
+from tickwork._kernel.ids import new_id
 from tickwork._worker.attempt_runner import AttemptRunner
 from tickwork._worker.attempt_store import HeldAttemptStore
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.writer import Writer
+from tickwork.app import Tickwork
 from tickwork.engines.contract import Engine, EngineSetup
 from tickwork.engines.wire import AppLocation
 from tickwork.events.bus import EventBus
+from tickwork.stores.contract import ClaimRequest
 from tickwork.testing.conformance import engine_jobs
 from tickwork.testing.conformance.builders import MINUTE, NOON
 
@@ -40,6 +48,7 @@ __all__ = [
     "TestEngineOrder",
     "TestEngineOutcomes",
     "TestEngineStops",
+    "TestSubmittedTwice",
     "TestedEngine",
     "bench",
     "make_bench",
@@ -53,7 +62,13 @@ class TestedEngine:
     """The engine under test, and what it can do.
 
     ``can_end_attempts`` is False if a running handler cannot be ended from outside, as in a
-    thread. ``calls_coroutines`` is True if the handlers must be coroutines.
+    thread. ``calls_coroutines`` is True if the handlers must be coroutines. ``keeps_order`` is
+    False if another system decides which run starts first.
+
+    A remote engine is tested with other processes that make one attempt at a time.
+    ``database_url`` is the database that it shares with them. They import the application
+    ``tickwork.testing.conformance.engine_jobs:app``, and find that address in their environment
+    variable ``TICKWORK_CONFORMANCE_URL``.
     """
 
     __test__: ClassVar = False  # pytest collects no tests here
@@ -61,6 +76,13 @@ class TestedEngine:
     factory: Callable[[EngineSetup], Engine]
     can_end_attempts: bool = True
     calls_coroutines: bool = False
+    keeps_order: bool = True
+    database_url: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other processes make the attempts and write their outcomes."""
+        return bool(self.database_url)
 
 
 class EngineBench:
@@ -69,7 +91,7 @@ class EngineBench:
     def __init__(self, tested: TestedEngine, slots: int, module: ModuleType = engine_jobs) -> None:
         self.tested, app = tested, module.app
         self.held = HeldRuns()
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.notifications = 0
         self.log: list[tuple[RunId, str]] = []
         self.writer = Writer(
@@ -110,11 +132,21 @@ class EngineBench:
 
     def claim(self, job: str, **args: Any) -> Claim:
         """Make a claim of one of the jobs."""
+        claim = self._claim(f"{job}_too" if self.tested.calls_coroutines else job, args)
+        self.hold(claim)
+        return claim
+
+    def hold(self, claim: Claim) -> None:
+        """Hold a claim as a worker does."""
+        self.held.add(
+            [claim], extended_at=self.clock.monotonic(), cancel_attempt=self.engine.cancel
+        )
+
+    def _claim(self, job: str, args: dict[str, Any]) -> Claim:
         self._names += 1
-        name = f"{job}_too" if self.tested.calls_coroutines else job
-        claim = Claim(
+        return Claim(
             run_id=RunId(f"run-{self._names}"),
-            job=name,
+            job=job,
             tenant="",
             queue="default",
             args=json.dumps(args),
@@ -125,10 +157,6 @@ class EngineBench:
             due_at=NOON - MINUTE,
             lease_until=NOON + MINUTE,
         )
-        self.held.add(
-            [claim], extended_at=self.clock.monotonic(), cancel_attempt=self.engine.cancel
-        )
-        return claim
 
     def submit(self, *claims: Claim) -> None:
         """Submit claims to the engine."""
@@ -136,10 +164,35 @@ class EngineBench:
         while self.engine.assist():  # as the threads of a worker that claim runs do
             pass
 
-    def steps(self, count: int, *, seconds: float = 30) -> list[Transition]:
+    def steps(self, count: int, *, seconds: float = 30) -> list[Any]:
         """Return the transitions, once there are this many."""
-        self.until(lambda: len(self.writer.done) >= count, seconds=seconds)
+        self.until(lambda: len(self._settled()) >= count, seconds=seconds)
+        return self._settled()
+
+    def _settled(self) -> list[Any]:
         return list(self.writer.done)
+
+    def has_started(self, claim: Claim) -> bool:
+        """Whether the attempt has begun."""
+        run = self.held.of(claim)
+        return run is not None and run.started_at is not None
+
+    def cancel(self, claim: Claim) -> None:
+        """Request a cancellation."""
+        self.held.cancel(claim.run_id)
+
+    def lose(self, claim: Claim) -> None:
+        """Take a claim away, as if its lease had expired."""
+        self.held.revoke(claim.run_id, token=claim.token)
+
+    def take_back(self) -> list[Claim]:
+        """Take back the claims that have not started."""
+        return self.engine.take_back()
+
+    def close(self) -> None:
+        """Stop the engine."""
+        self.interrupt()
+        self.engine.stop()
 
     def until(self, check: Callable[[], object], *, seconds: float = 30) -> None:
         """Wait until something happens."""
@@ -158,19 +211,138 @@ class EngineBench:
             self.runner.give_back(claim, Interrupted("not started"))
 
 
+class SettledRun(NamedTuple):
+    """A row of a run whose attempt has ended, with the names of a transition."""
+
+    claim: Claim
+    to_status: RunStatus
+    outcome: OutcomeKind
+    result: str | None
+    reason: str
+    traceback: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    acceptances: int
+
+
+class RemoteEngineBench(EngineBench):
+    """A remote engine with the worker's side of it. Other processes make the attempts."""
+
+    def __init__(self, tested: TestedEngine, slots: int) -> None:
+        self.tested = tested
+        self.notifications = 0
+        self.app = Tickwork(tested.database_url)
+        self._jobs = engine_jobs.define_jobs(self.app)
+        context = self.app._services.worker._context
+        self._store = context.store
+        self.clock = context.clock
+        self.held = HeldRuns()
+        self.writer = context.build_writer(self.held, batch=500)
+        self.runner = AttemptRunner(
+            clock=self.clock,
+            store=HeldAttemptStore(
+                store=self._store, clock=self.clock, held=self.held, plan_run=context.plan_run
+            ),
+            bus=EventBus(),
+            find=self.app.registry.find,
+            held=self.held,
+            writer=self.writer,
+            notify=self._notify,
+        )
+        self._worker = WorkerId(new_id(self.clock.now()))
+        self._claims: list[Claim] = []
+        location = AppLocation(engine_jobs.__name__, "app", "", tuple(sys.path))
+        setup = context.build_engine_setup(self.runner, self.held, slots=slots)
+        self.engine = tested.factory(setup._replace(app_location=lambda: location))
+        self.engine.start()
+
+    def _claim(self, job: str, args: dict[str, Any]) -> Claim:
+        queue = new_id(self.clock.now())  # of its own: runs of other tests may be ready
+        self._jobs[job].queue(queue).dispatch(**args)
+        wanted = ClaimRequest(1, (queue,))
+        [claim] = self._store.claim(
+            wanted, worker=self._worker, tag=queue, now=self.clock.now(), lease=MINUTE
+        )
+        self._claims.append(claim)
+        return claim
+
+    def _settled(self) -> list[SettledRun]:
+        while self.writer.write().size:  # ends: nothing else writes here
+            pass
+        found = [self._read(claim) for claim in self._claims]
+        return sorted(filter(None, found), key=lambda run: run.ended_at or self.clock.now())
+
+    def _read(self, claim: Claim) -> SettledRun | None:
+        record = self._store.run_record(claim.run_id)
+        assert record is not None
+        run, attempts = record.run, record.attempts
+        if run.status is RunStatus.RUNNING:
+            return None
+        last = attempts[-1] if attempts else None
+        return SettledRun(
+            claim,
+            run.status,
+            OutcomeKind.INTERRUPTED if last is None else OutcomeKind(last.outcome),
+            run.result,
+            run.reason if last is None else last.error or run.reason,
+            "" if last is None else last.traceback,
+            run.started_at if last is None else last.started_at,
+            None if last is None else last.ended_at,
+            run.token - claim.token,
+        )
+
+    def has_started(self, claim: Claim) -> bool:
+        run = self._store.get_run(claim.run_id)
+        return run is not None and run.token != claim.token
+
+    def cancel(self, claim: Claim) -> None:
+        # The engine here notices it, or the process that has accepted the run.
+        self._store.cancel(claim.run_id, now=self.clock.now())
+
+    def lose(self, claim: Claim) -> None:
+        # Another worker has claimed it: the message about it is worth nothing.
+        now = self.clock.now()
+        until, worker = now + MINUTE, WorkerId(new_id(now))
+        handover = handover_of(claim)
+        self._store.accept([handover], worker=worker, tag="", until=until, started_at=None)
+        self._claims.remove(claim)
+        super().lose(claim)
+
+    def take_back(self) -> list[Claim]:
+        taken = super().take_back()
+        for claim in taken:
+            self.runner.give_back(claim, Interrupted("not started"))
+        self._claims = [claim for claim in self._claims if claim not in taken]
+        while self.writer.write().size:  # ends: nothing else writes here
+            pass
+        return taken
+
+    def close(self) -> None:
+        super().close()
+        while self.writer.write().size:  # ends: nothing else writes here
+            pass
+        self.until(lambda: all(map(self._is_over, self._claims)))
+        self.app.close()
+
+    def _is_over(self, claim: Claim) -> bool:
+        """Whether no process makes an attempt at it, which would disturb the next test."""
+        run = self._store.get_run(claim.run_id)
+        return run is None or run.status is not RunStatus.RUNNING
+
+
 @pytest.fixture
 def make_bench(tested_engine: TestedEngine) -> Iterator[Callable[[int], EngineBench]]:
     """Make benches with this many slots."""
     made: list[EngineBench] = []
 
     def make(slots: int) -> EngineBench:
-        made.append(EngineBench(tested_engine, slots))
+        kind = RemoteEngineBench if tested_engine.is_remote else EngineBench
+        made.append(kind(tested_engine, slots))
         return made[-1]
 
     yield make
     for each in made:
-        each.interrupt()
-        each.engine.stop()
+        each.close()
 
 
 @pytest.fixture
@@ -238,9 +410,9 @@ class TestEngineOutcomes:
         can_cancel = bench.tested.can_end_attempts
         claim = bench.claim("long", seconds=20.0 if can_cancel else 1.0)
         bench.submit(claim)
-        bench.until(lambda: bench.held.of(claim).started_at is not None)
+        bench.until(lambda: bench.has_started(claim))
 
-        bench.held.cancel(claim.run_id)
+        bench.cancel(claim)
 
         [step] = bench.steps(1)
         # A thread cannot be ended from outside, and this handler does not poll.
@@ -251,7 +423,7 @@ class TestEngineOutcomes:
         first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
         bench.submit(first, second)
 
-        bench.held.cancel(second.run_id)
+        bench.cancel(second)
 
         steps = bench.steps(2)
         assert steps[1].to_status is RunStatus.CANCELED
@@ -262,7 +434,7 @@ class TestEngineOutcomes:
         first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
         bench.submit(first, second)
 
-        bench.held.revoke(second.run_id, token=second.token)
+        bench.lose(second)
 
         bench.until(lambda: bench.held.of(second) is None)
         assert ids(step.claim for step in bench.steps(1)) == ids([first])
@@ -278,14 +450,16 @@ class TestEngineOrder:
         bench.submit(*claims[:15])
         bench.submit(*claims[15:])
 
-        assert ids(step.claim for step in bench.steps(20)) == ids(claims)
+        ended = ids(step.claim for step in bench.steps(20))
+        assert bench.tested.keeps_order is False or ended == ids(claims)
 
     def test_no_more_attempts_run_than_there_are_slots(self, bench):
         slots = bench.engine.slots
         bench.submit(*(bench.claim("long", seconds=0.5) for _ in range(3)))
 
-        bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (slots, 3 - slots))
-        assert len(bench.engine.unfinished()) == slots
+        if not bench.tested.is_remote:  # the other system has the slots
+            bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (slots, 3 - slots))
+            assert len(bench.engine.unfinished()) == slots
 
         assert len(bench.steps(3)) == 3
         bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (0, 0))
@@ -316,9 +490,9 @@ class TestEngineStops:
         bench = make_bench(1)
         claims = [bench.claim("long", seconds=0.3), *(bench.claim("note", n=1) for _ in range(3))]
         bench.submit(*claims)
-        bench.until(lambda: bench.held.of(claims[0]).started_at is not None)
+        bench.until(lambda: bench.has_started(claims[0]))
 
-        assert ids(bench.engine.take_back()) == ids(claims[1:])
+        assert ids(bench.take_back()) == ids(claims[1:])
 
         assert ids(step.claim for step in bench.steps(1)) == ids(claims[:1])
         assert bench.engine.waiting == 0
@@ -327,14 +501,19 @@ class TestEngineStops:
         slots = bench.engine.slots
         claims = [bench.claim("long", seconds=1.0) for _ in range(4)]
         bench.submit(*claims)
-        bench.until(lambda: len(bench.engine.unfinished()) == slots)
-        bench.until(lambda: all(bench.held.of(claim).started_at for claim in claims[:slots]))
+        if bench.tested.is_remote:
+            slots = 1
+        else:
+            bench.until(lambda: len(bench.engine.unfinished()) == slots)
+        bench.until(lambda: sum(map(bench.has_started, claims)) == slots)
 
         bench.interrupt()
 
         steps = bench.steps(4)
-        assert {step.outcome for step in steps} == {OutcomeKind.INTERRUPTED}
-        assert {step.to_status for step in steps} == {RunStatus.PENDING}
+        given_back = [step for step in steps if step.to_status is RunStatus.PENDING]
+        assert {step.outcome for step in given_back} == {OutcomeKind.INTERRUPTED}
+        # The process that has accepted a run finishes it.
+        assert len(given_back) == (4 - slots if bench.tested.is_remote else 4)
         bench.until(lambda: not bench.engine.unfinished())
         assert sorted(ids(step.claim for step in bench.steps(4))) == sorted(ids(claims))
 
@@ -346,9 +525,27 @@ class TestEngineStops:
 
         bench.submit(late)
 
-        assert ids(bench.engine.take_back()) == ids([late])
+        assert ids(bench.take_back()) == ids([late])
 
     def test_an_engine_that_did_nothing_can_be_stopped(self, bench):
         bench.engine.stop()
 
         assert bench.engine.running == 0
+
+
+class TestSubmittedTwice:
+    """A run that is submitted twice is executed once in effect."""
+
+    def test_a_message_that_is_sent_again_changes_nothing(self, bench):
+        if not bench.tested.is_remote:
+            return  # a worker submits a claim to its own engine once
+        claim = bench.claim("note", n=4)
+        bench.submit(claim)
+        bench.submit(claim)
+        bench.until(lambda: bench.steps(1) and bench.held.of(claim) is None)
+
+        bench.hold(claim)
+        bench.submit(claim)
+        bench.submit(bench.claim("note", n=5))
+
+        assert [(step.result, step.acceptances) for step in bench.steps(2)] == [("8", 1), ("10", 1)]
