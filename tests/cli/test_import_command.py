@@ -89,7 +89,8 @@ class TestCelery:
 
         done = run("celery", "shop_celery:app", code=1)
 
-        assert 'call(celery_app.send_task, "shop.report", args=["all"])' in done.stdout
+        call = 'celery_task("shop.report", args=["all"], celery=celery_app)'
+        assert f'app.schedule("report", {call})' in done.stdout
         assert "# NOT CONVERTED: odd" in done.stdout
 
     @pytest.mark.parametrize(

@@ -19,7 +19,12 @@ class DaskCluster:
     """Starts with ``with``. Processes can be killed and started again; the address stays."""
 
     def __init__(
-        self, folder: Path, *, workers: int = 2, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        workers: int = 2,
+        threads: int = 2,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         with socket.socket() as free:
             free.bind((HOST, 0))
@@ -27,6 +32,7 @@ class DaskCluster:
         self.address = f"tcp://{HOST}:{self.port}"
         self._folder = folder
         self._count = workers
+        self._threads = threads
         self.environment = {**os.environ, **(environment or {})}
         self.scheduler: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -65,7 +71,7 @@ class DaskCluster:
         worker = self._start(
             "dask_worker",
             self.address,
-            *("--host", HOST, "--no-nanny", "--no-dashboard", "--nthreads", "2"),
+            *("--host", HOST, "--no-nanny", "--no-dashboard", "--nthreads", str(self._threads)),
             *("--name", f"worker-{self._names}", "--memory-limit", "0"),
             *("--local-directory", str(self._folder)),
         )

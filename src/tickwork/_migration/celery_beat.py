@@ -1,5 +1,6 @@
 """Converts the ``beat_schedule`` of a Celery application."""
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -7,8 +8,6 @@ from typing import Any, Final
 from tickwork._domain.schedules.zones import Zone
 from tickwork._migration.calendar_fields import CalendarFields
 from tickwork._migration.definitions import (
-    CALL_HELPER,
-    CALL_IMPORTS,
     ConvertedSchedule,
     Entry,
     ImportedSchedules,
@@ -16,9 +15,11 @@ from tickwork._migration.definitions import (
     NotConvertible,
     call_arguments,
     converted_or_not,
+    literal,
     to_module,
     zone_calls,
 )
+from tickwork.engines.celery import TASK_OPTIONS
 from tickwork.errors import TickworkError
 
 OWN_SCHEDULER: Final = "celery.beat:PersistentScheduler"
@@ -39,8 +40,10 @@ def read_beat_schedule(
     return to_module(
         _entries(entries, celery_app, zone=zone, now=now),
         source=f"celery {module}:{attribute}",
-        imports=(*CALL_IMPORTS, f"from {module} import {attribute} as celery_app"),
-        helper=CALL_HELPER,
+        imports=(
+            "from tickwork.engines.celery import celery_task",
+            f"from {module} import {attribute} as celery_app",
+        ),
         notes=notes,
     )
 
@@ -60,22 +63,30 @@ def _entries(
             task = given.get("task")
             if not isinstance(task, str):
                 raise NotConvertible("The entry names no task.")
-            sent = call_arguments(
-                (task,),
-                {
-                    **({"args": args} if args else {}),
-                    **({"kwargs": kwargs} if kwargs else {}),
-                    **options,
-                },
-            )
+            _check_sent(kwargs, options)
+            sent = call_arguments((task,), {**({"args": args} if args else {}), **options})
             return ConvertedSchedule(
                 name=name,
-                handler=f"call(celery_app.send_task, {sent})",
+                handler=f"celery_task({sent}, celery=celery_app)",
                 timing=timing,
+                options=[MethodCall("args", (), kwargs)] if kwargs else [],
                 notes=notes,
             )
 
         yield converted_or_not(str(name), _shown(given), convert, now=now)
+
+
+def _check_sent(kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Check what the arguments of a run and ``celery_task`` can express."""
+    for name in options.keys() - TASK_OPTIONS:
+        raise NotConvertible(f"celery_task() has no option {name!r}.")
+    if "ctx" in kwargs:
+        raise NotConvertible("A keyword argument is called ctx, as the context of a run is.")
+    try:
+        json.dumps(kwargs, allow_nan=False)
+    except (TypeError, ValueError):
+        literal(kwargs)  # it names the type, if there is no literal either
+        raise NotConvertible("A keyword argument is not JSON.") from None
 
 
 def _shown(given: Mapping[str, Any]) -> str:

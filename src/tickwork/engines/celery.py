@@ -22,6 +22,7 @@ from tickwork.errors import (
     HandoverRejected,
     InvalidOption,
     StoreError,
+    UnknownOption,
     mask_url,
 )
 
@@ -31,6 +32,10 @@ ENGINE: Final = "celery"
 TASK: Final = "tickwork.execute"
 SECONDS_MAX: Final = 2.0
 """How long a broker may take to answer."""
+
+HEADER_OPTIONS: Final = ("countdown", "expires", "ignore_result", "soft_time_limit", "time_limit")
+TASK_OPTIONS: Final = frozenset({*HEADER_OPTIONS, "exchange", "priority", "queue", "routing_key"})
+"""The options of ``apply_async`` that a message can have."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 
@@ -142,6 +147,7 @@ class CeleryTransport:
         self.runs_max = options.runs_max
         self._celery = options.celery
         self._queue = options.queue
+        self._options = {"queue": options.queue, "ignore_result": True}
         self._publisher = Publisher(options.celery)
 
     def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
@@ -168,7 +174,7 @@ class CeleryTransport:
     def _task_message(self, handovers: Sequence[Handover]) -> "TaskMessage":
         more = len(handovers) - 1
         task_id = handovers[0].external_id + (f"+{more}" if more else "")
-        return TaskMessage(TASK, task_id, (encode_message(handovers),), {}, self._queue)
+        return TaskMessage(TASK, task_id, (encode_message(handovers),), {}, self._options)
 
 
 class TaskMessage(NamedTuple):
@@ -178,8 +184,7 @@ class TaskMessage(NamedTuple):
     task_id: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    queue: str | None  # None: where Celery routes the task
-    options: Mapping[str, Any] = {}
+    options: Mapping[str, Any]  # without a queue: where Celery routes the task
 
 
 class Publisher:
@@ -236,30 +241,34 @@ class Publisher:
 
     def _publish_one(self, message: TaskMessage) -> None:
         amqp = self._celery.amqp
-        route = amqp.router.route(
-            {"queue": message.queue} if message.queue else dict(message.options),
-            message.task,
-            message.args,
-            message.kwargs,
-        )
+        route = amqp.router.route(dict(message.options), message.task, message.args, message.kwargs)
         queue = route["queue"]
         if queue.name not in self._declared:
             queue.bind(self._channel).declare()
             self._declared.add(queue.name)
         headers, properties, body, _ = amqp.as_task_v2(
-            message.task_id, message.task, message.args, dict(message.kwargs), ignore_result=True
+            message.task_id,
+            message.task,
+            message.args,
+            dict(message.kwargs),
+            **{name: route[name] for name in HEADER_OPTIONS if name in route},
         )
+        exchange, routing_key = "", queue.name  # to the queue itself
+        if queue.exchange.type != "direct" or (route.get("exchange") and route.get("routing_key")):
+            exchange = route.get("exchange") or queue.exchange
+            routing_key = route.get("routing_key") or queue.routing_key
         producer = _load("kombu").Producer(self._channel, auto_declare=False, serializer="json")
         if self._confirms is not None:
             self._confirms.expect()
         producer.publish(
             body,
-            exchange="",  # to the queue itself
-            routing_key=queue.name,
+            exchange=exchange,
+            routing_key=routing_key,
             headers=headers,
             delivery_mode=2,
             mandatory=self._confirms is not None,
-            **{**properties, **_plain(message.options)},
+            **properties,
+            **({"priority": route["priority"]} if "priority" in route else {}),
         )
 
 
@@ -328,7 +337,7 @@ class CeleryTask:
         Raises:
             EngineUnavailable: The broker does not answer. The job may be retried.
         """
-        message = TaskMessage(self.name, ctx.run_id, self._args, kwargs, None, self._options)
+        message = TaskMessage(self.name, ctx.run_id, self._args, kwargs, self._options)
         self._publisher().publish([message])
         return ctx.run_id
 
@@ -347,23 +356,24 @@ def celery_task(
 
     The run has succeeded when the broker has stored the message; tickwork does not follow the
     task. The arguments of the run are the keyword arguments of the task. Without ``celery``, the
-    current Celery application is used. Options such as ``queue`` are those of ``apply_async``.
+    current Celery application is used. The options are those of ``apply_async``: ``queue``,
+    ``exchange``, ``routing_key``, ``priority``, ``expires``, ``countdown``, ``time_limit``,
+    ``soft_time_limit`` and ``ignore_result``.
 
     >>> celery_task("shop.tasks.send", queue="mail")
     <CeleryTask shop.tasks.send>
 
     Raises:
         InvalidOption: The name is empty.
+        UnknownOption: There is no such option.
         EngineMissing: Celery is not installed.
     """
     if not name.strip():
         raise InvalidOption("name", name, "must be the name of a Celery task")
+    for unknown in options.keys() - TASK_OPTIONS:
+        raise UnknownOption("celery_task()", unknown, known=TASK_OPTIONS)
     _load("celery")
     return CeleryTask(name, celery=celery, args=args, **options)
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in {"priority", "expiration"}}
 
 
 def _address(celery: Any) -> str:

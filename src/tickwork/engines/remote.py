@@ -295,23 +295,32 @@ class RemoteEngine:
             _log.debug("Run %s was not removed from its engine: %s", claim.run_id, error)
 
     def _try_look(self) -> None:
+        with self._lock:
+            # A message may be delivered, and its run accepted, before its submission is over.
+            claims = [*self._ready, *(run.claim for run in self._submitted.values())]
         try:
-            self._look()
+            self._look_at_claims(claims)
         except StoreError as error:
             _log.debug("Claims that were handed over could not be read: %s", error.what)
 
     def _look(self) -> None:
         with self._lock:
             claims = [run.claim for run in self._submitted.values()]
-        if claims:
-            view = self._handovers.look(claims)
-            for job, seconds in view.durations:
-                self._measured.add(job, seconds)
-            with self._lock:
-                for claim in view.gone:
-                    self._submitted.pop(claim.run_id, None)
-            self._handovers.release(view.gone)
-            if view.gone:
-                self._host.notify()
+        self._look_at_claims(claims)
         pace = LOOK_BUSY if 2 * self.running > self._slots else LOOK_IDLE
         self._look_at = self._clock.monotonic() + pace
+
+    def _look_at_claims(self, claims: Sequence[Claim]) -> None:
+        if not claims:
+            return
+        view = self._handovers.look(claims)
+        for job, seconds in view.durations:
+            self._measured.add(job, seconds)
+        with self._lock:
+            for claim in view.gone:
+                self._submitted.pop(claim.run_id, None)
+                if claim in self._ready:
+                    self._ready.remove(claim)
+        self._handovers.release(view.gone)
+        if view.gone:
+            self._host.notify()

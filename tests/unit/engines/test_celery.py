@@ -120,6 +120,10 @@ class TestMistakes:
         with pytest.raises(InvalidOption, match="name of a Celery task"):
             celery_task(" ")
 
+    def test_a_task_with_an_option_that_a_message_cannot_have(self):
+        with pytest.raises(InvalidOption, match=r"has no option 'link'(?s:.*)countdown"):
+            celery_task("shop.send", link="other")
+
     def test_a_job_without_a_celery_application(self):
         app = Tickwork("memory://")
         app.job(lambda: None, name="x", engine="celery")  # type: ignore[call-overload]

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from types import ModuleType
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,15 +15,8 @@ from tickwork._migration.celery_beat import read_beat_schedule
 from unit.migration.printed_code import NOW, execute, firings, rules_of
 
 
-class SentTasks(Celery):  # type: ignore[misc]
-    """Notes what is sent, and sends nothing."""
-
-    def send_task(self, name, args=None, kwargs=None, **options):
-        self.sent = [*getattr(self, "sent", []), (name, args, kwargs, options)]
-
-
 def a_celery_app(entries, **conf):
-    app = SentTasks("shop", broker="memory://", set_as_current=False)
+    app = Celery("shop", broker="memory://", set_as_current=False)
     app.conf.update(beat_schedule=entries, **conf)
     return app
 
@@ -60,6 +54,29 @@ def celery_firings(rule, count=60, *, zone="UTC"):
     for _ in range(count):
         last = last + rule.remaining_estimate(last)
         found.append(last.astimezone(UTC))
+    return found
+
+
+def received(celery_app, queue):
+    """The tasks that a worker would get, without what is different each time."""
+    found = []
+    with celery_app.connection_for_read() as connection, connection.SimpleQueue(queue) as messages:
+        while len(messages):
+            message = messages.get(timeout=1)
+            message.ack()
+            headers = {
+                name: value
+                for name, value in message.headers.items()
+                if name not in {"expires", "id", "root_id", "origin"}
+            }
+            found.append(
+                {
+                    "headers": headers,
+                    "body": message.payload,
+                    "expires": message.headers["expires"] is not None,
+                    "priority": message.properties.get("priority"),
+                }
+            )
     return found
 
 
@@ -121,27 +138,26 @@ class TestFirings:
 
 class TestCalls:
     def test_the_task_is_sent_with_its_arguments_and_options(self):
-        entry = {
+        entry: dict[str, Any] = {
             "task": "shop.tasks.add",
             "schedule": 30,
             "args": (16, "x"),
-            "kwargs": {"deep": {"list": [1, None, 2.5]}},
-            "options": {"queue": "q", "expires": timedelta(minutes=1), "priority": 3},
+            "kwargs": {"deep": {"list": [1, None, 2.5]}, "not a name": 1},
+            "options": {"queue": "beat", "expires": timedelta(minutes=1), "priority": 3},
         }
         celery_app = a_celery_app({"add": entry})
-        app = run_code(read(celery_app), celery_app)
+        sent = {**entry["options"], "expires": 60}
+        celery_app.send_task("shop.tasks.add", entry["args"], entry["kwargs"], **sent)
+        expected = received(celery_app, "beat")
 
+        app = run_code(read(celery_app), celery_app)
         app.dispatch("add")
         app.run()
 
-        assert celery_app.sent == [
-            (
-                "shop.tasks.add",
-                [16, "x"],
-                {"deep": {"list": [1, None, 2.5]}},
-                {"queue": "q", "expires": 60.0, "priority": 3},
-            )
-        ]
+        found = received(celery_app, "beat")
+        assert found == expected
+        assert found[0]["body"][:2] == [[16, "x"], entry["kwargs"]]
+        assert found[0]["expires"]
 
     def test_periodic_tasks_that_a_program_adds(self):
         celery_app = a_celery_app({})
@@ -193,6 +209,9 @@ class TestNotConverted:
             ({"schedule": None}, "not a schedule of Celery"),
             ({"schedule": 10, "args": (object(),)}, "object of type object"),
             ({"schedule": 10, "kwargs": {"at": NOW}}, "object of type datetime"),
+            ({"schedule": 10, "kwargs": {"set": {1}}}, "keyword argument is not JSON"),
+            ({"schedule": 10, "kwargs": {"ctx": 1}}, "called ctx"),
+            ({"schedule": 10, "options": {"link": "t"}}, "has no option 'link'"),
             ({"schedule": 10, "args": (float("nan"),)}, "nan"),
             ({"schedule": 10, "task": None}, "names no task"),
         ],
