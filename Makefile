@@ -91,6 +91,7 @@ bench: $(BENCH_READY) ## run the benchmarks, side by side with other projects
 	$(BIN)/python benchmarks/worker.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/celery_engine.py
+	$(BIN)/python benchmarks/dashboard.py
 
 shape: $(READY) ## print the size of the source, what a dispatch loads, and the calls of each step
 	$(BIN)/python benchmarks/shape.py $(if $(OLD),$(OLD)/src)

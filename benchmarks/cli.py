@@ -88,8 +88,9 @@ class Sqlite:
     def url(self) -> str:
         return f"sqlite:///{self._path}"
 
-    def fill(self, statement: str, count: int, *, base: int, tail: int) -> None:
-        milliseconds = f"({base} / 1000 + n)"
+    def fill(self, statement: str, count: int, *, base: int, tail: int, step: int = 1) -> None:
+        """Insert a row for each number; their ids are ``step`` milliseconds apart."""
+        milliseconds = f"({base} / 1000 + n * {step})"
         text = statement.format(
             head=HEADS["history" if "history" in statement else "run"],
             id=f"printf('%08x-%04x-7000-8000-%012x', {milliseconds} >> 16, "
@@ -110,10 +111,10 @@ class Postgres:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def fill(self, statement: str, count: int, *, base: int, tail: int) -> None:
+    def fill(self, statement: str, count: int, *, base: int, tail: int, step: int = 1) -> None:
         import psycopg  # noqa: PLC0415  # a driver for those who have it
 
-        milliseconds = f"({base} / 1000 + n)::bigint"
+        milliseconds = f"({base} / 1000 + n * {step})::bigint"
         text = statement.format(
             head=HEADS["history" if "history" in statement else "run"],
             id=f"(lpad(to_hex({milliseconds} >> 16), 8, '0') || '-' || "

@@ -142,6 +142,21 @@ class TestRuns:
         assert ids == [run["id"] for run in cli.json("runs")["runs"]]
         assert second["cursor"] is None
 
+    def test_a_search_states_how_far_it_went(self, seeded, cli, monkeypatch):
+        found = cli.json("runs", "--text", "it BROKE")
+        assert {run["job"] for run in found["runs"]} == {"breaks"}
+        assert found["searched_since"] is None
+        monkeypatch.setattr("tickwork._inspect.run_search.SEARCHED_MAX", 1)
+        monkeypatch.setattr("tickwork._inspect.run_search.PAGE", 1)
+        cursor = cli.json("runs", "--arg", "nothing=1")["cursor"]
+        assert f"To search older runs, add --after {cursor}" in cli.text(
+            "runs", "--arg", "nothing=1"
+        )
+
+    def test_an_argument_has_a_name_and_a_value(self, cli):
+        assert "customer=42" in cli("runs", "--arg", "customer", code=1).stderr
+        assert "--follow" in cli("runs", "--arg", "a=1", "--follow", code=2).stderr
+
     def test_an_invalid_cursor(self, cli):
         done = cli("runs", "--after", "xyz", code=2)
 

@@ -37,6 +37,9 @@ R_co = TypeVar("R_co", covariant=True)
 
 EVERYTHING: Final = RunFilter()
 PAGE_SIZE: Final = 500
+SCAN_MAX: Final = 100_000
+"""The most rows of each table that one statement reads to find those that match a filter."""
+
 MATCHES_MAX: Final = 100_000
 """Runs that a filter selects at a time."""
 
@@ -169,9 +172,15 @@ class Runs:
     def find_ids(self, where: RunFilter, *, limit: int = MATCHES_MAX) -> list[RunId]:
         """The ids of the newest runs that match, the oldest of them first."""
         found: list[RunId] = []
-        for run in self._each(where):
-            found.append(run.id)
-            if len(found) >= limit:
+        cursor: str | None = None
+        # It ends with the last page. Each statement reads a bounded number of rows.
+        while len(found) < limit:
+            page = self._store.list_summaries(
+                where, cursor=cursor, limit=min(limit - len(found), PAGE_SIZE), scan_max=SCAN_MAX
+            )
+            found += [run.id for run in page.runs]
+            cursor = page.cursor
+            if cursor is None:
                 break
         return found[::-1]
 

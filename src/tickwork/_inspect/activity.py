@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tickwork._domain.run import Run
 from tickwork._domain.status import FINAL, RunStatus
-from tickwork.stores.contract import ClaimRequest, RunFilter, Store
+from tickwork.stores.contract import ClaimRequest, RunFilter, RunSummary, Store
 
 SAMPLE_MAX: Final = 1_000
 """The newest runs that are read. A busy database finishes them within seconds."""
@@ -57,8 +56,8 @@ class Activity:
 def read_activity(store: Store, *, now: datetime, ready: int) -> Activity:
     begin = now - timedelta(minutes=MINUTES)
     # Without a condition on the time: with few new runs it would read the whole history.
-    created = store.list_runs(RunFilter(), limit=SAMPLE_MAX).runs
-    finished = store.list_runs(RunFilter(statuses=FINAL), limit=SAMPLE_MAX).runs
+    created = store.list_summaries(RunFilter(), limit=SAMPLE_MAX).runs
+    finished = store.list_summaries(RunFilter(statuses=FINAL), limit=SAMPLE_MAX).runs
     since = begin
     for sample in (created, finished):
         if len(sample) == SAMPLE_MAX:
@@ -102,7 +101,7 @@ def _percentiles(lengths: Sequence[timedelta]) -> Percentiles | None:
 
 
 def _count_minutes(
-    created: Sequence[Run], ended: Sequence[Run], *, now: datetime
+    created: Sequence[RunSummary], ended: Sequence[RunSummary], *, now: datetime
 ) -> list[MinuteCounts]:
     last = now.replace(second=0, microsecond=0)
     arrivals = Counter(run.created_at.replace(second=0, microsecond=0) for run in created)

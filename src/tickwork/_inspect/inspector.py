@@ -1,6 +1,8 @@
 """``app.inspect``: answers questions about the state of one database."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from tickwork._client.catalog import Catalog
 from tickwork._define.registry import Registry
@@ -10,8 +12,15 @@ from tickwork._domain.run import Run
 from tickwork._domain.status import Phase
 from tickwork._inspect.activity import Activity, read_activity
 from tickwork._inspect.explain import Explainer
-from tickwork._inspect.run_search import FoundRuns, list_runs
-from tickwork._inspect.runs import RunDetails, RunView, find_run_id, view_run
+from tickwork._inspect.run_search import (
+    COUNTED_MAX,
+    SCAN_MAX,
+    FoundRuns,
+    RunSearch,
+    list_runs,
+    parse_argument,
+)
+from tickwork._inspect.runs import RunDetails, RunView, find_run_id, read_args, view_run
 from tickwork._inspect.schedules import (
     ActiveSchedule,
     UpcomingFirings,
@@ -19,10 +28,17 @@ from tickwork._inspect.schedules import (
     read_schedule_rows,
     upcoming_firings,
 )
-from tickwork._inspect.status import QueueStatus, Status, read_queues, read_status
+from tickwork._inspect.status import (
+    QueueStatus,
+    Status,
+    WorkerView,
+    read_queues,
+    read_status,
+    view_worker,
+)
 from tickwork._kernel.clock import Clock
 from tickwork.errors import RunNotFound
-from tickwork.stores.contract import RunFilter, Store
+from tickwork.stores.contract import RunCount, RunFilter, Store
 
 
 class Inspector:
@@ -63,9 +79,13 @@ class Inspector:
         """Read the queues, the age of the oldest run in each, and the number of workers."""
         return read_queues(self._store, now=self._clock.now())
 
-    def activity(self) -> Activity:
-        """Measure how fast runs arrive and finish, on the newest ones."""
-        ready = self._store.count_runs().by_phase.get(Phase.READY, 0)
+    def activity(self, *, ready: int | None = None) -> Activity:
+        """Measure how fast runs arrive and finish, on the newest ones.
+
+        ``ready`` is the number of ready runs, if it was counted before.
+        """
+        if ready is None:
+            ready = self._store.count_runs().by_phase.get(Phase.READY, 0)
         return read_activity(self._store, now=self._clock.now(), ready=ready)
 
     def pulse(self) -> str:
@@ -77,14 +97,45 @@ class Inspector:
         running = sum(worker.running for worker in workers)
         return " ".join([*shown, *map(str, counts.values()), str(len(workers)), str(running)])
 
-    def list_runs(
-        self, where: RunFilter, *, text: str = "", cursor: str | None = None, limit: int = 50
+    def list_runs(  # the parameters of a page
+        self,
+        where: RunFilter,
+        *,
+        text: str = "",
+        args: Sequence[str] = (),
+        cursor: str | None = None,
+        limit: int = 50,
+        has_total: bool = False,
     ) -> FoundRuns:
-        """List one page of runs, newest first; with ``text``, those that contain it.
+        """List one page of runs, newest first.
 
-        A text is searched in a bounded number of runs, which the page states.
+        With ``text``, those that contain it in their id, job, target, arguments or error; with
+        ``args``, those whose arguments have these values: ``customer=42``, or
+        ``address.city=Bern``. Secrets are not searched. A page reads a bounded number of runs, and
+        states how far it has searched.
+
+        Raises:
+            InvalidOption: One of ``args`` has no name or no equals sign.
         """
-        return list_runs(self._store, self.view, where, text=text, cursor=cursor, limit=limit)
+        return list_runs(
+            self._store,
+            self.view,
+            self._read_args,
+            where,
+            search=RunSearch(text, list(map(parse_argument, args))),
+            cursor=cursor,
+            limit=limit,
+            has_total=has_total,
+        )
+
+    def count_runs(self, where: RunFilter) -> RunCount:
+        """Count the runs that match: exactly if they are few, else up to a limit."""
+        return self._store.count_matches(where, cap=COUNTED_MAX, scan_max=SCAN_MAX)
+
+    def workers(self) -> list[WorkerView]:
+        """List worker processes, the latest heartbeat first."""
+        now = self._clock.now()
+        return [view_worker(row, now) for row in self._store.list_workers()]
 
     def upcoming(
         self,
@@ -141,9 +192,14 @@ class Inspector:
 
     def view(self, run: Run) -> RunView:
         """Decode a run for people: arguments by name, with secrets masked."""
-        definition = self._registry.definitions().get(run.job)
-        secrets = self._redact if definition is None else definition.secrets | self._redact
-        return view_run(run, secrets=secrets)
+        return view_run(run, secrets=self._secrets_of(run.job))
+
+    def _secrets_of(self, job: str) -> frozenset[str]:
+        definition = self._registry.definitions().get(job)
+        return self._redact if definition is None else definition.secrets | self._redact
+
+    def _read_args(self, job: str, text: str) -> dict[str, Any]:
+        return read_args(text, secrets=self._secrets_of(job))
 
     def explain(self, what: str, *, tenant: str = "") -> Explanation:
         """Explain why a job, a schedule or a run has not run.

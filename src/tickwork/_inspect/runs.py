@@ -73,13 +73,18 @@ class RunDetails:
 
 
 def view_run(run: Run, *, secrets: frozenset[str]) -> RunView:
-    args = _decode(run.args)
     return RunView(
         **{name: getattr(run, name) for name in _COPIED},
-        args=mask_args(args, secrets) if isinstance(args, dict) else {"?": args},
+        args=read_args(run.args, secrets=secrets),
         result=None if run.result is None else _decode(run.result),
         progress=None if run.progress is None else _decode(run.progress),
     )
+
+
+def read_args(text: str, *, secrets: frozenset[str]) -> dict[str, Any]:
+    """Decode arguments for people."""
+    args = _decode(text)
+    return mask_args(args, secrets) if isinstance(args, dict) else {"?": args}
 
 
 def find_run_id(store: Store, prefix: str) -> RunId:

@@ -130,7 +130,7 @@ def read_status(
         idle=len(jobs) - running,
         jobs=jobs,
         schedules=schedules,
-        workers=[_view_worker(row, now) for row in store.list_workers()],
+        workers=[view_worker(row, now) for row in store.list_workers()],
         pauses=pauses,
         missed=read_all_missed(store, now=now, seen_after=seen_after),
     )
@@ -243,7 +243,7 @@ def _earliest_leases(runs: list[Run]) -> dict[tuple[str, str], datetime]:
     return found
 
 
-def _view_worker(row: WorkerRow, now: datetime) -> WorkerView:
+def view_worker(row: WorkerRow, now: datetime) -> WorkerView:
     version, zones = split_zone_version(row.version)
     return WorkerView(
         **{name: getattr(row, name) for name in _COPIED},

@@ -8,7 +8,7 @@ break ties between runs that are due together. Layout (RFC 9562, method 3)::
 
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final
 
@@ -73,6 +73,28 @@ def new_ids(now: datetime, count: int) -> Sequence[str]:
         low = first & _LOW_MASK
         return list(map(form.__mod__, range(low, low + count)))
     return [f"{head}-8{n >> _LOW:03x}-{n & _LOW_MASK:012x}" for n in range(first, last + 1)]
+
+
+def first_id(moment: datetime) -> str:
+    """The smallest id that can be created at this moment.
+
+    >>> from datetime import UTC, datetime
+    >>> first_id(datetime(2026, 1, 1, tzinfo=UTC))
+    '019b76da-a800-7000-8000-000000000000'
+    """
+    return f"{_head(max(moment, _EPOCH))}-8000-000000000000"
+
+
+def time_of_id(text: str) -> datetime | None:
+    """The millisecond in an id; None if the text is no id.
+
+    >>> time_of_id("019b76da-a800-7000-8000-000000000000").isoformat()
+    '2026-01-01T00:00:00+00:00'
+    """
+    try:
+        return _EPOCH + timedelta(milliseconds=int(text[:8] + text[9:13], 16))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _head(now: datetime) -> str:

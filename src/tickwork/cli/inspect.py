@@ -17,6 +17,7 @@ from tickwork._inspect.runs import ID_LENGTH, RunDetails, RunView
 from tickwork._inspect.status import JobView, Status, WorkerView
 from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plurals import count_of
+from tickwork.app import Tickwork
 from tickwork.cli.commands import CommandContext, command
 from tickwork.cli.follow import RunFollower
 from tickwork.cli.formats import clock_time, elapsed, local_zone, progress_text, relative, shown
@@ -218,6 +219,7 @@ class RunList:
 
     runs: list[RunView]
     cursor: str | None  # null: this is the last page
+    searched_since: datetime | None = None  # set if a search ended here: pass the cursor
 
 
 @command(
@@ -225,11 +227,15 @@ class RunList:
     examples="""
 tickwork runs
 tickwork runs --job send_email --status failed_permanent --since 2h
+tickwork runs --arg customer=42 --arg address.city=Bern
+tickwork runs --text TimeoutError
 tickwork runs --follow
 tickwork runs --json -n 1000 | jq -r '.runs[].id'
 """,
 )
 @run_filters
+@click.option("--text", default="", help="Only runs with this text: id, job, argument or error.")
+@click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="Only with this argument.")
 @number_option("-n", "--limit", type=LIMIT, default=20, help="Number of runs.")
 @click.option("--after", "cursor", metavar="CURSOR", help="Next page: the cursor of the last one.")
 @click.option("-f", "--follow", is_flag=True, help="Print changes until Ctrl-C.")
@@ -243,6 +249,8 @@ tickwork runs --json -n 1000 | jq -r '.runs[].id'
 def runs_command(
     ctx: CommandContext,
     *,
+    text: str,
+    args: tuple[str, ...],
     limit: int,
     cursor: str | None,
     follow: bool,
@@ -251,8 +259,9 @@ def runs_command(
 ) -> None:
     """List runs, finished and unfinished, the newest first.
 
-    With --follow, print a line for each new run and each change of status; with --json, each
-    line is a JSON object.
+    --text and --arg search a few thousand runs at a time, and print how far they searched.
+    Secrets are not searched. With --follow, print a line for each new run and each change of
+    status; with --json, each line is a JSON object.
     """
     if cursor is not None and not CURSOR.fullmatch(cursor):
         raise click.BadParameter(
@@ -262,12 +271,30 @@ def runs_command(
     if follow:
         if cursor is not None:
             raise click.UsageError("--follow starts with the newest runs: remove --after.")
+        if text or args:
+            raise click.UsageError("--follow does not search: remove --text and --arg.")
         _follow(ctx, RunFollower(app, where, limit=limit), every=every)
         return
-    page = app.runs.page(where, cursor=cursor, limit=limit)
-    found = RunList(runs=[app.inspect.view(run) for run in page.runs], cursor=page.cursor)
+    if text or args:
+        found = _search(app, where, text=text, args=args, cursor=cursor, limit=limit)
+    else:
+        page = app.runs.page(where, cursor=cursor, limit=limit)
+        found = RunList(runs=[app.inspect.view(run) for run in page.runs], cursor=page.cursor)
     now = app.clock.now()
-    ctx.out.show(found, lambda: [*run_parts(found, now), *_hints(where)])
+    ctx.out.show(found, lambda: [*run_parts(found, now), *_hints(where), *_bounds(found)])
+
+
+def _search(app: Tickwork, where: RunFilter, **options: Any) -> RunList:
+    found = app.inspect.list_runs(where, **options)
+    return RunList(runs=found.runs, cursor=found.cursor, searched_since=found.searched_since)
+
+
+def _bounds(found: RunList) -> list[TextLine]:
+    if found.searched_since is None:
+        return []
+    since = f"{found.searched_since:%Y-%m-%d %H:%M:%S} UTC"
+    hint = f"Searched back to {since}. To search older runs, add --after {found.cursor}"
+    return [TextLine(hint, DIM)]
 
 
 def _hints(where: RunFilter) -> list[TextLine]:

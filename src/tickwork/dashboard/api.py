@@ -9,6 +9,7 @@ from tickwork._client.schedule_view import ScheduleView
 from tickwork._domain.explain import Explanation
 from tickwork._domain.health import Check
 from tickwork._domain.identity import RunId
+from tickwork._domain.status import Phase
 from tickwork._inspect.activity import Activity
 from tickwork._inspect.definitions import JobDescription, describe_jobs
 from tickwork._inspect.rule_preview import RulePreview, preview_rule
@@ -131,7 +132,7 @@ def get_overview(call: ApiCall) -> Overview:
         schedules=len(status.schedules),
         workers=sum(not worker.is_silent for worker in status.workers),
         silent_workers=sum(worker.is_silent for worker in status.workers),
-        activity=call.app.inspect.activity(),
+        activity=call.app.inspect.activity(ready=status.runs[Phase.READY]),
     )
 
 
@@ -155,6 +156,22 @@ RUN_FILTERS: Final = (
 )
 
 
+RUN_SEARCH: Final = (
+    InputField(
+        "text",
+        fields.TEXT,
+        "Only runs that contain this text in their id, job, target, arguments or error. "
+        "The newest 5,000 runs that match the other filters are searched.",
+    ),
+    InputField(
+        "arg",
+        fields.ARGUMENTS,
+        "Only runs with this argument: customer=42, or address.city=Bern for a part of one. "
+        "Repeatable. Secrets are not searched. The same runs are searched as for a text.",
+    ),
+)
+
+
 def run_filter(query: dict[str, Any]) -> RunFilter:
     """The filter that the parameters of a URL mean."""
     given = {each.name: query[each.name] for each in RUN_FILTERS if each.name in query}
@@ -168,23 +185,21 @@ def run_filter(query: dict[str, Any]) -> RunFilter:
     result=FoundRuns,
     query=(
         *RUN_FILTERS,
-        InputField(
-            "text",
-            fields.TEXT,
-            "Only runs that contain this text in their id, job, arguments or error. "
-            "It is searched in the newest 2,000 runs that match; the answer states which.",
-        ),
+        *RUN_SEARCH,
         _CURSOR,
         _LIMIT,
+        InputField("count", fields.BOOLEAN, "Count the runs that match, at most 10,000."),
     ),
 )
 def list_runs(call: ApiCall) -> FoundRuns:
-    """List runs, newest first."""
+    """List runs, newest first. A page may end early; its cursor then continues the search."""
     return call.app.inspect.list_runs(
         run_filter(call.query),
         text=call.query.get("text", ""),
+        args=call.query.get("arg", ()),
         cursor=call.query.get("cursor"),
         limit=call.query.get("limit", 50),
+        has_total=call.query.get("count", False),
     )
 
 
@@ -645,7 +660,7 @@ def reset_limit(call: ApiCall) -> LimitView:
 @endpoint("GET", "/workers", tag="workers", result=list[WorkerView])
 def list_workers(call: ApiCall) -> list[WorkerView]:
     """List worker processes, the latest heartbeat first."""
-    return call.app.inspect.status().workers
+    return call.app.inspect.workers()
 
 
 # ---------------------------------------------------------------- explanations and audit

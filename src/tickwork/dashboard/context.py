@@ -1,11 +1,13 @@
 """What all requests share: the application, the gate, the actions, and a few threads."""
 
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import anyio
 from starlette.requests import Request
 
+from tickwork._domain.health import Check
 from tickwork.app import Tickwork
 from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.fields import BODY_MAX
@@ -19,6 +21,9 @@ THREADS_MAX: Final = 8
 
 READ_SECONDS: Final = 10.0
 
+CHECKS_SECONDS: Final = 5.0
+"""How long the result of the health checks is shown."""
+
 
 class Site:
     """What all requests share."""
@@ -28,7 +33,16 @@ class Site:
         self.gate = gate
         self.actions = actions
         self.streams_max = streams_max
+        self._checks: tuple[float, list[Check]] | None = None
         self._threads: anyio.CapacityLimiter | None = None
+
+    def checks(self) -> list[Check]:
+        """The health checks, at most a few seconds old: pages show them again and again."""
+        now = time.monotonic()
+        found = self._checks
+        if found is None or now - found[0] >= CHECKS_SECONDS:
+            found = self._checks = (now, self.app.check_health())
+        return found[1]
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call a function that reads the database, in a thread, within a time.

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from tickwork._domain.status import RunStatus
+from tickwork._inspect.run_search import parse_argument
 from tickwork._kernel.durations import parse_duration
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
@@ -16,6 +17,10 @@ BODY_MAX: Final = 4 * 2**20
 INTEGER_MAX: Final = 2**31 - 1
 ID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 TEXT_PATTERN: Final = "^[^\\u0000-\\u001f\\u007f\\ud800-\\udfff]*$"
+ARGUMENT_PATTERN: Final = (
+    "^[^.=\\u0000-\\u001f\\u007f\\ud800-\\udfff]+(\\.[^.=\\u0000-\\u001f\\u007f\\ud800-\\udfff]+)*"
+    "=[^\\u0000-\\u001f\\u007f\\ud800-\\udfff]*$"
+)
 _ID: Final = re.compile(ID_PATTERN)
 _BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -107,6 +112,15 @@ def _parse_status(value: Any, _: bool) -> RunStatus:  # noqa: FBT001
         raise ValueError(f"one of {', '.join(RunStatus)}") from None
 
 
+def _parse_argument(value: Any, is_text: bool) -> str:  # noqa: FBT001
+    text = _parse_text(value, is_text)
+    try:
+        parse_argument(text)
+    except TickworkError:
+        raise ValueError("a name and a value, such as customer=42") from None
+    return text
+
+
 def _parse_object(value: Any, _: bool) -> dict[str, Any]:  # noqa: FBT001
     if not isinstance(value, dict):
         raise ValueError("a JSON object")  # noqa: TRY004
@@ -137,6 +151,9 @@ DURATION: Final = FieldKind(
 STATUS: Final = FieldKind({"type": "string", "enum": list(RunStatus)}, _parse_status)
 STATUSES: Final = _list_of(STATUS, 20)
 TAGS: Final = _list_of(NAME, 50)
+ARGUMENTS: Final = _list_of(
+    FieldKind({**TEXT.schema, "pattern": ARGUMENT_PATTERN}, _parse_argument), 10
+)
 OBJECT: Final = FieldKind({"type": "object"}, _parse_object)
 LIMIT: Final = _integer(1, 500)
 PRIORITY: Final = _integer(-32_767, 32_767)

@@ -23,9 +23,10 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.limits import limit_of
 from tickwork._domain.rates import is_rate
 from tickwork._domain.schedules.changes import effects
-from tickwork._domain.status import RunStatus
+from tickwork._domain.status import Phase, RunStatus
 from tickwork._inspect.definitions import describe_jobs
 from tickwork._inspect.rule_preview import preview_rule
+from tickwork._inspect.run_search import FoundRuns
 from tickwork._inspect.runs import RunView
 from tickwork._inspect.schedules import ActiveSchedule
 from tickwork._inspect.simulation import Collision, simulate
@@ -33,7 +34,13 @@ from tickwork._kernel.json_form import as_json
 from tickwork._kernel.version import VERSION
 from tickwork.app import Tickwork
 from tickwork.dashboard import fields
-from tickwork.dashboard.api import RUN_FILTERS, SchedulePage, list_schedules_page, run_filter
+from tickwork.dashboard.api import (
+    RUN_FILTERS,
+    RUN_SEARCH,
+    SchedulePage,
+    list_schedules_page,
+    run_filter,
+)
 from tickwork.dashboard.bulk import RUNS_MAX, BulkTasks
 from tickwork.dashboard.context import Site
 from tickwork.dashboard.fields import FieldKind, InputField
@@ -41,7 +48,7 @@ from tickwork.dashboard.gate import Visitor
 from tickwork.dashboard.presentation import FILTERS, draw_gantt, draw_timeline, path_part
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
-from tickwork.stores.contract import RunFilter
+from tickwork.stores.contract import CountPrecision, RunCount, RunFilter
 
 T = TypeVar("T")
 
@@ -68,7 +75,7 @@ FLASH_COOKIE: Final = "tickwork_flash"
 BASE: Final = "tickwork_base"  # in the scope of a request
 RUN_QUERY: Final = (
     *RUN_FILTERS,
-    InputField("text", fields.TEXT, "Text."),
+    *RUN_SEARCH,
     InputField("cursor", fields.RUN_ID, "Cursor."),
 )
 
@@ -164,7 +171,8 @@ class Pages:
     async def overview(self, request: Request) -> Response:
         def read() -> dict[str, Any]:
             inspect = self.app.inspect
-            status, activity = inspect.status(), inspect.activity()
+            status = inspect.status()
+            activity = inspect.activity(ready=status.runs[Phase.READY])
             alive = [worker for worker in status.workers if not worker.is_silent]
             failed = RunFilter(statuses=frozenset({RunStatus.FAILED_PERMANENT}))
             points = activity.minutes
@@ -178,7 +186,7 @@ class Pages:
                 "firings": _next_of_each(inspect.active_schedules(), now=status.now)[:6],
                 "checks": [
                     check
-                    for check in self.app.check_health()
+                    for check in self.site.checks()
                     if check.level is not Level.OK or check.name in {"connection", "schema"}
                 ],
                 "failures": inspect.list_runs(failed, limit=5).runs,
@@ -199,7 +207,7 @@ class Pages:
             inspect = self.app.inspect
             newest = inspect.list_runs(RunFilter(), limit=200).runs
             return {
-                "workers": inspect.status().workers,
+                "workers": inspect.workers(),
                 "gantt": draw_gantt(newest, now=self.app.clock.now()),
             }
 
@@ -236,7 +244,7 @@ class Pages:
         now = self.app.clock.now()
         found = [
             Alert(check.level.value, check.name, check.text, check.fix)
-            for check in self.app.check_health()
+            for check in self.site.checks()
             if check.level is not Level.OK and check.name != "jobs"  # each job has its own alert
         ]
         status = self.app.inspect.status()
@@ -264,8 +272,10 @@ class Pages:
             found = self.app.inspect.list_runs(
                 run_filter(given),
                 text=given.get("text", ""),
+                args=given.get("arg", ()),
                 cursor=given.get("cursor"),
                 limit=PAGE_SIZE,
+                has_total=True,
             )
             return {
                 "found": found,
@@ -286,11 +296,15 @@ class Pages:
             cursor = given.get("cursor")
             while len(rows) < EXPORT_MAX:
                 page = self.app.inspect.list_runs(
-                    run_filter(given), text=given.get("text", ""), cursor=cursor, limit=500
+                    run_filter(given),
+                    text=given.get("text", ""),
+                    args=given.get("arg", ()),
+                    cursor=cursor,
+                    limit=500,
                 )
                 rows += [as_json(run) for run in page.runs]
                 cursor = page.cursor
-                if cursor is None or given.get("text"):
+                if cursor is None or page.searched_since is not None:
                     break
             return rows[:EXPORT_MAX]
 
@@ -306,12 +320,10 @@ class Pages:
         given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
 
         def read() -> dict[str, Any]:
-            ids = self.matching_ids(given)
             shown = [(name, value) for name, value in given.items() if name != "cursor"]
             return {
                 "task": None,
-                "total": len(ids),
-                "is_capped": len(ids) >= RUNS_MAX,
+                "total": self._count_matching(given),
                 "cap": RUNS_MAX,
                 "filters": [
                     (name, ", ".join(value) if isinstance(value, list) else value)
@@ -332,11 +344,24 @@ class Pages:
 
     def matching_ids(self, given: Mapping[str, Any]) -> list[RunId]:
         """The ids of the newest runs that match a filter, at most ten thousand."""
-        where = run_filter(dict(given))
-        if not given.get("text"):
-            return self.app.runs.find_ids(where, limit=RUNS_MAX)
-        page = self.app.inspect.list_runs(where, text=given["text"], limit=500)
-        return [run.id for run in page.runs]
+        if not _is_search(given):
+            return self.app.runs.find_ids(run_filter(dict(given)), limit=RUNS_MAX)
+        return [run.id for run in self._search_matching(given).runs]
+
+    def _count_matching(self, given: Mapping[str, Any]) -> RunCount:
+        if not _is_search(given):
+            return self.app.inspect.count_runs(run_filter(dict(given)))
+        page = self._search_matching(given)
+        precision = CountPrecision.EXACT if page.cursor is None else CountPrecision.AT_LEAST
+        return RunCount(len(page.runs), precision)
+
+    def _search_matching(self, given: Mapping[str, Any]) -> FoundRuns:
+        return self.app.inspect.list_runs(
+            run_filter(dict(given)),
+            text=given.get("text", ""),
+            args=given.get("arg", ()),
+            limit=500,
+        )
 
     async def run(self, request: Request) -> Response:
         run_id = run_id_of(request)
@@ -578,6 +603,11 @@ class Pages:
 # ---------------------------------------------------------------- requests
 
 
+def _is_search(given: Mapping[str, Any]) -> bool:
+    """Whether runs must be read to find those that match."""
+    return bool(given.get("text") or given.get("arg"))
+
+
 def base_of(request: Request) -> str:
     """The path under which the dashboard is mounted."""
     return str(request.scope.get(BASE, "")).rstrip("/")
@@ -621,6 +651,7 @@ def _run_query(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
     """The filters of a page of runs, and links that change one of them."""
     values: dict[str, Any] = {each.name: "" for each in RUN_QUERY}
     values |= {"status": [status.value for status in given.get("status", ())]}
+    values |= {"arg": given.get("arg", [])}
     for name in ("job", "queue", "schedule", "tag", "tenant", "text", "cursor"):
         values[name] = given.get(name, "")
     for name in ("since", "before"):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from tickwork._inspect.runs import RunView
 from tickwork._kernel.json_form import as_json
-from tickwork.stores.contract import Attempt
+from tickwork.stores.contract import Attempt, CountPrecision, RunCount
 
 TONES: Final = {
     "completed": "good",
@@ -82,12 +82,25 @@ def path_part(name: str) -> str:
     return quote(name, safe="")
 
 
+def total(found: RunCount) -> str:
+    """A number of runs, and how precise it is."""
+    match found.precision:
+        case CountPrecision.ABOUT:
+            digits = 10 ** max(len(str(found.number)) - 2, 0)
+            return f"about {round(found.number / digits) * digits:,}"
+        case CountPrecision.AT_LEAST:
+            return f"{found.number:,}+"
+        case CountPrecision.EXACT:
+            return f"{found.number:,}"
+
+
 FILTERS: Final = {
     "tone": tone,
     "utc": utc,
     "relative": relative,
     "seconds": seconds,
     "count": count,
+    "total": total,
     "pretty": pretty,
     "brief": brief,
     "path": path_part,

@@ -118,6 +118,9 @@ class DashboardServer:
                 f"must be a free address of this machine ({error.strerror or error})",
                 fix="Select another one: port 0 is any free one.",
             ) from error
+        # Connections inherit it. Otherwise the second part of an answer waits 40 ms for the
+        # client to acknowledge the first: asyncio does not set it for a socket of this kind.
+        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host = f"[{self._host}]" if ":" in self._host else self._host or "localhost"
         return f"http://{host}:{self._listener.getsockname()[1]}{self._root_path}/"
 

@@ -27,7 +27,9 @@ from tickwork.stores.contract import (
     RunFilter,
     RunPage,
     RunRecord,
+    RunSummary,
     Store,
+    SummaryPage,
 )
 
 
@@ -72,6 +74,9 @@ class _PayloadCipher:
             progress=self.decrypt(run.progress),
             checkpoint=self.decrypt(run.checkpoint),
         )
+
+    def decrypt_summary(self, run: RunSummary) -> RunSummary:
+        return run._replace(args=self._decrypt_text(run.args))
 
     def decrypt_claim(self, claim: Claim) -> Claim:
         return claim._replace(
@@ -247,9 +252,13 @@ class EncryptedStore:
     def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
         return list(map(self._payloads.decrypt_run, self._store.get_runs(run_ids)))
 
-    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
-        page = self._store.list_runs(where, cursor=cursor, limit=limit)
+    def list_runs(self, where: RunFilter, **options: Any) -> RunPage:
+        page = self._store.list_runs(where, **options)
         return page._replace(runs=list(map(self._payloads.decrypt_run, page.runs)))
+
+    def list_summaries(self, where: RunFilter, **options: Any) -> SummaryPage:
+        page = self._store.list_summaries(where, **options)
+        return page._replace(runs=list(map(self._payloads.decrypt_summary, page.runs)))
 
     def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
         return list(map(self._payloads.decrypt_run, self._store.due_runs(wanted, now=now)))

@@ -1,54 +1,127 @@
 """Composes the SQL of lists, whose filters vary: the only SQL that is built at run time."""
 
-from tickwork._domain.status import RunStatus
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from tickwork._domain.status import FINAL, RunStatus
+from tickwork._kernel.ids import first_id
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros
 from tickwork.stores._sql.statement import Statement
 from tickwork.stores.contract import RunFilter
 
+ID_AHEAD_MAX: Final = timedelta(days=1)
+"""An id has the time at which its run was created, or the instant of the firing, which is earlier.
+A day more is for machines whose clocks differ."""
 
-def filter_runs(
-    query: Queries, name: str, where: RunFilter, *, cursor: str | None, limit: int
+
+LOOKUP_COST: Final = 10
+"""How many rows in the order of ids are read in the time of one look-up by another index."""
+
+
+class _Conditions(NamedTuple):
+    """The conditions of a filter: those that an index answers, and those on each row."""
+
+    indexed: list[str]
+    others: list[str]
+    params: dict[str, Any]
+
+    @property
+    def is_secondary(self) -> bool:
+        """Whether the index is not that of ids: each of its rows must be looked up."""
+        return any(":job" in term or "amiss" in term for term in self.indexed)
+
+
+def filter_runs(  # the parameters of a page
+    query: Queries,
+    name: str,
+    where: RunFilter,
+    *,
+    cursor: str | None,
+    limit: int,
+    floor: str | None = None,
 ) -> Statement:
-    """A list query with the conditions of this filter only.
+    """A list query with the conditions of this filter only; ``floor`` is the smallest id.
 
     An unused condition (``:job IS NULL OR job = :job``) could prevent the use of an index.
     """
-    params: dict[str, object] = {"limit": limit}
-    terms = []
+    found = _conditions(where, cursor, is_history="history" in name)
+    terms = [*found.indexed, *found.others]
+    if floor is not None:
+        terms.append("id >= :floor")
+        found.params["floor"] = floor
+    return _compose(query, name, terms, "LIMIT :limit", found.params | {"limit": limit})
 
-    def add(term: str, **values: object) -> None:
-        terms.append(term)
-        params.update(values)
 
-    if cursor is not None:
-        add("id < :cursor", cursor=cursor)
-    if where.tenant is not None:
-        add("tenant = :tenant", tenant=where.tenant)
-    if where.job is not None:
-        add("job = :job", job=where.job)
-    if where.queue is not None:
-        add("queue = :queue", queue=where.queue)
-    if where.schedule is not None:
-        add("schedule = :schedule", schedule=where.schedule)
-    if where.tag is not None:
-        add("{has_tag}", tag=f'"{where.tag}"')
-    if where.since is not None:
-        add("created_at >= :since", since=micros(where.since))
-    if where.before is not None:
-        add("created_at < :before", before=micros(where.before))
-    if where.is_retry is not None:
-        add("retry_of IS NOT NULL" if where.is_retry else "retry_of IS NULL")
-    if where.statuses == {RunStatus.RUNNING}:
-        add("{is_running}")  # the same condition, by an index
-    elif where.statuses:
-        if name == "list_history" and RunStatus.COMPLETED not in where.statuses:
-            add("status <> 'completed'")  # redundant, but lets the planner use an index
-        names = [f"status_{place}" for place in range(len(where.statuses))]
-        statuses = sorted(RunStatus(status).value for status in where.statuses)
-        add(
-            f"status IN ({', '.join(':' + name for name in names)})",
-            **dict(zip(names, statuses, strict=True)),
-        )
+def find_floor(
+    query: Queries, name: str, where: RunFilter, *, cursor: str | None, scan_max: int
+) -> Statement | None:
+    """Select the id of the last row that a search may read; None if the search needs no bound.
+
+    Only conditions that an index answers count: other rows are read to be left out.
+    """
+    found = _conditions(where, cursor, is_history="history" in name)
+    if not found.others:
+        return None
+    if found.is_secondary:
+        scan_max = -(-scan_max // LOOKUP_COST)
+    params = found.params | {"scan_max": scan_max}
+    return _compose(query, name, found.indexed, "LIMIT 1 OFFSET :scan_max", params)
+
+
+def _compose(
+    query: Queries, name: str, terms: Sequence[str], ending: str, params: dict[str, Any]
+) -> Statement:
     conditions = f"WHERE {' AND '.join(terms)}\n" if terms else ""
-    return query.compose(name, f"{conditions}ORDER BY id DESC\nLIMIT :limit", params)
+    return query.compose(name, f"{conditions}ORDER BY id DESC\n{ending}", params)
+
+
+def _conditions(where: RunFilter, cursor: str | None, *, is_history: bool) -> _Conditions:
+    found = _Conditions([], [], {})
+    indexed, others, params = found
+    if cursor is not None:
+        indexed.append("id < :cursor")
+        params["cursor"] = cursor
+    if where.before is not None:
+        # The id bounds what is read.
+        indexed += ["id < :before_id", "created_at < :before"]
+        params["before_id"] = first_id(_later(where.before))
+        params["before"] = micros(where.before)
+    for name in ("tenant", "job", "queue", "schedule"):
+        if (value := getattr(where, name)) is not None:
+            has_index = is_history and name == "job"
+            (indexed if has_index else others).append(f"{name} = :{name}")
+            params[name] = value
+    if where.tag is not None:
+        others.append("{has_tag}")
+        params["tag"] = f'"{where.tag}"'
+    if where.since is not None:
+        others.append("created_at >= :since")
+        params["since"] = micros(where.since)
+    if where.is_retry is not None:
+        others.append("retry_of IS NOT NULL" if where.is_retry else "retry_of IS NULL")
+    _add_statuses(found, where, is_history=is_history)
+    return found
+
+
+def _add_statuses(found: _Conditions, where: RunFilter, *, is_history: bool) -> None:
+    # Of the statuses that rows of this table can have.
+    possible = FINAL if is_history else frozenset(RunStatus) - FINAL
+    wanted = where.statuses & possible
+    if not wanted or wanted == possible:
+        return
+    if wanted == {RunStatus.RUNNING}:
+        found.indexed.append("{is_running}")  # the same condition, by an index
+        return
+    if is_history and RunStatus.COMPLETED not in wanted and where.job is None:
+        found.indexed.append("{is_amiss}" if len(wanted) == 1 else "{are_amiss}")
+    names = [f"status_{place}" for place in range(len(wanted))]
+    found.others.append(f"status IN ({', '.join(':' + name for name in names)})")
+    statuses = sorted(RunStatus(status).value for status in wanted)
+    found.params.update(zip(names, statuses, strict=True))
+
+
+def _later(moment: datetime) -> datetime:
+    latest = datetime.max.replace(tzinfo=UTC) - ID_AHEAD_MAX
+    return min(moment, latest) + ID_AHEAD_MAX

@@ -65,6 +65,10 @@ class Queries:
             return text
         return ", ".join(f"{table}.{column}" for column in text.split(", "))
 
+    def tables(self, *names: str) -> set[str]:
+        """The names of tables, with the prefix of this store."""
+        return {f"{self._prefix}{name}" for name in names}
+
     def __contains__(self, name: str) -> bool:
         return name in self._parts_by_name
 

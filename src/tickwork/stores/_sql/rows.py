@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Final
 
+from tickwork._domain.identity import RunId
 from tickwork._domain.job import (
     EXPECT_MIN,
     GRACE_MAX,
@@ -38,6 +39,7 @@ from tickwork.stores.contract import (
     NewSchedule,
     Pause,
     PauseKind,
+    RunSummary,
     WorkerRow,
 )
 
@@ -352,6 +354,36 @@ def listed_run_of(row: Row) -> Run:
             ended_at=EPOCH,
             reason=describe_fault(error),
             outcome=OutcomeKind.FAILED.value,
+        )
+
+
+def summary_of(row: Row) -> RunSummary:
+    """For ``summarize_live`` and ``summarize_history``; a status that is unknown means failed."""
+    run_id, job, status, created_at, due_at, started_at, ended_at, *texts = row
+    try:
+        return RunSummary(
+            run_id,
+            job,
+            RunStatus(status),
+            moment(created_at),
+            moment(due_at),
+            moment_or_none(started_at),
+            moment_or_none(ended_at),
+            *texts,
+        )
+    except Exception as error:  # noqa: BLE001  # any error is the row's own
+        failed = RunStatus.FAILED_PERMANENT
+        return RunSummary(
+            RunId(str(run_id)),
+            str(job),
+            failed,
+            EPOCH,
+            EPOCH,
+            None,
+            EPOCH,
+            describe_fault(error),
+            None,
+            "",
         )
 
 

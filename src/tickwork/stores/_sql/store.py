@@ -54,9 +54,11 @@ from tickwork.stores.contract import (
     Pruned,
     ReapDecision,
     RowFault,
+    RunCount,
     RunFilter,
     RunPage,
     RunRecord,
+    SummaryPage,
     WorkerRow,
 )
 
@@ -477,8 +479,38 @@ class SqlStore(ABC):
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
         return self._read(lambda: reads.find_run_ids(self.query, prefix, limit=limit))
 
-    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
-        return self._read(lambda: reads.list_runs(self.query, where, cursor=cursor, limit=limit))
+    def list_runs(
+        self,
+        where: RunFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        scan_max: int | None = None,
+    ) -> RunPage:
+        return self._read(
+            lambda: reads.list_runs(
+                self.query, where, cursor=cursor, limit=limit, scan_max=scan_max
+            )
+        )
+
+    def list_summaries(
+        self,
+        where: RunFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        scan_max: int | None = None,
+    ) -> SummaryPage:
+        return self._read(
+            lambda: reads.list_summaries(
+                self.query, where, cursor=cursor, limit=limit, scan_max=scan_max
+            )
+        )
+
+    def count_matches(self, where: RunFilter, *, cap: int, scan_max: int) -> RunCount:
+        return self._read(
+            lambda: reads.count_matches(self.query, where, cap=cap, scan_max=scan_max)
+        )
 
     def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
         return self._read(lambda: run_by_id.due_runs(self.query, wanted, now=now))

@@ -35,9 +35,11 @@ from tickwork.stores.contract.values import (
     Pruned,
     ReapDecision,
     RowFault,
+    RunCount,
     RunFilter,
     RunPage,
     RunRecord,
+    SummaryPage,
     WorkerRow,
 )
 
@@ -362,8 +364,35 @@ class ReadStore(Protocol):
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
         """The ids of unfinished and finished runs that start with this prefix."""
 
-    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
-        """One page of runs, newest first: ids sort by time."""
+    def list_runs(
+        self,
+        where: RunFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        scan_max: int | None = None,
+    ) -> RunPage:
+        """One page of runs, newest first: ids sort by time.
+
+        With ``scan_max``, about so many rows of each table are read to find those that match. The
+        page then says how far it has searched.
+        """
+
+    def list_summaries(
+        self,
+        where: RunFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        scan_max: int | None = None,
+    ) -> SummaryPage:
+        """The same runs as :meth:`list_runs`, with the columns that people search."""
+
+    def count_matches(self, where: RunFilter, *, cap: int, scan_max: int) -> RunCount:
+        """Count the runs that match, up to ``cap``, in ``scan_max`` rows of each table.
+
+        All runs may be estimated.
+        """
 
     def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
         """The runs that :meth:`RunStore.claim` would consider now, in the same order.

@@ -251,10 +251,53 @@ class RowFault(NamedTuple):
 
 
 class RunPage(NamedTuple):
-    """Runs, newest first, and the cursor of the next page (None: this is the last)."""
+    """Runs, newest first, and the cursor of the next page (None: this is the last).
+
+    ``searched_to`` is set if the search ended at ``scan_max`` rows, before the page was full: older
+    runs than this one may match, and the next page goes on there.
+    """
 
     runs: list[Run]
     cursor: str | None
+    searched_to: RunId | None = None
+
+
+class RunSummary(NamedTuple):
+    """The columns of a run in which people search, and its times: a tenth of the cost of a run."""
+
+    id: RunId
+    job: str
+    status: RunStatus
+    created_at: datetime
+    due_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    reason: str
+    target: str | None
+    args: str
+
+
+class SummaryPage(NamedTuple):
+    """A :class:`RunPage` of summaries."""
+
+    runs: list[RunSummary]
+    cursor: str | None
+    searched_to: RunId | None = None
+
+
+class CountPrecision(StrEnum):
+    """What a number of runs means."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"  # counting ended at a limit
+    ABOUT = "about"  # the database's own estimate
+
+
+class RunCount(NamedTuple):
+    """How many runs match a filter."""
+
+    number: int
+    precision: CountPrecision
 
 
 class Attempt(NamedTuple):

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleOrigin
@@ -12,15 +13,19 @@ from tickwork._domain.retention import EndedRun, HistoryCursor
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
 from tickwork.stores.contract import (
+    CountPrecision,
     Health,
     JobRow,
     PauseKind,
     PhaseCounts,
     Pruned,
     RowFault,
+    RunCount,
     RunFilter,
     RunPage,
     RunRecord,
+    RunSummary,
+    SummaryPage,
     TableHealth,
 )
 from tickwork.stores.memory.keys import claim_order, rates_of, taken_by_key
@@ -42,14 +47,41 @@ class MemoryReads(TableHolder):
             ids = {*tables.runs, *tables.history}
             return sorted(run_id for run_id in ids if run_id.startswith(prefix.lower()))[:limit]
 
-    def list_runs(self, where: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
+    def list_runs(
+        self,
+        where: RunFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        scan_max: int | None = None,
+    ) -> RunPage:
         with self._reading() as tables:
             runs = {**tables.history, **tables.runs}
-        ids = sorted((run.id for run in runs.values() if _fits(run, where)), reverse=True)
-        if cursor is not None:
-            ids = [run_id for run_id in ids if run_id < cursor]
-        page = [runs[run_id] for run_id in ids[:limit]]
-        return RunPage(page, page[-1].id if page and len(ids) > limit else None)
+        ids = sorted((run_id for run_id in runs if cursor is None or run_id < cursor), reverse=True)
+        is_bounded = scan_max is not None and where != RunFilter() and len(ids) > scan_max
+        searched_to = ids[scan_max] if is_bounded and scan_max is not None else None
+        found = [
+            runs[run_id]
+            for run_id in ids
+            if _fits(runs[run_id], where) and run_id >= (searched_to or "")
+        ]
+        page = found[:limit]
+        if page and len(found) > limit:
+            return RunPage(page, page[-1].id)
+        return RunPage(page, searched_to, searched_to)
+
+    def list_summaries(self, where: RunFilter, **options: Any) -> SummaryPage:
+        page = self.list_runs(where, **options)
+        summaries = [
+            RunSummary(*(getattr(run, name) for name in RunSummary._fields)) for run in page.runs
+        ]
+        return SummaryPage(summaries, page.cursor, page.searched_to)
+
+    def count_matches(self, where: RunFilter, *, cap: int, scan_max: int) -> RunCount:
+        page = self.list_runs(where, limit=cap, scan_max=scan_max)
+        is_exact = page.cursor is None
+        precision = CountPrecision.EXACT if is_exact else CountPrecision.AT_LEAST
+        return RunCount(len(page.runs), precision)
 
     def run_record(self, run_id: RunId) -> RunRecord | None:
         with self._reading() as tables:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import compress
 from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.retention import EndedRun, HistoryCursor
 from tickwork._domain.run import Run
 from tickwork._domain.status import FINAL, Phase, RunStatus
-from tickwork.stores._sql.filters import filter_runs
+from tickwork.stores._sql.filters import filter_runs, find_floor
 from tickwork.stores._sql.operations.rates import prune_rates
 from tickwork.stores._sql.operations.schedules import list_schedules
 from tickwork.stores._sql.queries import Queries
@@ -24,10 +25,12 @@ from tickwork.stores._sql.rows import (
     moment,
     moment_or_none,
     pause_of,
+    summary_of,
     worker_of,
 )
 from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import (
+    CountPrecision,
     Health,
     JobRow,
     LimitRow,
@@ -35,9 +38,11 @@ from tickwork.stores.contract import (
     PhaseCounts,
     Pruned,
     RowFault,
+    RunCount,
     RunFilter,
     RunPage,
     RunRecord,
+    SummaryPage,
     TableHealth,
     WorkerRow,
 )
@@ -59,17 +64,73 @@ def find_run_ids(query: Queries, prefix: str, *, limit: int) -> Operation[list[R
 
 
 def list_runs(
-    query: Queries, where: RunFilter, *, cursor: str | None, limit: int
+    query: Queries, where: RunFilter, *, cursor: str | None, limit: int, scan_max: int | None
 ) -> Operation[RunPage]:
-    rows: list[Row] = []
+    names = ("list_live", "list_history")
+    found = yield from _find_newest(query, names, where, cursor, limit, scan_max)
+    return RunPage([listed_run_of(row) for row in found.rows], found.cursor, found.searched_to)
+
+
+def list_summaries(
+    query: Queries, where: RunFilter, *, cursor: str | None, limit: int, scan_max: int | None
+) -> Operation[SummaryPage]:
+    names = ("summarize_live", "summarize_history")
+    found = yield from _find_newest(query, names, where, cursor, limit, scan_max)
+    return SummaryPage(list(map(summary_of, found.rows)), found.cursor, found.searched_to)
+
+
+def count_matches(
+    query: Queries, where: RunFilter, *, cap: int, scan_max: int
+) -> Operation[RunCount]:
+    found = yield from _find_newest(query, _IDS, where, None, cap, scan_max)
+    if found.cursor is None:
+        return RunCount(len(found.rows), CountPrecision.EXACT)
+    if where == RunFilter():
+        tables = yield query("health_of_tables")
+        rows = sum(row[1] for row in tables if row[0] in query.tables("run", "history"))
+        if rows > cap:
+            return RunCount(rows, CountPrecision.ABOUT)
+    return RunCount(len(found.rows), CountPrecision.AT_LEAST)
+
+
+class _FoundRows(NamedTuple):
+    rows: list[Row]
+    cursor: RunId | None
+    searched_to: RunId | None
+
+
+_IDS: Final = ("list_live_ids", "list_history_ids")
+
+
+def _find_newest(  # noqa: PLR0917  # the parameters of a page
+    query: Queries,
+    names: tuple[str, str],
+    where: RunFilter,
+    cursor: str | None,
+    limit: int,
+    scan_max: int | None,
+) -> Operation[_FoundRows]:
+    """Run a list query on both tables; the first column is the id."""
     # A table that cannot contain these statuses is not searched: it would be read to its end.
-    if not where.statuses or where.statuses - FINAL:
-        rows += yield filter_runs(query, "list_live", where, cursor=cursor, limit=limit + 1)
-    if not where.statuses or where.statuses & FINAL:
-        rows += yield filter_runs(query, "list_history", where, cursor=cursor, limit=limit + 1)
+    is_searched = (
+        not where.statuses or bool(where.statuses - FINAL),
+        not where.statuses or bool(where.statuses & FINAL),
+    )
+    floor: str | None = None
+    if scan_max is not None:
+        for name in compress(_IDS, is_searched):
+            bound = find_floor(query, name, where, cursor=cursor, scan_max=scan_max)
+            for row in () if bound is None else (yield bound):
+                # What one table was not searched for is unknown: the page ends there.
+                floor = max(floor or "", str(row[0]))
+    rows: list[Row] = []
+    for name in compress(names, is_searched):
+        rows += yield filter_runs(query, name, where, cursor=cursor, limit=limit + 1, floor=floor)
     rows.sort(key=lambda row: str(row[0]), reverse=True)
-    runs = [listed_run_of(row) for row in rows[:limit]]
-    return RunPage(runs, runs[-1].id if len(rows) > limit else None)
+    if len(rows) > limit:
+        return _FoundRows(rows[:limit], RunId(rows[limit - 1][0]), None)
+    searched_to = None if floor is None else RunId(floor)
+    return _FoundRows(rows, searched_to, searched_to)
 
 
 def run_record(query: Queries, run_id: RunId) -> Operation[RunRecord | None]:

@@ -34,6 +34,28 @@ LIMIT :limit;
 -- name: list_history
 {history_as_run}
 
+-- name: list_live_ids
+SELECT id FROM tickwork_run
+
+-- name: list_history_ids
+SELECT id FROM tickwork_history
+
+-- name: summarize_live
+SELECT id, job, status, created_at, due_at, started_at, NULL, reason, target, args
+FROM tickwork_run
+
+-- name: summarize_history
+SELECT id, job, status, created_at, due_at, started_at, ended_at, reason, target, args
+FROM tickwork_history
+
+-- fragment: is_amiss
+-- One status other than completed: the index is by status and id.
+status = :status_0
+
+-- fragment: are_amiss
+-- Several of them: the index does not have their rows in the order of ids.
+true
+
 -- fragment: is_running
 lease_until IS NOT NULL
 

@@ -50,6 +50,28 @@ translate(:prefix::text, '0123456789abcdef', 'ffffffffffffffff')
 -- name: list_history
 {history_as_run}
 
+-- name: list_live_ids
+SELECT id FROM tickwork_run
+
+-- name: list_history_ids
+SELECT id FROM tickwork_history
+
+-- name: summarize_live
+SELECT id, job, status, created_at, due_at, started_at, NULL, reason, target, args
+FROM tickwork_run
+
+-- name: summarize_history
+SELECT id, job, status, created_at, due_at, started_at, ended_at, reason, target, args
+FROM tickwork_history
+
+-- fragment: is_amiss
+-- One status other than completed: the condition of the index.
+status <> 'completed'
+
+-- fragment: are_amiss
+-- Several of them.
+status <> 'completed'
+
 -- fragment: is_running
 lease_until IS NOT NULL
 

@@ -30,6 +30,28 @@ LIMIT :limit;
 -- name: list_history
 {history_as_run}
 
+-- name: list_live_ids
+SELECT id FROM tickwork_run
+
+-- name: list_history_ids
+SELECT id FROM tickwork_history
+
+-- name: summarize_live
+SELECT id, job, status, created_at, due_at, started_at, NULL, reason, target, args
+FROM tickwork_run
+
+-- name: summarize_history
+SELECT id, job, status, created_at, due_at, started_at, ended_at, reason, target, args
+FROM tickwork_history
+
+-- fragment: is_amiss
+-- One status other than completed: the condition of the index.
+status <> 'completed'
+
+-- fragment: are_amiss
+-- Several of them.
+status <> 'completed'
+
 -- fragment: is_running
 -- By the index of leases: to sort by id, SQLite would otherwise read all rows.
 id IN (SELECT id FROM tickwork_run WHERE lease_until IS NOT NULL)

@@ -8,7 +8,7 @@ from tickwork._domain.outcome import Failed, Succeeded
 from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition, reap
-from tickwork.stores.contract import ChangeResult, LogLine, RunFilter
+from tickwork.stores.contract import ChangeResult, CountPrecision, LogLine, RunFilter
 from tickwork.testing.conformance.builders import (
     HOUR,
     MINUTE,
@@ -256,6 +256,63 @@ class TestReadsLists:
 
         assert ids([*first.runs, *second.runs]) == [runs[4].id, runs[2].id]
         assert second.cursor is None
+
+    @pytest.mark.parametrize("scan_max", [1, 2, 3, 10])
+    @pytest.mark.parametrize(
+        "where",
+        [
+            RunFilter(tag="paid"),
+            RunFilter(tenant="acme"),
+            RunFilter(schedule="digest"),
+            RunFilter(job="sweep", queue="emails"),
+            RunFilter(since=NOON + MINUTE, before=NOON + 4 * MINUTE),
+            RunFilter(statuses=frozenset({RunStatus.CANCELED, RunStatus.RUNNING})),
+            RunFilter(statuses=frozenset({RunStatus.FAILED_PERMANENT})),
+        ],
+        ids=label_of,
+    )
+    def test_a_bounded_search_continues_where_it_ended(self, store, runs, where, scan_max):
+        found, cursor, pages = [], None, 0
+        while pages == 0 or cursor is not None:
+            page = store.list_runs(where, cursor=cursor, limit=2, scan_max=scan_max)
+            summaries = store.list_summaries(where, cursor=cursor, limit=2, scan_max=scan_max)
+            assert ids(summaries.runs) == ids(page.runs)
+            assert summaries[1:] == page[1:]
+            if page.searched_to is not None:
+                assert page.cursor == page.searched_to
+                assert all(run.id >= page.searched_to for run in page.runs)
+            found += page.runs
+            cursor, pages = page.cursor, pages + 1
+            assert pages <= 2 * len(runs)
+
+        assert found == store.list_runs(where).runs
+
+    def test_a_search_that_an_index_answers_has_no_bound(self, store, runs):
+        page = store.list_runs(EVERYTHING, limit=6, scan_max=1)
+
+        assert ids(page.runs) == ids(runs[::-1])
+        assert page.searched_to is None
+
+    def test_a_bounded_search_reads_no_more_than_its_bound(self, store, runs):
+        page = store.list_runs(RunFilter(tenant="acme"), scan_max=1)  # the oldest run
+
+        assert page.runs == []
+        assert page.searched_to is not None
+
+    def test_summaries_have_the_columns_of_the_runs(self, store, runs):
+        summaries = store.list_summaries(EVERYTHING).runs
+
+        for run, summary in zip(store.list_runs(EVERYTHING).runs, summaries, strict=True):
+            assert summary == tuple(getattr(run, name) for name in summary._fields)
+
+    def test_counting_stops_at_a_limit(self, store, runs):
+        paid = RunFilter(tag="paid")
+
+        assert store.count_matches(paid, cap=10, scan_max=100) == (2, CountPrecision.EXACT)
+        assert store.count_matches(paid, cap=1, scan_max=100) == (1, CountPrecision.AT_LEAST)
+        acme = store.count_matches(RunFilter(tenant="acme"), cap=10, scan_max=1)
+        assert acme == (0, CountPrecision.AT_LEAST)
+        assert store.count_matches(EVERYTHING, cap=10, scan_max=1) == (6, CountPrecision.EXACT)
 
     def test_runs_that_come_in_or_end_meanwhile_do_not_shift_the_next_page(
         self, store, clock, runs

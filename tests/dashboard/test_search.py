@@ -1,0 +1,182 @@
+"""Searches for runs: by argument, in a bounded number of rows that the page states."""
+
+import pytest
+
+from tickwork import RunFilter
+from tickwork._inspect import run_search
+from tickwork._inspect.run_search import RunSearch, parse_argument
+from tickwork.dashboard.presentation import total
+from tickwork.errors import InvalidOption
+from tickwork.stores.contract import CountPrecision, RunCount
+
+from .conftest import API
+
+
+def search(client, **params):
+    answer = client.get(f"{API}/runs", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+class TestArguments:
+    @pytest.fixture(autouse=True)
+    def runs(self, app):
+        @app.job
+        def report(**facts: object) -> None: ...
+
+        app.dispatch("send_email", to="ann", count=42)
+        app.dispatch("send_email", to="42", count=1)
+        app.dispatch("report", address={"city": "Bern", "lines": ["a", "b"]}, paid=True, note=None)
+        app.dispatch("sign_in", password="hunter2")
+
+    @pytest.mark.parametrize(
+        ("terms", "jobs"),
+        [
+            (["count=42"], ["send_email"]),
+            (["to=42"], ["send_email"]),
+            (["to=42", "count=1"], ["send_email"]),
+            (["to=42", "count=2"], []),
+            (["address.city=Bern"], ["report"]),
+            (["address.city=bern"], []),
+            (["address.lines.1=b"], ["report"]),
+            (["address.lines.7=b"], []),
+            (["paid=true"], ["report"]),
+            (["note=null"], ["report"]),
+            (["to=4"], []),
+            (["nothing=1"], []),
+            (["password=hunter2"], []),
+            (["password=***"], []),
+            (["password="], []),
+        ],
+        ids=str,
+    )
+    def test_runs_are_found_by_the_values_of_their_arguments(self, admin, terms, jobs):
+        assert [run["job"] for run in search(admin, arg=terms)["runs"]] == jobs
+
+    def test_together_with_a_text_and_filters(self, admin):
+        assert len(search(admin, arg="to=42", text="SEND_")["runs"]) == 1
+        assert search(admin, arg="to=42", text="report")["runs"] == []
+        assert search(admin, arg="to=42", queue="default")["runs"] == []
+
+    def test_the_page_has_the_same_filter(self, admin):
+        page = admin.get("/runs", params={"arg": "address.city=Bern"})
+
+        assert page.status_code == 200
+        assert 'value="address.city=Bern"' in page.text
+        assert ">report</a>" in page.text
+        assert ">send_email</a>" not in page.text
+
+    @pytest.mark.parametrize("term", ["customer", "=1", "a..b=1", ".=1", ""])
+    def test_a_term_has_a_name_and_a_value(self, admin, term):
+        with pytest.raises(InvalidOption):
+            parse_argument(term)
+        expected = 422 if term else 200  # an empty value counts as missing
+        assert admin.get(f"{API}/runs", params={"arg": term}).status_code == expected
+
+    def test_bulk_actions_take_the_runs_that_were_found(self, admin):
+        page = admin.get("/runs/bulk", params={"arg": "to=42"})
+
+        assert "<strong>1</strong> runs match" in page.text
+
+    def test_export_has_the_runs_that_were_found(self, admin):
+        rows = admin.get("/runs/export.json", params={"arg": "to=42"}).json()
+
+        assert [row["args"]["to"] for row in rows] == ["42"]
+
+
+@pytest.mark.parametrize("value", ["ünï", 'a"b', "a\\b", "Straße", "\u212a", "x\ny", 7.5, b"abc"])
+def test_stored_arguments_are_decoded_before_they_are_compared(admin, app, value):
+    @app.job
+    def keep(value: object) -> None: ...
+
+    app.dispatch("keep", value=value)
+    [shown] = search(admin)["runs"]
+    text = str(shown["args"]["value"])
+
+    if "\n" not in text:
+        assert len(search(admin, arg=f"value={text}")["runs"]) == 1
+        assert len(search(admin, text=text)["runs"]) == 1
+
+
+class TestBounds:
+    def test_a_filter_without_an_index_reads_a_bounded_number_of_rows(
+        self, admin, app, monkeypatch
+    ):
+        monkeypatch.setattr(run_search, "SCAN_MAX", 5)
+        app.dispatch("send_email", to="ann")
+        for _ in range(12):
+            app.dispatch("fails")
+
+        first = search(admin, queue="emails", count="true")
+        assert first["runs"] == []
+        assert first["searched_since"] is not None
+        assert first["total"] == {"number": 0, "precision": "at_least"}
+        page = admin.get("/runs", params={"queue": "emails"}).text
+        assert "Searched the newest runs, back to" in page
+        assert "Search older runs" in page
+        second = search(admin, queue="emails", cursor=first["cursor"])
+        third = search(admin, queue="emails", cursor=second["cursor"])
+        assert [run["queue"] for run in third["runs"]] == ["emails"]
+        assert (third["cursor"], third["searched_since"]) == (None, None)
+
+    def test_a_text_is_searched_in_a_bounded_number_of_runs(self, admin, app, monkeypatch):
+        monkeypatch.setattr(run_search, "SEARCHED_MAX", 4)
+        monkeypatch.setattr(run_search, "PAGE", 2)
+        for number in range(9):
+            app.dispatch("send_email", to="needle" if number == 0 else "hay")
+
+        found, cursor, pages = [], None, 0
+        while pages == 0 or cursor:
+            answer = search(admin, text="needle", **({"cursor": cursor} if cursor else {}))
+            found += answer["runs"]
+            cursor, pages = answer["cursor"], pages + 1
+        assert (len(found), pages) == (1, 3)
+
+    def test_a_full_page_continues_after_its_last_run(self, admin, app):
+        for number in range(5):
+            app.dispatch("send_email", to=f"ann-{number}")
+
+        first = search(admin, text="ann-", limit=2)
+        second = search(admin, text="ann-", limit=2, cursor=first["cursor"])
+        third = search(admin, text="ann-", limit=2, cursor=second["cursor"])
+        shown = [run["args"]["to"] for page in (first, second, third) for run in page["runs"]]
+        assert shown == [f"ann-{number}" for number in (4, 3, 2, 1, 0)]
+        assert third["cursor"] is None
+
+    def test_the_number_of_runs_that_match(self, admin, app, monkeypatch):
+        for _ in range(5):
+            app.dispatch("fails")
+
+        assert search(admin)["total"] is None
+        exact = {"number": 5, "precision": "exact"}
+        assert search(admin, count="true")["total"] == exact
+        assert search(admin, count="true", limit=2)["total"] == exact
+        monkeypatch.setattr(run_search, "COUNTED_MAX", 3)
+        assert search(admin, count="true", limit=2)["total"] == {
+            "number": 3,
+            "precision": "at_least",
+        }
+
+
+@pytest.mark.parametrize(
+    ("number", "precision", "text"),
+    [
+        (7, CountPrecision.EXACT, "7"),
+        (10_000, CountPrecision.AT_LEAST, "10,000+"),
+        (1_003_411, CountPrecision.ABOUT, "about 1,000,000"),
+        (968_211, CountPrecision.ABOUT, "about 970,000"),
+    ],
+)
+def test_a_number_shows_how_precise_it_is(number, precision, text):
+    assert total(RunCount(number, precision)) == text
+
+
+def test_a_search_reads_no_arguments_that_cannot_fit(app):
+    app.dispatch("send_email", to="ann")
+    [summary] = app.runs.recent(RunFilter(), limit=1)
+
+    def refuse(*_: object) -> dict[str, object]:
+        raise AssertionError("the arguments were decoded")
+
+    assert not RunSearch("needle").fits(summary, refuse)
+    assert not RunSearch("", [parse_argument("to=bob")]).fits(summary, refuse)
