@@ -285,9 +285,7 @@ def ask(connection: http.client.HTTPConnection, path: str, accept: str) -> tuple
     return time.perf_counter() - begun, answer.status
 
 
-def measure(
-    server: ServerProcess, paths: list[tuple[str, str]], *, rounds: int
-) -> list[Answered]:
+def measure(server: ServerProcess, paths: list[tuple[str, str]], *, rounds: int) -> list[Answered]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     found = []
     for path, accept in paths:
