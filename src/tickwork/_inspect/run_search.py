@@ -40,7 +40,7 @@ class FoundRuns:
     cursor: str | None  # of the next page; null: this is the last one
     searched: int | None = None  # with a text or an argument: in how many runs it was searched
     searched_since: datetime | None = None  # set if the search ended here, at a limit
-    total: RunCount | None = None  # how many match; null if it was not asked for
+    total: RunCount | None = None  # how many match; null unless it was requested
 
 
 class ArgumentTerm(NamedTuple):
