@@ -65,6 +65,7 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.StoreDamaged("/srv/shop/jobs.db", "file is not a database"),
     errors.StoreReplaced("/srv/shop/jobs.db", is_deleted=True),
     errors.OutcomeUnknown(URL, "server closed the connection unexpectedly"),
+    errors.ReadTimeout(URL, limit=timedelta(seconds=5)),
     errors.StoreBusy("sqlite:///jobs.db", waited=timedelta(seconds=5)),
     errors.DriverMissing("psycopg", extra="postgres"),
     errors.ExtraMissing("prometheus_client", extra="prometheus"),

@@ -538,6 +538,21 @@ class OutcomeUnknown(StoreUnavailable):
         self.reason = reason
 
 
+class ReadTimeout(StoreError, TimeoutError):
+    """A read took longer than its caller allows, and the database has ended it."""
+
+    code = "read-timeout"
+
+    def __init__(self, url: str, *, limit: timedelta) -> None:
+        super().__init__(
+            f"The store at {mask_url(url)} took longer than {_seconds(limit)} to answer.",
+            why="The dashboard limits its reads, so that a page cannot slow down the workers.",
+            fix="Narrow the filters of the page. If every page is slow: `tickwork doctor`.",
+        )
+        self.url: str = mask_url(url)
+        self.limit = limit
+
+
 class StoreBusy(StoreError, TimeoutError):
     """Another connection held the lock of the database for too long."""
 

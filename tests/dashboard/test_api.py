@@ -419,8 +419,9 @@ class TestErrors:
         assert answer.status_code == 503
         assert "secret-host" not in answer.text
 
-    def test_a_slow_database_is_a_503(self, admin, monkeypatch):
-        monkeypatch.setattr("tickwork.dashboard.context.READ_SECONDS", 0.05)
+    def test_a_server_that_hangs_is_a_503(self, client_of, monkeypatch):
+        monkeypatch.setattr("tickwork.dashboard.context.WAIT_SECONDS", 0.05)
+        admin = client_of(Role.ADMIN, read_timeout=timedelta(0))
         ended = threading.Event()
         monkeypatch.setattr(
             "tickwork._inspect.inspector.Inspector.status", lambda self: ended.wait(10)

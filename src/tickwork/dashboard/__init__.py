@@ -5,7 +5,8 @@ Mount it into FastAPI, Starlette or Django, or serve it with ``tickwork ui``. It
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from tickwork.app import Tickwork
 from tickwork.dashboard.access import AccessToken, Identify, Role, User
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessToken", "Role", "User", "asgi"]
 
+READ_TIMEOUT: Final = timedelta(seconds=5)
+
 
 def asgi(
     app: Tickwork,
@@ -25,7 +28,9 @@ def asgi(
     secret: str = "",
     login_url: str = "",
     read_only: bool = False,
+    read_timeout: timedelta = READ_TIMEOUT,
     streams_max: int = 100,
+    streams_per_client: int = 20,
 ) -> "Starlette":
     """Make the ASGI application of the dashboard and the REST API.
 
@@ -35,6 +40,10 @@ def asgi(
 
     Forms contain a token that is signed with the tokens, or with ``secret``. Without both, a
     process accepts its own forms only. Pages send those who have not logged in to ``login_url``.
+
+    The database ends the reads of a page after ``read_timeout``, so that pages cannot slow down
+    the workers. At most ``streams_max`` pages are live at a time, and ``streams_per_client`` of one
+    user at one address; others are refused, and show no live changes.
 
     Raises:
         ExtraMissing: The extra ``dashboard`` is not installed.
@@ -53,6 +62,8 @@ def asgi(
         secret=secret,
         login_url=login_url,
         is_read_only=read_only,
+        read_timeout=read_timeout,
         streams_max=streams_max,
+        streams_per_client=streams_per_client,
     )
     return site  # type: ignore[no-any-return]  # Starlette is known to type checkers only

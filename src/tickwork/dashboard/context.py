@@ -2,24 +2,29 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final, TypeVar
 
 import anyio
 from starlette.requests import Request
 
 from tickwork._domain.health import Check
+from tickwork._kernel.read_limit import limit_reads
 from tickwork.app import Tickwork
 from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.fields import BODY_MAX
 from tickwork.dashboard.gate import Gate
 from tickwork.dashboard.problems import ProblemError
+from tickwork.errors import ReadTimeout
 
 T = TypeVar("T")
 
 THREADS_MAX: Final = 8
 """Requests that use the database at a time. Others wait, so that pages cannot hurt the queue."""
 
-READ_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 5.0
+"""How much longer a request waits than its reads may take: for a thread, and for the database to
+end a read."""
 
 CHECKS_SECONDS: Final = 5.0
 """How long the result of the health checks is shown."""
@@ -28,11 +33,13 @@ CHECKS_SECONDS: Final = 5.0
 class Site:
     """What all requests share."""
 
-    def __init__(self, app: Tickwork, *, gate: Gate, actions: Actions, streams_max: int) -> None:
+    def __init__(
+        self, app: Tickwork, *, gate: Gate, actions: Actions, read_timeout: timedelta
+    ) -> None:
         self.app = app
         self.gate = gate
         self.actions = actions
-        self.streams_max = streams_max
+        self._read_timeout = read_timeout
         self._checks: tuple[float, list[Check]] | None = None
         self._threads: anyio.CapacityLimiter | None = None
 
@@ -48,14 +55,27 @@ class Site:
         """Call a function that reads the database, in a thread, within a time.
 
         Raises:
-            ProblemError: It took too long.
+            ReadTimeout: The database took too long, and has ended the read.
+            ProblemError: There was no answer for a long time.
         """
+
+        def run() -> T:
+            with limit_reads(self._read_timeout):
+                return function()
+
+        seconds = self._read_timeout.total_seconds() + WAIT_SECONDS
         try:
-            with anyio.fail_after(READ_SECONDS):
-                return await self._in_thread(function)
+            with anyio.fail_after(seconds):
+                return await self._in_thread(run)
+        except ReadTimeout:
+            raise
         except TimeoutError:
             raise ProblemError(
-                503, f"The database did not answer within {READ_SECONDS:.0f} s.", code="timeout"
+                503,
+                f"There was no answer within {seconds:.0f} s.",
+                code="timeout",
+                fix="Other requests may be slow: try again later.",
+                headers={"Retry-After": "10"},
             ) from None
 
     async def write(self, function: Callable[[], T]) -> T:

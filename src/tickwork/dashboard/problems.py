@@ -12,6 +12,7 @@ from tickwork.errors import (
     JobNotFound,
     KeyReused,
     PayloadError,
+    ReadTimeout,
     RunError,
     RunNotFound,
     ScheduleNotFound,
@@ -31,7 +32,7 @@ TITLES: Final[Mapping[int, str]] = {
     422: "A value is not valid.",
     429: "There were too many requests.",
     500: "The server failed.",
-    503: "The database cannot be reached now.",
+    503: "There is no answer now.",
 }
 
 
@@ -72,6 +73,10 @@ class ProblemError(Exception):
 
 def problem_of(error: TickworkError) -> ProblemError:
     """The problem that an error of tickwork means."""
+    if isinstance(error, ReadTimeout):
+        detail = f"The database took longer than {error.limit.total_seconds():g} s. {error.why}"
+        retry = {"Retry-After": "10"}
+        return ProblemError(503, detail, code=error.code, fix=error.fix, headers=retry)
     status = _status_of(error)
     detail = error.what if not error.why or status == 503 else f"{error.what} {error.why}"
     if status == 503:

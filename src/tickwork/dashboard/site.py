@@ -4,6 +4,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,7 @@ from tickwork.dashboard.gate import LOCAL_ONLY, Gate, address_of
 from tickwork.dashboard.openapi import PREFIX, build_document
 from tickwork.dashboard.pages import BASE, Pages, base_of, local_path
 from tickwork.dashboard.problems import TITLES, ProblemError, problem_of
-from tickwork.dashboard.stream import Pulse, open_stream
+from tickwork.dashboard.stream import Pulse, StreamLimits, open_stream
 from tickwork.errors import TickworkError
 
 UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -95,15 +96,18 @@ def build_site(
     secret: str,
     login_url: str,
     is_read_only: bool,
+    read_timeout: timedelta,
     streams_max: int,
+    streams_per_client: int,
 ) -> Starlette:
     gate = Gate(tokens, identify, secret=secret, login_url=login_url)
     site = Site(
         app,
         gate=gate,
         actions=Actions(app, is_read_only=is_read_only),
-        streams_max=streams_max,
+        read_timeout=read_timeout,
     )
+    limits = StreamLimits(server_max=streams_max, client_max=streams_per_client)
     if gate.is_local_only:
         log.warning(LOCAL_ONLY)
     pages = Pages(site, BulkTasks(site.actions))
@@ -111,7 +115,7 @@ def build_site(
         routes=[
             Mount(PREFIX, routes=_api_routes(site)),
             Mount("/static", StaticFolder(directory=Path(__file__).parent / "static")),
-            *_page_routes(site, pages),
+            *_page_routes(site, pages, limits),
         ],
         middleware=[Middleware(SecurityHeaders)],
         exception_handlers={
@@ -122,17 +126,18 @@ def build_site(
         },
     )
     built.state.pages = pages
+    built.state.streams = limits
     return built
 
 
 # ---------------------------------------------------------------- pages
 
 
-def _page_routes(site: Site, pages: Pages) -> list[Route]:
+def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
     forms = Forms(pages)
     reads: dict[str, Callable[..., Any]] = {
         "/": pages.overview,
-        "/events": partial(open_stream, site, Pulse(site)),
+        "/events": partial(open_stream, site, Pulse(site), limits),
         "/login": forms.show_login,
         "/runs": pages.runs,
         "/runs/bulk": pages.bulk_preview,

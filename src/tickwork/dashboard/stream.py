@@ -1,7 +1,8 @@
 """Server-sent events: pages learn that something changed, and load themselves again."""
 
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import anyio
@@ -10,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tickwork.dashboard.context import Site
+from tickwork.dashboard.gate import address_of
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
@@ -29,7 +31,6 @@ class Pulse:
         self._text = ""
         self._read_at = float("-inf")
         self._lock: anyio.Lock | None = None
-        self.streams = 0
 
     async def text(self) -> str:
         if self._lock is None:
@@ -41,38 +42,73 @@ class Pulse:
             return self._text
 
 
-async def open_stream(site: Site, pulse: Pulse, request: Request) -> Response:
+class StreamLimits:
+    """Counts the open streams: of this server, and of each client."""
+
+    def __init__(self, *, server_max: int, client_max: int) -> None:
+        self._server_max = server_max
+        self._client_max = client_max
+        self._open: Counter[str] = Counter()
+
+    @property
+    def open(self) -> int:
+        return self._open.total()
+
+    def add(self, client: str) -> None:
+        """Count one more stream.
+
+        Raises:
+            ProblemError: The client has too many, or the server.
+        """
+        if self._open[client] >= self._client_max:
+            raise _refusal(429, f"You have {self._client_max} live pages already.")
+        if self.open >= self._server_max:
+            raise _refusal(503, f"{self._server_max} pages are live already.")
+        self._open[client] += 1
+
+    def remove(self, client: str) -> None:
+        self._open[client] -= 1
+        if not self._open[client]:
+            del self._open[client]
+
+
+def _refusal(status: int, reason: str) -> ProblemError:
+    return ProblemError(
+        status,
+        f"{reason} This one shows no live changes.",
+        code="streams",
+        fix="Close other pages, or load this one again to see changes.",
+        headers={"Retry-After": "60"},
+    )
+
+
+async def open_stream(site: Site, pulse: Pulse, limits: StreamLimits, request: Request) -> Response:
     """A stream of events; the number of streams is bounded.
 
     Raises:
         ProblemError: There are too many streams.
     """
-    await site.gate.find_visitor(request)
-    if pulse.streams >= site.streams_max:
-        raise ProblemError(
-            503,
-            f"{site.streams_max} pages are live already. This one shows no live changes.",
-            code="streams",
-            headers={"Retry-After": "60"},
-        )
-    pulse.streams += 1
-    return EventStream(pulse, _events(pulse, request))
+    visitor = await site.gate.find_visitor(request)
+    # The user and the address: many people may share a token, or an address of a proxy.
+    client = f"{visitor.user.name} {address_of(request)}"
+    limits.add(client)
+    return EventStream(_events(pulse, request), end=lambda: limits.remove(client))
 
 
 class EventStream(StreamingResponse):
     """Counts the stream until its connection ends, however that happens."""
 
-    def __init__(self, pulse: Pulse, events: AsyncIterator[str]) -> None:
+    def __init__(self, events: AsyncIterator[str], *, end: Callable[[], None]) -> None:
         super().__init__(
             events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
         )
-        self._pulse = pulse
+        self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._pulse.streams -= 1
+            self._end()
 
 
 async def _events(pulse: Pulse, request: Request) -> AsyncIterator[str]:

@@ -69,7 +69,8 @@
       show("lost", "Reconnecting");
       if (source && source.readyState === EventSource.CLOSED) {
         source = null;
-        setTimeout(connect, 10000);
+        // Refused: there are too many live pages. Not all of them try again together.
+        setTimeout(connect, 30000 + Math.random() * 30000);
       }
     });
   }

@@ -50,9 +50,9 @@ class Pool(Generic[C]):
         self._epoch = 0
 
     @contextmanager
-    def acquire(self) -> Iterator[C]:
+    def acquire(self, *, timeout: timedelta | None = None) -> Iterator[C]:
         """A connection for one operation. A broken one is closed and not used again."""
-        if not self._places.acquire(timeout=self._timeout.total_seconds()):
+        if not self._places.acquire(timeout=(timeout or self._timeout).total_seconds()):
             raise PoolExhausted
         try:
             epoch = self._epoch

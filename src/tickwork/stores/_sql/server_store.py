@@ -13,7 +13,15 @@ from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.rates import Turn
 from tickwork._domain.run import Claim, Run
-from tickwork.errors import AccessDenied, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
+from tickwork._kernel.read_limit import ReadLimit, current_read_limit
+from tickwork.errors import (
+    AccessDenied,
+    OutcomeUnknown,
+    ReadTimeout,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.pool import Pool, PooledConnection, PoolExhausted
 from tickwork.stores._sql.queries import Queries
@@ -76,7 +84,9 @@ class ServerConnection(PooledConnection, Protocol):
     It raises only :class:`StatementRejected` and :class:`ConnectionLost`.
     """
 
-    def transaction(self, *, is_reading: bool = False) -> AbstractContextManager[None]: ...
+    def transaction(
+        self, *, is_reading: bool = False, statement_timeout: timedelta | None = None
+    ) -> AbstractContextManager[None]: ...
 
     def execute(self, statement: Statement) -> Rows: ...
 
@@ -147,12 +157,30 @@ class ServerStore(SqlStore, Generic[S]):
         )
 
     def _read(self, start: Callable[[], Operation[T]]) -> T:
+        limit = current_read_limit()
+        if limit is not None:
+            return self._read_within(limit, start)
         return self._with_retries(
             lambda: self._run_once(
                 lambda connection: drive_within(start(), connection), is_reading=True
             ),
             is_reading=True,
         )
+
+    def _read_within(self, limit: ReadLimit, start: Callable[[], Operation[T]]) -> T:
+        def run() -> T:
+            if limit.is_over:
+                raise ReadTimeout(self.url, limit=limit.length)
+            with (
+                self._pool.acquire(timeout=limit.left) as connection,
+                connection.transaction(is_reading=True, statement_timeout=limit.left),
+            ):
+                return drive_within(start(), connection)
+
+        try:
+            return self._with_retries(run, is_reading=True)
+        except StoreBusy as error:
+            raise ReadTimeout(self.url, limit=limit.length) from error
 
     def _with_retries(
         self, act: Callable[[], T], *, is_reading: bool = False, is_installing: bool = False

@@ -39,12 +39,15 @@ _READING: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;\nSTART TRANS
 _COMMIT: Final = "COMMIT"
 _ROLLBACK: Final = "ROLLBACK"
 
+_STATEMENT_LIMIT: Final = (
+    "SET SESSION /*M! max_statement_time = {seconds} */ /*!50708 max_execution_time = {ms} */"
+)
 # MariaDB executes the comment that starts with /*M!, MySQL the one that starts with /*!50708.
 _SETTINGS: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = '{sql_mode}', innodb_lock_wait_timeout = {lock_timeout}",
     "SET SESSION lock_wait_timeout = {lock_timeout}",
-    "SET SESSION /*M! max_statement_time = {seconds} */ /*!50708 max_execution_time = {ms} */",
+    _STATEMENT_LIMIT,
     "SELECT {version}, @@max_allowed_packet",
 )
 _VERSION: Final = "version()"
@@ -148,12 +151,12 @@ class MysqlConnection:
             ) from error
         self._packet_max = self._packet_bytes = _PACKET_FIRST
         self._is_reading = self._is_begun = self._is_broken = self._is_commit_sent = False
+        self._timeout = self._default_timeout = self._wanted_timeout = statement_timeout
         values = {
             "sql_mode": SQL_MODE,
             # In whole seconds; 0 would mean no wait.
             "lock_timeout": max(1, round(lock_timeout.total_seconds())),
-            "seconds": statement_timeout.total_seconds(),
-            "ms": max(1, round(statement_timeout.total_seconds() * 1000)),
+            **_limit_values(statement_timeout),
             "version": _VERSION,
         }
         self._unsent = [text.format(**values) for text in _SETTINGS]
@@ -188,8 +191,11 @@ class MysqlConnection:
     # ------------------------------------------------------------ transactions
 
     @contextmanager
-    def transaction(self, *, is_reading: bool = False) -> Iterator[None]:
+    def transaction(
+        self, *, is_reading: bool = False, statement_timeout: timedelta | None = None
+    ) -> Iterator[None]:
         self._is_reading = is_reading
+        self._wanted_timeout = statement_timeout or self._default_timeout
         self._is_begun = self._is_commit_sent = False
         self._unsent = []
         try:
@@ -212,6 +218,10 @@ class MysqlConnection:
     def execute(self, statement: Statement) -> Rows:
         if not self._is_begun:
             self._is_begun = True
+            if self._timeout != self._wanted_timeout:
+                # It is one of the session: a later transaction may need the usual one again.
+                self._timeout = self._wanted_timeout
+                self._unsent.append(_STATEMENT_LIMIT.format(**_limit_values(self._timeout)))
             self._unsent.append(_READING if self._is_reading else _WRITING)
         return run_statement(statement, self)
 
@@ -277,6 +287,11 @@ class MysqlConnection:
         if code in _LOSSES or not self._connection.open:
             return ConnectionLost(_message(error), is_commit_sent=self._is_commit_sent)
         return StatementRejected(str(code), _message(error))
+
+
+def _limit_values(timeout: timedelta) -> dict[str, float]:
+    seconds = timeout.total_seconds()
+    return {"seconds": seconds, "ms": max(1, round(seconds * 1000))}
 
 
 def _check_server_version(version: str) -> None:

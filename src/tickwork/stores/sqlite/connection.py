@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tickwork._kernel.fork import pause_for_fork
+from tickwork._kernel.read_limit import ReadLimit
 from tickwork.errors import (
     OutcomeUnknown,
+    ReadTimeout,
     StoreBusy,
     StoreDamaged,
     StoreError,
@@ -31,6 +33,9 @@ _PLAIN_INSERT: Final = re.compile(r"(INSERT INTO \w+) \(([^()]*)\)\s*VALUES\s*\(
 _NOT_UNICODE: Final = "Could not decode to UTF-8"
 PLACEHOLDERS_MAX: Final = 999
 """The number of parameters that every version of SQLite accepts in one statement."""
+
+STEPS_UNCHECKED: Final = 20_000
+"""Steps of SQLite between two checks of the time: less than a millisecond."""
 
 BULK_MIN: Final = 32
 """The number of rows from which on an INSERT with a text of its own takes less time."""
@@ -177,6 +182,30 @@ class SqliteConnection:
             else:
                 with self.transaction("BEGIN"):
                     yield
+
+    @contextmanager
+    def reading_within(self, limit: ReadLimit) -> Iterator[None]:
+        """The same; SQLite ends a statement that takes longer.
+
+        Raises:
+            ReadTimeout: It took longer, or others used the connection for so long.
+        """
+        if limit.is_over or not self._lock.acquire(timeout=limit.left.total_seconds()):
+            raise ReadTimeout(f"sqlite:///{self._path}", limit=limit.length)
+        try:
+            with self.reading():
+                connection = self._get_connection()
+                connection.set_progress_handler(lambda: limit.is_over, STEPS_UNCHECKED)
+                try:
+                    yield
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                        raise
+                    raise ReadTimeout(f"sqlite:///{self._path}", limit=limit.length) from error
+                finally:
+                    connection.set_progress_handler(None, 0)
+        finally:
+            self._lock.release()
 
     def execute(self, statement: Statement) -> Rows:
         """Run one statement, inside the transaction that is open.

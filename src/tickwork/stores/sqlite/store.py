@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from tickwork._kernel.clock import Clock, SystemClock
+from tickwork._kernel.read_limit import current_read_limit
 from tickwork.errors import InvalidOption, NetworkFileSystem, StoreBusy
 from tickwork.stores._sql.drive import drive, drive_within
 from tickwork.stores._sql.migrate import (
@@ -79,9 +80,14 @@ class SqliteStore(SqlStore):
         )
         # A store in memory has one connection; in a file, readers do not wait for the writer.
         self._reader: SqliteConnection | SqliteCallerConnection = self._writer
+        # Pages have their own, so that a worker in this process does not wait for them either.
+        self._limited_reader: SqliteConnection | SqliteCallerConnection = self._writer
         if not is_memory:
-            self._reader = SqliteConnection(
-                self.path, synchronous=synchronous, busy_timeout=busy_timeout, file=self._file
+            self._reader, self._limited_reader = (
+                SqliteConnection(
+                    self.path, synchronous=synchronous, busy_timeout=busy_timeout, file=self._file
+                )
+                for _ in range(2)
             )
 
     @property
@@ -108,6 +114,10 @@ class SqliteStore(SqlStore):
         return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError)
 
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
+        limit = current_read_limit()
+        if limit is not None and isinstance(self._limited_reader, SqliteConnection):
+            with self._limited_reader.reading_within(limit):
+                return drive_within(begin(), self._limited_reader)
         with self._reader.reading():
             return drive_within(begin(), self._reader)
 
@@ -115,9 +125,10 @@ class SqliteStore(SqlStore):
 
     def using(self, connection: object) -> Self:
         store = copy(self)
-        store._writer = store._reader = SqliteCallerConnection(  # noqa: SLF001  # its own class
+        given = SqliteCallerConnection(
             connection, path=self.path, url=self.url, write_lock=self.query("lock_meta")
         )
+        store._writer = store._reader = store._limited_reader = given  # noqa: SLF001  # its own class
         return store
 
     def using_async(self, connection: object) -> AsyncRuns:
@@ -191,6 +202,7 @@ class SqliteStore(SqlStore):
     def close(self) -> None:
         self._writer.close()
         self._reader.close()
+        self._limited_reader.close()
         self._file.forget()
 
 
