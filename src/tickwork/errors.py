@@ -28,6 +28,7 @@
     │   │   ├── StoreReplaced        an SQLite file that was deleted or replaced
     │   │   ├── StoreReadOnly        a standby, or a server that is set to read-only
     │   │   └── OutcomeUnknown       the connection was lost during COMMIT
+    │   ├── ReadTimeout              (TimeoutError) a read took longer than its limit
     │   ├── StoreBusy                (TimeoutError) another connection holds the lock
     │   ├── DriverMissing            (ImportError) a driver is not installed
     │   ├── ServerTooOld             the server's version is not supported
