@@ -75,6 +75,11 @@ ENGINES: Final[Mapping[str, EngineRegistration]] = {
         is_remote=True,
         check="tickwork.engines.dask:check_scheduler",
     ),
+    "dask_results": EngineRegistration(
+        "tickwork.engines.dask_results:build_engine",
+        is_optional=True,
+        check="tickwork.engines.dask:check_scheduler",
+    ),
 }
 """The engines of tickwork. A program adds its own with ``Tickwork(engines=...)``."""
 

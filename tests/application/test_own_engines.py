@@ -77,7 +77,7 @@ class TestChoice:
         with pytest.raises(InvalidOption) as error:
             app.job(engine="htpp")(work)
 
-        assert "async, auto, celery, dask, http, process, thread" in str(error.value)
+        assert "async, auto, celery, dask, dask_results, http, process, thread" in str(error.value)
         assert "Did you mean 'http'" in str(error.value)
 
     def test_other_applications_do_not_know_it(self):

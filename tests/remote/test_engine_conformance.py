@@ -15,6 +15,7 @@ from celery import Celery
 from servers.dask_cluster import DaskCluster
 from tickwork.engines import celery as celery_engine
 from tickwork.engines import dask as dask_engine
+from tickwork.engines import dask_results
 from tickwork.engines.contract import Engine, EngineSetup
 from tickwork.testing.conformance.engines import *  # noqa: F403  # as other programs import it
 from tickwork.testing.conformance.engines import TestedEngine
@@ -80,11 +81,22 @@ def on_dask(tmp_path_factory) -> Iterator[TestedEngine]:
         yield TestedEngine(build, can_end_attempts=False, keeps_order=False, database_url=url)
 
 
+@pytest.fixture(scope="module")
+def on_dask_without_database(tmp_path_factory) -> Iterator[TestedEngine]:
+    """Its workers know no database: results return with futures."""
+    folder = tmp_path_factory.mktemp("dask-results")
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with DaskCluster(folder, workers=1, threads=4, environment=environment) as cluster:
+        build = partial(build_with, dask_results.build_engine, cluster.address)
+        yield TestedEngine(build, can_end_attempts=False)
+
+
 @pytest.fixture(
     params=[
         pytest.param("on_rabbitmq", marks=pytest.mark.servers("rabbitmq")),
         pytest.param("on_redis", marks=[pytest.mark.servers("redis"), pytest.mark.long]),
         "on_dask",
+        "on_dask_without_database",
     ]
 )
 def tested_engine(request: pytest.FixtureRequest) -> TestedEngine:

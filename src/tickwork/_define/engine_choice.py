@@ -21,8 +21,9 @@ class EngineRegistration(NamedTuple):
     a worker is built. ``slots_option`` is the worker option with the number of slots.
     ``needs_import`` means that other processes make the attempts, so they must be able to import
     the application. ``is_remote`` means that the runs are handed over to processes that are not
-    this worker's. Such an engine is built only if a job chooses it. ``check`` gets the options of
-    the engine, and returns a description of its broker, or raises an error.
+    this worker's. Such an engine is built only if a job chooses it, and so is one that
+    ``is_optional``. ``check`` gets the options of the engine, and returns a description of its
+    broker, or raises an error.
     """
 
     factory: str | Callable[[Any], Any]
@@ -30,6 +31,7 @@ class EngineRegistration(NamedTuple):
     needs_import: bool = False
     is_remote: bool = False
     check: str | Callable[[Any], str] | None = None
+    is_optional: bool = False
 
 
 def check_engine(name: str, known: Collection[str]) -> None:

@@ -189,7 +189,7 @@ def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = 
     lane_by_name = {
         name: _build_lane(context, setup, name, registration, options)
         for name, registration in context.engines.items()
-        if not registration.is_remote or known.names(name)
+        if not (registration.is_remote or registration.is_optional) or known.names(name)
     }
     lanes = list(lane_by_name.values())
     coroutines = lane_by_name[COROUTINES].engine

@@ -19,8 +19,10 @@ from tickwork._domain.handover import Handover, encode_message
 from tickwork._kernel.plurals import count_of
 from tickwork.engines.contract import EngineSetup
 from tickwork.engines.remote import RemoteEngine
+from tickwork.engines.wire import AppLocation
 from tickwork.errors import EngineError, EngineMissing, EngineUnavailable, InvalidOption
 
+ENGINE: Final = "dask"
 CONNECT_SECONDS: Final = 3.0
 CONFIRM_SECONDS: Final = 5.0
 CONFIRM_EVERY: Final = 0.01
@@ -36,15 +38,8 @@ def build_engine(setup: EngineSetup) -> RemoteEngine:
         EngineMissing: The package ``distributed`` is not installed.
         InvalidOption: There is no address, or no module holds the application.
     """
-    options = _check_options(setup.options)
-    location = setup.app_location()
-    if not location.module:
-        raise InvalidOption(
-            "engine",
-            "dask",
-            "needs an application in a module that the Dask workers can import",
-            fix=f"Move it from {location.file} to a module of a package.",
-        )
+    options = check_options(setup.options, ENGINE)
+    location = check_location(setup.app_location(), ENGINE)
     return RemoteEngine(setup, DaskTransport(options, location.module, location.attribute))
 
 
@@ -56,45 +51,113 @@ def check_scheduler(options: object) -> str:
         InvalidOption: There is no address.
         EngineMissing: The package ``distributed`` is not installed.
     """
-    transport = DaskTransport(_check_options(options), "", "")
+    transport = DaskTransport(check_options(options, ENGINE), "", "")
     try:
         return transport.check()
     finally:
         transport.close()
 
 
-def _check_options(given: object) -> Mapping[str, Any]:
+def check_location(location: AppLocation, engine: str) -> AppLocation:
+    """Check that Dask workers can import the application.
+
+    Raises:
+        InvalidOption: They cannot.
+    """
+    if not location.module:
+        raise InvalidOption(
+            "engine",
+            engine,
+            "needs an application in a module that the Dask workers can import",
+            fix=f"Move it from {location.file} to a module of a package.",
+        )
+    return location
+
+
+def check_options(given: object, engine: str) -> Mapping[str, Any]:
+    """Return the arguments of a client.
+
+    Raises:
+        EngineMissing: The package ``distributed`` is not installed.
+        InvalidOption: There is no address.
+    """
     if find_spec("distributed") is None:
         raise EngineMissing("distributed", extra="dask")
     options = {"address": given} if isinstance(given, str) else given
     if not isinstance(options, Mapping) or not options.get("address"):
         raise InvalidOption(
-            "engine_options['dask']",
+            f"engine_options[{engine!r}]",
             given,
             "must be the address of a Dask scheduler, or arguments of distributed.Client",
-            fix='Write app.engine_options["dask"] = "tcp://scheduler:8786".',
+            fix=f'Write app.engine_options["{engine}"] = "tcp://scheduler:8786".',
         )
     return options
 
 
-class DaskTransport:
-    """The connection to a scheduler."""
+class DaskConnection:
+    """A client of a scheduler, which is replaced when it has lost its connection."""
 
-    name = "dask"
+    def __init__(self, options: Mapping[str, Any], engine: str) -> None:
+        self._options = options
+        self._engine = engine
+        self._client: Any = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self._client is None or self._client.status != "running"
+
+    def connect(self) -> Any:
+        """Return the client.
+
+        Raises:
+            EngineUnavailable: The scheduler does not answer.
+        """
+        if not self.is_lost:
+            return self._client
+        distributed: Any = import_module("distributed")
+        self.close()
+        try:
+            self._client = distributed.Client(
+                **{
+                    "timeout": CONNECT_SECONDS,
+                    "set_as_default": False,
+                    "name": "tickwork",
+                    **self._options,
+                }
+            )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise self.away(error) from None
+        return self._client
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):  # the scheduler may be gone
+                client.close(timeout=1)
+
+    def away(self, error: BaseException) -> EngineError:
+        reason = str(error) or type(error).__name__
+        return EngineUnavailable(self._engine, str(self._options["address"]), reason=reason)
+
+
+class DaskTransport:
+    """Submits messages as tasks."""
+
+    name = ENGINE
     runs_max = 20
 
     def __init__(self, options: Mapping[str, Any], module: str, attribute: str) -> None:
-        self._options = options
+        self._address = options["address"]
         self._module = module
         self._attribute = attribute
-        self._client: Any = None
+        self._connection = DaskConnection(options, ENGINE)
         self._futures: dict[str, Any] = {}
         self._numbers = count(1)
 
     def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
         distributed: Any = import_module("distributed")
 
-        client = self._connect()
+        client = self._connection.connect()
         futures = [
             client.submit(
                 execute_message,
@@ -116,15 +179,15 @@ class DaskTransport:
 
     def check(self) -> str:
         """Describe the cluster."""
-        client = self._connect()
+        client = self._connection.connect()
         workers = len(client.scheduler_info().get("workers", {}))
-        return f"Dask at {self._options['address']}: {count_of(workers, 'worker')}"
+        return f"Dask at {self._address}: {count_of(workers, 'worker')}"
 
     def poll(self, handover: Handover) -> str:
         future = self._find(handover)
         if future is None:
             return "unknown"
-        return self._states(self._connect(), [future.key])[future.key] or "unknown"
+        return self._states(self._connection.connect(), [future.key])[future.key] or "unknown"
 
     def cancel(self, handover: Handover) -> None:
         future = self._find(handover)
@@ -144,29 +207,8 @@ class DaskTransport:
         )
 
     def close(self) -> None:
-        client, self._client = self._client, None
         self._futures.clear()
-        if client is not None:
-            with suppress(Exception):  # the scheduler may be gone
-                client.close(timeout=1)
-
-    def _connect(self) -> Any:
-        if self._client is not None and self._client.status == "running":
-            return self._client
-        distributed: Any = import_module("distributed")
-        self.close()
-        try:
-            self._client = distributed.Client(
-                **{
-                    "timeout": CONNECT_SECONDS,
-                    "set_as_default": False,
-                    "name": "tickwork",
-                    **self._options,
-                }
-            )
-        except (OSError, TimeoutError, ValueError) as error:
-            raise self._away(error) from None
-        return self._client
+        self._connection.close()
 
     def _confirm(self, client: Any, keys: list[str]) -> None:
         """Wait until the scheduler knows these tasks."""
@@ -175,7 +217,7 @@ class DaskTransport:
         while missing := [key for key, state in self._states(client, keys).items() if not state]:
             if time.monotonic() >= deadline:
                 reason = f"It did not accept {len(missing)} of {len(keys)} tasks in time."
-                raise self._away(TimeoutError(reason))
+                raise self._connection.away(TimeoutError(reason))
             time.sleep(CONFIRM_EVERY)
             keys = missing
 
@@ -186,12 +228,8 @@ class DaskTransport:
             )
         except Exception as error:  # noqa: BLE001  # errors of its connections have many types
             self.close()
-            raise self._away(error) from None
+            raise self._connection.away(error) from None
         return states
-
-    def _away(self, error: BaseException) -> EngineError:
-        reason = str(error) or type(error).__name__
-        return EngineUnavailable(self.name, str(self._options["address"]), reason=reason)
 
     def _on_done(self, future: Any) -> None:
         """Log why a message could not be executed. Outcomes of runs are not among the reasons."""
@@ -213,6 +251,12 @@ def execute_message(module: str, attribute: str, message: dict[str, Any]) -> int
     When a worker dies, Dask calls it again in another one. The runs that the dead worker had
     accepted then become due at once, if it was on the same machine.
     """
+    executed: int = load_app(module, attribute).execute_handovers(message, is_redelivered=True)
+    return executed
+
+
+def load_app(module: str, attribute: str) -> Any:
+    """Import an application in a Dask worker, once."""
     path = f"{module}:{attribute}"
     with LoadedApps.lock:
         app = LoadedApps.by_path.get(path)
@@ -220,5 +264,4 @@ def execute_message(module: str, attribute: str, message: dict[str, Any]) -> int
             app = getattr(import_module(module), attribute)
             LoadedApps.by_path[path] = app
             atexit.register(app.close)
-    executed: int = app.execute_handovers(message, is_redelivered=True)
-    return executed
+        return app

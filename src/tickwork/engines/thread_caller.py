@@ -57,22 +57,25 @@ class ThreadCaller:
         """Make one attempt for a worker."""
         # It adds few frames to the stack: in tests, dispatches inside of handlers are nested.
         definition, ctx, ends_at = attempt.definition, attempt.ctx, attempt.ends_at
-        if ends_at is not None:
-            end = self._call_until(definition, ctx, ends_at)
-        elif definition.is_simple:
+        if ends_at is None and definition.is_simple:
             return simple_attempt(definition, ctx, self._wait)
-        else:
-            steps = attempt_steps(definition, ctx, construct=self._construct())
-            end = drive_attempt(steps, ctx, wait=self._wait)
+        end = self.call_handler(definition, ctx, ends_at=ends_at)
         return self._conclude(definition, ctx, end, lambda end: host.decide(attempt, end))
+
+    def call_handler(
+        self, definition: Definition, ctx: RunContext, *, ends_at: float | None = None
+    ) -> AttemptEnd:
+        """Make one attempt without its last hooks. A timeout passes at ``ends_at``."""
+        if ends_at is not None:
+            return self._call_until(definition, ctx, ends_at)
+        steps = attempt_steps(definition, ctx, construct=self._construct())
+        return drive_attempt(steps, ctx, wait=self._wait)
 
     def __call__(self, definition: Definition, ctx: RunContext, *, decide: Decide) -> Outcome:
         """Make one attempt that another process limits in time."""
         if definition.is_simple:
             return simple_attempt(definition, ctx, self._wait)
-        steps = attempt_steps(definition, ctx, construct=self._construct())
-        end = drive_attempt(steps, ctx, wait=self._wait)
-        return self._conclude(definition, ctx, end, decide)
+        return self._conclude(definition, ctx, self.call_handler(definition, ctx), decide)
 
     def _call_until(self, definition: Definition, ctx: RunContext, ends_at: float) -> AttemptEnd:
         def seconds_left() -> float:
@@ -102,9 +105,11 @@ class ThreadCaller:
         ctx: RunContext,
         outcome: Outcome,
         decide: Decide = lambda end: end,
+        *,
+        result: Any = None,
     ) -> Outcome:
         """Call the hooks of an attempt that another process made; return its outcome."""
-        return self._conclude(definition, ctx, AttemptEnd(outcome), decide)
+        return self._conclude(definition, ctx, AttemptEnd(outcome, result), decide)
 
     def wait(self, awaitable: Awaitable[Any]) -> Any:
         """Run an awaitable on the event loop of this thread, and return its result."""

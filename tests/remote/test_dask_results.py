@@ -1,0 +1,192 @@
+"""Runs in Dask workers that do not reach the database: their results return with futures."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.dask_cluster import DaskCluster
+from tickwork import RunStatus, Tickwork
+
+pytestmark = pytest.mark.timeout(240)
+
+JOBS = """
+import logging
+import os
+import time
+
+from tickwork import RunContext, Tickwork
+
+app = Tickwork(os.environ["JOBS_URL"])
+app.engine_options["dask_results"] = os.environ["DASK_ADDRESS"]
+
+
+def note_call(what):
+    with open(os.environ["CALLS"], "a") as calls:
+        calls.write(f"{what} {os.getpid()}\\n")
+
+
+def note_result(ctx, result):
+    note_call(f"hook-{result}")
+
+
+@app.job(engine="dask_results", on_success=note_result)
+def double(number: int, seconds: float = 0.0) -> int:
+    note_call(number)
+    logging.getLogger("jobs").warning("number %d", number)
+    time.sleep(seconds)
+    return 2 * number
+
+
+@app.job(engine="dask_results")
+def saves(ctx: RunContext) -> None:
+    ctx.checkpoint({"half": True})
+
+
+@app.job(engine="dask_results")
+def leaves() -> None:
+    raise SystemExit(3)
+"""
+
+
+class ResultsBench:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "result_jobs.py").write_text(JOBS)
+        self.calls_path = folder / "calls"
+        self.calls_path.touch()
+        url = f"sqlite:///{folder}/jobs.db?synchronous=NORMAL"
+        self.app = Tickwork(url, install=True)
+        environment = {
+            "CALLS": str(self.calls_path),
+            "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
+            # The workers of the cluster would notice if they opened it.
+            "JOBS_URL": "postgresql://127.0.0.1:9/none",
+            "DASK_ADDRESS": "",
+        }
+        self.cluster = DaskCluster(folder, environment=environment)
+        self.environment = {
+            **os.environ, **environment, "JOBS_URL": url, "DASK_ADDRESS": self.cluster.address,
+        }  # fmt: skip
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start_worker(self) -> None:
+        with (self.folder / "worker.log").open("ab") as log:
+            command = ["-m", "tickwork", "-a", "result_jobs:app", "work", "--drain", "1s"]
+            self.workers.append(
+                subprocess.Popen(
+                    [sys.executable, *command],
+                    env=self.environment,
+                    cwd=self.folder,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+
+    def kill_worker(self) -> None:
+        process = self.workers.pop(0)
+        process.kill()
+        process.wait()
+
+    def dispatch(self, job: str, **args: Any) -> Any:
+        return self.app.remote(job).dispatch(**args)
+
+    def calls(self, what: object) -> list[int]:
+        lines = [line.split() for line in self.calls_path.read_text().splitlines()]
+        return [int(pid) for name, pid in lines if name == str(what)]
+
+    def until(self, check: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        while not check():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def log(self) -> str:
+        return (self.folder / "worker.log").read_text()[-3000:] + self.cluster.log()
+
+    def close(self) -> None:
+        while self.workers:
+            self.kill_worker()
+        self.app.close()
+        self.cluster.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultsBench]:
+    bench = ResultsBench(tmp_path_factory.mktemp("results"))
+    bench.cluster.start()
+    bench.start_worker()
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def bench(shared: ResultsBench) -> ResultsBench:
+    shared.calls_path.write_text("")
+    return shared
+
+
+def test_results_hooks_and_log_lines_reach_the_database(bench):
+    runs = [bench.dispatch("double", number=number) for number in range(10)]
+
+    assert [run.result(timeout=60) for run in runs] == [2 * number for number in range(10)]
+
+    [there] = bench.calls(3)
+    [here] = bench.calls("hook-6")
+    assert there in {process.pid for process in bench.cluster.workers}
+    assert here == bench.workers[0].pid
+    assert runs[3].read().external_id is None  # this worker has it all the time
+    bench.until(lambda: "number 3" in [line.message for line in runs[3].log()])
+
+
+def test_what_needs_the_database_fails_with_the_reason(bench):
+    saves, leaves = bench.dispatch("saves"), bench.dispatch("leaves")
+
+    bench.until(lambda: saves.read().is_finished and leaves.read().is_finished)
+
+    assert "needs the database, which this process does not reach" in saves.read().reason
+    assert "SystemExit" in leaves.read().reason
+
+
+def test_a_dask_worker_is_killed_under_a_run(bench):
+    run = bench.dispatch("double", number=7, seconds=1.5)
+    bench.until(lambda: bench.calls(7))
+    [pid] = bench.calls(7)
+    [place] = [n for n, each in enumerate(bench.cluster.workers) if each.pid == pid]
+
+    bench.cluster.kill_worker(place)
+
+    assert run.result(timeout=60) == 14
+    bench.cluster.start_worker()
+    assert (len(bench.calls(7)), len(bench.calls("hook-14"))) == (2, 1)
+    assert run.read().crashes == 0  # Dask has started it again, which is no attempt for tickwork
+
+
+def test_the_worker_that_waits_for_a_result_is_killed(bench):
+    run = bench.dispatch("double", number=8, seconds=1.5)
+    bench.until(lambda: bench.calls(8))
+
+    bench.kill_worker()
+    bench.start_worker()
+
+    assert run.result(timeout=60) == 16
+    assert len(bench.calls("hook-16")) == 1
+    assert run.read().crashes == 1
+
+
+def test_the_scheduler_is_killed(bench):
+    run = bench.dispatch("double", number=9, seconds=1.5)
+    bench.until(lambda: bench.calls(9))
+
+    bench.cluster.kill_scheduler()
+    later = bench.dispatch("double", number=10)
+    bench.cluster.restart()
+
+    assert [run.result(timeout=60), later.result(timeout=60)] == [18, 20]
+    assert run.read().status is RunStatus.COMPLETED
+    assert (run.read().crashes, len(bench.calls("hook-18"))) == (0, 1)
