@@ -531,7 +531,7 @@ class TestEngines:
         app.schedule("work", lambda: None).engine("proces")
 
         with pytest.raises(
-            InvalidOption, match="engine must be one of async, auto, celery, dask, process, thread"
+            InvalidOption, match="engine must be one of async, auto, celery, dask, dask_results, process, thread"
         ) as raised:
             app.registry.definitions()
 
