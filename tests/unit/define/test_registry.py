@@ -531,7 +531,8 @@ class TestEngines:
         app.schedule("work", lambda: None).engine("proces")
 
         with pytest.raises(
-            InvalidOption, match="engine must be one of async, auto, celery, dask, dask_results, process, thread"
+            InvalidOption,
+            match="must be one of async, auto, celery, dask, dask_results, process, thread",
         ) as raised:
             app.registry.definitions()
 
