@@ -10,19 +10,18 @@ or on SQLite that of all processes.
 import asyncio
 import itertools
 import os
-import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from chaos.databases import connect, with_placeholders
-from chaos.journal import own_journal
+from chaos.journal import AttemptJournal, own_journal
 from chaos.workload import ANCHOR, GRACE, LEASE
-from tickwork import RunContext, Snooze, Tickwork, current_run
+from tickwork import RunContext, Snooze, Tickwork
 from tickwork._kernel.clock import SystemClock
 
 URL: Final = os.environ["CHAOS_URL"]
@@ -30,11 +29,10 @@ VERSION: Final = int(os.environ.get("CHAOS_VERSION", "1"))
 START: Final = datetime.fromtimestamp(ANCHOR, UTC)
 
 journal: Final = own_journal()
-_numbers: Final = itertools.count(1)
-_process: Final = secrets.token_hex(3)
 _is_engine_child: Final = sys.argv[0].endswith("child.py")
 _worker: Final = {"worker_pid": int(sys.argv[2])} if _is_engine_child else {}
 """In a child process of the process engine: the worker for which it makes attempts."""
+attempt: Final = AttemptJournal(journal, **_worker).attempt
 
 
 def _patch_clock() -> None:
@@ -52,32 +50,6 @@ def _patch_clock() -> None:
 
 _patch_clock()
 app: Final = Tickwork(URL, handler_paths=["chaos"])
-
-
-@contextmanager
-def attempt(**facts: Any) -> Iterator[str]:
-    """Record one call of a handler in the journal; yield its nonce."""
-    run = current_run()
-    assert run is not None
-    nonce = f"<{_process}.{next(_numbers)}>"
-    who = {"run": str(run.run_id), "token": run.token, "nonce": nonce}
-    nominal = None if run.nominal_at is None else round(run.nominal_at.timestamp() * 1e6)
-    journal.write(
-        "begin",
-        job=run.job,
-        attempt=run.attempt,
-        schedule=run.schedule,
-        nominal=nominal,
-        **_worker,
-        **who,
-        **facts,
-    )
-    try:
-        yield nonce
-    except BaseException as error:
-        journal.write("end", how=type(error).__name__, error=str(error)[:200], **who)
-        raise
-    journal.write("end", how="returned", **who)
 
 
 def work(ctx: RunContext, seconds: float, save: Callable[[], object] = lambda: None) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 COLUMNS: Final = (
     "job", "queue", "priority", "status", "phase", "due_at", "attempt", "crashes", "token",
     "lease_until", "worker", "tenant", "schedule", "nominal_at", "reason", "checkpoint",
-    "cancel_requested_at", "created_at", "claim_tag",
+    "cancel_requested_at", "created_at", "claim_tag", "external_id",
 )  # fmt: skip
 NUMBERS: Final = frozenset(
     {"priority", "due_at", "attempt", "crashes", "token", "lease_until", "nominal_at",

@@ -51,6 +51,7 @@ class Change(NamedTuple):
     cancel_requested_at: int | None = None
     created_at: int = 0
     claim_tag: str | None = None
+    external_id: str | None = None
 
     @property
     def is_running(self) -> bool:

@@ -436,6 +436,42 @@ class TestLeases:
         assert_only(book.broken(), "another attempt completed it")
 
 
+class TestHandedOverRuns:
+    """A process of a remote engine accepts a run: it gets the next token, and no new attempt."""
+
+    def hand_over(self, external_id="r1:1", **facts):
+        book = Book()
+        book.add()
+        book.claim(worker=ANN)
+        row = book.rows["r1"]
+        book.put(row._replace(external_id=external_id))
+        accepted = {"worker": BOB, "token": 2, "external_id": external_id, **facts}
+        book.put(book.rows["r1"]._replace(**accepted))
+        book.begin(worker=BOB)
+        book.end(worker=BOB)
+        book.finish()
+        return book
+
+    def test_an_acceptance_is_allowed(self):
+        assert not self.hand_over().broken()
+
+    @pytest.mark.parametrize("external_id", [None, "r1:7", "r2:1"])
+    def test_a_run_that_was_not_handed_over(self, external_id):
+        book = self.hand_over(external_id)
+
+        assert any("token 2 was claimed while token 1 was held" in each for each in book.broken())
+
+    def test_a_new_attempt_without_a_claim(self):
+        book = self.hand_over(attempt=2)
+
+        assert any("token 2 was claimed while token 1" in each for each in book.broken())
+
+    def test_another_worker_without_a_new_token(self):
+        book = self.hand_over(token=1)
+
+        assert any("under the same token" in each for each in book.broken())
+
+
 class TestClockSteps:
     """The lease of a live worker is as long as before when the clock of the machine is set."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from celery import Celery
 
+from chaos.journal import AttemptJournal, Journal
 from tickwork import JobDefaults, RunContext, Tickwork
 from tickwork.engines.celery import celery_task
 
@@ -24,6 +25,9 @@ app = Tickwork(
     defaults=JobDefaults(engine="celery", lease=os.environ.get("SHOP_LEASE", "6s"), crashes=100),
 )
 app.use_celery(celery)
+
+
+attempt = AttemptJournal(Journal(Path(os.environ.get("SHOP_JOURNAL", os.devnull)), "shop")).attempt
 
 
 def write(line: str) -> None:
@@ -51,18 +55,26 @@ def there() -> int:
 @app.job
 def patient(ctx: RunContext) -> str:
     write("patient")
-    for _ in range(200):
-        if ctx.is_canceled():
-            return "stopped"
-        time.sleep(0.05)
-    return "done"
+    with attempt() as nonce:
+        for _ in range(200):
+            if ctx.is_canceled():
+                return f"stopped {nonce}"
+            time.sleep(0.05)
+        return f"done {nonce}"
+
+
+@app.job
+def journaled(seconds: float) -> str:
+    with attempt() as nonce:
+        time.sleep(seconds)
+        return nonce
 
 
 @app.job(concurrency=2)
-def limited(number: int) -> None:
-    write(f"begin-{number}")
-    time.sleep(0.02)
-    write(f"end-{number}")
+def limited(seconds: float) -> str:
+    with attempt() as nonce:
+        time.sleep(seconds)
+        return nonce
 
 
 @celery.task(name="shop.tasks.send")

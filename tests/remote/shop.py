@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from chaos.workload import JobFacts, LimitFacts
+from remote.kill_record import KillRecord
+
 TESTS = Path(__file__).parents[1]
+JOBS = [JobFacts(name, crashes_max=100, lease=6.0) for name in ("journaled", "limited", "patient")]
 
 
 class Note(NamedTuple):
@@ -38,13 +42,16 @@ class Shop:
         self.notes_path.touch()
         self.environment = {
             **os.environ,
-            "PYTHONPATH": str(TESTS),
+            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
             "SHOP_NOTES": str(self.notes_path),
             "SHOP_BROKER": broker,
             "SHOP_QUEUE": f"shop-{os.getpid()}-{folder.name}",
             "SHOP_URL": url,
             "SHOP_LEASE": lease,
         }
+        limits = [LimitFacts(2, ("limited",))]
+        self.record = KillRecord(folder / "record", url, jobs=JOBS, limits=limits)
+        self.environment["SHOP_JOURNAL"] = str(self.record.handlers)
         self.processes: list[subprocess.Popen[bytes]] = []
         self._module: ModuleType | None = None
 
@@ -96,7 +103,7 @@ class Shop:
     def program(self) -> Any:
         """The program, in this process."""
         if self._module is None:
-            for name in ("NOTES", "BROKER", "QUEUE", "URL", "LEASE"):
+            for name in ("NOTES", "BROKER", "QUEUE", "URL", "LEASE", "JOURNAL"):
                 os.environ[f"SHOP_{name}"] = self.environment[f"SHOP_{name}"]
             sys.modules.pop("remote.celery_shop", None)
             import remote.celery_shop as module  # it reads the environment

@@ -34,11 +34,21 @@ def _wrong_step(before: Change, after: Change) -> str:
         if after.token != before.token + 1:
             return f"it runs again under token {after.token}, without a new claim"
         return "" if after.attempt == before.attempt + 1 else "a claim did not count its attempt"
-    if after.token != before.token:
+    if after.token != before.token and not _is_accepted(before, after):
         return f"token {after.token} was claimed while token {before.token} was held"
-    if after.is_running and after.worker != before.worker:
+    if after.is_running and after.worker != before.worker and after.token == before.token:
         return "it went from one worker to another under the same token"
     return ""
+
+
+def _is_accepted(before: Change, after: Change) -> bool:
+    """Whether a process accepted a run that its worker had handed over: no new attempt."""
+    return (
+        before.external_id == f"{before.run}:{before.token}"
+        and after.is_running
+        and after.token == before.token + 1
+        and after.attempt == before.attempt
+    )
 
 
 def leases_are_taken_only_after_they_expired(evidence: Evidence) -> Iterator[Violation]:
