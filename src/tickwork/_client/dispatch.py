@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Generic, Never, Protocol, TypeVar
 
 from tickwork._client.insert import DispatchTracer, RunInserter
@@ -306,14 +307,13 @@ def _copies(
     now: datetime,
 ) -> list[NewRun]:
     """Copies of one run that differ only in their ids and arguments: faster than new_run."""
-    args_of = definition.args_of
     first = definition.spec.new_run(RunId(ids[0]), now=now, due_at=now, args=NO_ARGS)
     place = NewRun._fields.index("args")
     before, after = first[1:place], first[place + 1 :]
-    make = NewRun._make
+    make = partial(tuple.__new__, NewRun)  # _make() takes three times as long
     return [
-        make((run_id, *before, args_of((), kwargs), *after))
-        for run_id, kwargs in zip(ids, calls, strict=True)
+        make((run_id, *before, args, *after))
+        for run_id, args in zip(ids, definition.args_of_many(calls), strict=True)
     ]
 
 

@@ -68,8 +68,8 @@ from tickwork.stores.contract import (
     PauseKind,
     Store,
 )
+from tickwork.stores.mysql.literals import listed
 from tickwork.stores.mysql.store import MysqlStore
-from tickwork.stores.mysql.values import listed
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.testing import ManualClock
 

@@ -299,6 +299,10 @@ def _for_insert(name: str, columns: Sequence[StoredColumn]) -> dict[str, str]:
             f":c{number}::{column.kind.array}[]"
             for number, column in zip(numbers, columns, strict=True)
         ),
+        f"{name}_elements": ", ".join(
+            f":e{number}::{column.kind.array}"
+            for number, column in zip(numbers, columns, strict=True)
+        ),
     }
 
 

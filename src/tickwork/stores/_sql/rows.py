@@ -280,7 +280,7 @@ def _compile_new_run_row() -> Callable[[NewRun], Row]:
     # Most runs are due when they are created, and a firing is due at its nominal instant: then the
     # same object is converted once.
     shared = {
-        "phase": "run.phase.value",
+        "phase": "ready if due_at is created_at else run.phase.value",
         "due_at": "due",
         "created_at": "due if created_at is due_at else micros(created_at)",
         "nominal_at": "None if nominal_at is None else due if nominal_at is due_at"
@@ -292,6 +292,7 @@ def _compile_new_run_row() -> Callable[[NewRun], Row]:
         f"{', '.join(NewRun._fields)}, = run",
         "due = micros(due_at)",
         f"return ({', '.join(values)})",
+        ready=Phase.READY.value,
     )
 
 

@@ -11,14 +11,15 @@ row, with commas in between; ``[[pairs BY UNION ALL (…)]]`` for each row of a 
 part with ``?1`` elsewhere is a text of its own for each row.
 """
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from tickwork.stores._sql.statement import Row, Rows, Statement
+from tickwork.stores._sql.statement import Rows, Statement
+from tickwork.stores.mysql.bulk_insert import BULK_MIN, PlainInsert, parse_insert
+from tickwork.stores.mysql.literals import as_json, listed, literal
 
 _TOKEN: Final = re.compile(
     r"\[\[(?:(?P<of>[a-z_]+) BY (?P<joint>UNION ALL)\s)?(?P<body>.*?)\]\]"
@@ -53,6 +54,7 @@ class Template(NamedTuple):
     pieces: tuple[Piece, ...]
     needs_found: bool
     is_for_each: bool
+    insert: PlainInsert | None
 
     def texts(self, statement: Statement, found: Rows = ()) -> list[str]:
         """The text with its values; or one for each row of a batch."""
@@ -66,6 +68,8 @@ class Template(NamedTuple):
 
     def filled(self, statement: Statement, found: Rows = ()) -> str:
         """The text with its values, but for those of each row."""
+        if self.insert is not None and len(statement.many or ()) >= BULK_MIN:
+            return self.insert.text(statement.many or ())
         values = _Values(statement, found)
         return "".join(
             [
@@ -86,6 +90,7 @@ def template(part: str) -> Template:
         pieces,
         any(isinstance(piece, _Place) and piece.name.startswith("found") for piece in pieces),
         any(isinstance(piece, str) and _COLUMN.search(piece) for piece in pieces),
+        parse_insert(part),
     )
 
 
@@ -148,44 +153,6 @@ class _Values:
         return joint.join(
             [text % tuple(literal(row[column]) for column in columns) for row in rows]
         )
-
-
-def literal(value: Any) -> str:
-    r"""One value.
-
-    >>> literal("it's"), literal(None), literal(3)
-    ("'it''s'", 'NULL', '3')
-    >>> print(literal("a\\b"))
-    'a\\b'
-    """
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        if "\\" in value:
-            value = value.replace("\\", "\\\\")
-        if "'" in value:
-            value = value.replace("'", "''")
-        return f"'{value}'"
-    assert type(value) is int, value
-    return str(value)
-
-
-def listed(values: Sequence[Any]) -> str:
-    """Values with commas between them; for no values NULL, which equals nothing.
-
-    >>> listed(["a", "b"]), listed([["a", 1], ["b", 2]]), listed([])
-    ("'a','b'", "('a',1),('b',2)", 'NULL')
-    """
-    if not values:
-        return "NULL"
-    if isinstance(values[0], str | int):
-        return ",".join(map(literal, values))
-    return ",".join([f"({','.join(map(literal, row))})" for row in values])
-
-
-def as_json(rows: Sequence[Row] | Sequence[str]) -> str:
-    """Rows for JSON_TABLE."""
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
 def encoded(text: str) -> bytes:

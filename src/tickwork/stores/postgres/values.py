@@ -10,13 +10,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from tickwork.stores._sql.statement import Statement
+from tickwork.stores._sql.statement import Row, Statement
 
 _PLACEHOLDER: Final = re.compile(r"(?<![:\w]):([a-z][a-z_0-9]*)\b")
 _OF_ONE: Final = re.compile(r"(?<![:\w]):v\d+\b")
 _UNNEST: Final = re.compile(r"unnest\(((?:\s*:c\d+::\w+\[\],?)+\s*)\)(?!\s*WITH ORDINALITY)")
+_ELEMENT: Final = re.compile(r":e(\d+)::(\w+)")
 _COLUMN: Final = re.compile(r":c(\d+)::(\w+)\[\]")
 _NUL: Final = "\x00"
+
+
+SHAPES_MAX: Final = 16
+"""For how many sets of shared columns a statement has texts: each may be prepared."""
 
 
 class Message(NamedTuple):
@@ -44,7 +49,8 @@ def messages(statement: Statement) -> list[Message]:
     """The messages of a statement, in order.
 
     In a batch, ``:c1`` is the first column of its rows, as an array. A part with ``:v1`` is used
-    for a batch of one row, instead of the other parts.
+    for a batch of one row, instead of the other parts. ``:e1`` selects the element of each row; if
+    all rows share it, it is sent once.
     """
     rows = statement.many
     params = statement.params
@@ -69,8 +75,16 @@ def messages(statement: Statement) -> list[Message]:
         ]
     columns = list(zip(*rows, strict=True))
     return [
-        Message(text, [_as_bytes(array_literal(columns[column])) for _, column in places])
-        for text, places in _for_many(statement.parts)
+        Message(
+            text,
+            [
+                _as_bytes(array_literal(columns[column]))
+                if is_array
+                else encoded(columns[column][0])
+                for is_array, column in places
+            ],
+        )
+        for text, places in _for_columns(statement.parts, columns)
     ]
 
 
@@ -83,8 +97,34 @@ def _numbered(part: str) -> _Numbered:
 
 
 @lru_cache(maxsize=512)
-def _for_many(parts: tuple[str, ...]) -> list[_Batch]:
-    return [_batch(part) for part in parts if not _OF_ONE.search(part)]
+def _for_many(parts: tuple[str, ...], shared: frozenset[int] = frozenset()) -> list[_Batch]:
+    def element(found: re.Match[str]) -> str:
+        number, kind = found.groups()
+        return f":v{number}::{kind}" if int(number) in shared else f"unnest(:c{number}::{kind}[])"
+
+    return [_batch(_ELEMENT.sub(element, part)) for part in parts if not _OF_ONE.search(part)]
+
+
+def _for_columns(parts: tuple[str, ...], columns: Sequence[Row]) -> list[_Batch]:
+    if not any(_ELEMENT.search(part) for part in parts):
+        return _for_many(parts)
+    shared = frozenset(
+        number
+        for number, column in enumerate(columns[1:], 2)  # there must be one element of each row
+        if column.count(column[0]) == len(column)
+    )
+    shapes = _shapes(parts)
+    if shared not in shapes:
+        if len(shapes) >= SHAPES_MAX:
+            shared = frozenset()
+        shapes[shared] = _for_many(parts, shared)
+    return shapes[shared]
+
+
+@lru_cache(maxsize=512)
+def _shapes(_: tuple[str, ...]) -> dict[frozenset[int], list[_Batch]]:
+    """The texts of a statement, by the numbers of the columns that all rows share."""
+    return {}
 
 
 @lru_cache(maxsize=512)

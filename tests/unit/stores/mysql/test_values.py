@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Rows, Statement, StatementResult
+from tickwork.stores.mysql.bulk_insert import BULK_MIN
 from tickwork.stores.mysql.connection import _packets, settings_of
+from tickwork.stores.mysql.literals import listed, literal
 from tickwork.stores.mysql.statement_runner import run_statement
-from tickwork.stores.mysql.values import encoded, listed, literal, template
+from tickwork.stores.mysql.values import encoded, template
 
 QUERIES = Queries("tickwork.stores.mysql")
 
@@ -84,6 +86,28 @@ class TestTemplates:
         assert filled(":rows", many=rows) == """'[["b",1],["a",null]]'"""
         assert filled(":sorted_rows", many=rows) == """'[["a",null],["b",1]]'"""
         assert filled(":v2", many=rows) == "1"
+
+    def test_many_rows_are_a_json_table_of_what_differs(self):
+        text = "INSERT INTO t (status, id, job, n, note) VALUES [[('new', ?1, ?2, ?3, ?4)]]"
+        rows = [(f"it's {n}", "j'b", n or None, None) for n in range(BULK_MIN)]
+        found = filled(text, many=rows)
+
+        assert found.startswith(
+            "INSERT INTO t (status, id, job, n) SELECT 'new', own.id, 'j''b', own.n "
+            "FROM JSON_TABLE('["
+        )
+        assert found.endswith(
+            "]', '$[*]' COLUMNS (id LONGTEXT CHARACTER SET utf8mb4 PATH '$[0]', "
+            "n BIGINT PATH '$[1]')) AS own"
+        )
+        document = found[found.index("TABLE(") + 6 : found.index(", '$[*]'")]
+        assert json.loads(parsed(document)) == [[row[0], row[2]] for row in rows]
+        assert "JSON_TABLE" not in filled(text, many=rows[1:])
+
+    def test_rows_with_another_clause_stay_a_list(self):
+        text = "INSERT INTO t (id) VALUES [[(?1)]] ON DUPLICATE KEY UPDATE id = VALUES(id)"
+
+        assert "JSON_TABLE" not in filled(text, many=[("a",), ("b",)] * BULK_MIN)
 
     def test_a_part_for_each(self):
         text = "[[pairs BY UNION ALL\n(SELECT ?1, ?2 LIMIT :limit*2)]]"

@@ -1,10 +1,12 @@
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Statement
-from tickwork.stores.postgres.values import Message, array_literal, encoded, messages
+from tickwork.stores.postgres.values import SHAPES_MAX, Message, array_literal, encoded, messages
 
 
 def parsed(literal: str) -> list[str | None]:
@@ -110,6 +112,31 @@ class TestMessages:
 
         assert messages(one) == [Message(b"INSERT INTO t VALUES ($1)", [b"1"])]
         assert messages(many) == [Message(b"INSERT INTO t SELECT unnest($1::int[])", [b"{1, 2}"])]
+
+    def test_what_all_rows_share_is_sent_once(self):
+        part = "INSERT INTO t SELECT :e1::uuid, :e2::text, :e3::bigint, :e4::text"
+        rows = [("u", "job", 7, None), ("v", "job", None, None)]
+        [message] = messages(Statement("x", (part,), {}, rows))
+
+        assert message == Message(
+            b"INSERT INTO t SELECT unnest($1::uuid[]), $2::text, unnest($3::bigint[]), $4::text",
+            [b'{"u","v"}', b"job", b"{7, NULL}", None],
+        )
+
+    def test_rows_that_share_everything_stay_many(self):
+        [message] = messages(Statement("x", ("SELECT :e1::int, :e2::int",), {}, [(1, 2)] * 3))
+
+        assert message == Message(b"SELECT unnest($1::int[]), $2::int", [b"{1,1,1}", b"2"])
+
+    def test_the_number_of_texts_is_limited(self):
+        width = 8
+        part = "SELECT " + ", ".join(f":e{number}::int" for number in range(1, width + 1))
+        found = {
+            messages(Statement("x", (part,), {}, [row, (2,) * width]))[0].text
+            for row in product([1, 2], repeat=width)
+        }
+
+        assert len(found) <= SHAPES_MAX + 1
 
     def test_a_place_in_the_order_is_kept(self):
         part = "SELECT * FROM unnest(:c1::int[])\n    WITH ORDINALITY AS new (n, place)"

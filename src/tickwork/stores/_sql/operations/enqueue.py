@@ -37,7 +37,12 @@ def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
     """Insert runs that hold their keys, and notify workers."""
     yield query.command("insert_runs", many=[new_run_row(run) for run in runs])
     yield from notify_queues(
-        query, (run.queue for run in runs if is_soon(run.due_at, now=run.created_at))
+        query,
+        (
+            run.queue
+            for run in runs
+            if run.due_at is run.created_at or is_soon(run.due_at, now=run.created_at)
+        ),
     )
 
 

@@ -7,8 +7,7 @@ SELECT id FROM tickwork_history WHERE id = ANY (:ids::uuid[]);
 -- name: insert_runs
 -- One statement for a single run, which is planned at once, and one for many runs.
 INSERT INTO tickwork_run (status, {new_run_columns}) VALUES ('pending', {new_run_values});
-INSERT INTO tickwork_run (status, {new_run_columns})
-SELECT 'pending', {new_run_columns} FROM unnest({new_run_arrays}) AS run ({new_run_columns});
+INSERT INTO tickwork_run (status, {new_run_columns}) SELECT 'pending', {new_run_elements};
 
 -- name: protect_keys
 -- Takes keys that are free, keys whose window has passed, and keys without a window whose run is

@@ -143,6 +143,42 @@ class TestInsertsEnqueuing:
         assert [answer.run_id for answer in answers] == ids(runs)
         assert ids(all_runs(store)) == ids(runs)
 
+    def test_what_many_share_and_what_differs_is_stored(self, store):
+        texts = [
+            "é €",
+            "'\"\\",
+            "\x01\t\n\u2028",
+            "\U0001f600",
+            "%s ?1 :rows $1 [[",
+            "NULL",
+            "",
+            "{}",
+        ]
+        runs = [
+            a_run(
+                job="resize",
+                args=f'{{"text": {number}}} {texts[number % len(texts)]}',
+                priority=number % 3,
+                due_at=NOON + number * MICROSECOND,
+                expires_at=NOON + HOUR if number % 2 else None,
+                tags=("paid",) if number % 5 else (),
+                trace=texts[number % len(texts)] if number % 7 else None,
+                target="image",
+            )
+            for number in range(40)
+        ]
+        store.enqueue(runs)
+        runs_of_one = [a_run(job="one", args='{"same": 1}') for _ in range(20)]
+        store.enqueue(runs_of_one)
+
+        for new in [*runs, *runs_of_one]:
+            found = the_run(store, new)
+            for name in ("job", "args", "priority", "due_at", "expires_at", "tags", "trace"):
+                assert getattr(found, name) == getattr(new, name), name
+            assert found.target == new.target
+            assert found.created_at == new.created_at
+            assert found.phase is new.phase
+
 
 class TestInsertsWhereItWaits:
     """A run that is due is ready at once; any other waits for its time."""
