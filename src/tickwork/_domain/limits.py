@@ -33,6 +33,8 @@ _PER_MAX: Final = 60
 _ONE_AT_A_TIME: Final = "@schedule:"  # not a valid parameter name
 _HELD: Final = "held:"
 _WAITING: Final = "waiting:"
+_ID_LENGTH: Final = 36
+"""The length of an id. The hash of a unique key is shorter."""
 
 
 # ---------------------------------------------------------------- limits
@@ -321,6 +323,12 @@ def held_key(schedule: ScheduleId) -> str:
 def waiting_key(schedule: ScheduleId) -> str:
     """The key that a run holds until it is claimed: overlap ``queue_one``."""
     return f"{_WAITING}{schedule}"
+
+
+def is_overlap_key(key: str) -> bool:
+    """Whether a key can only be an overlap key, whatever the names of jobs are."""
+    prefix, _, schedule = key.partition(":")
+    return f"{prefix}:" in (_HELD, _WAITING) and len(schedule) == _ID_LENGTH
 
 
 def is_released_by_claim(overlap_key: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from tickwork._domain.firings import plan_firings
+from tickwork._domain.firings import Firings, plan_firings
 from tickwork._domain.identity import RunId, ScheduleId, firing_id, spread
 from tickwork._domain.job import JobSpec, Overlap, ScheduleRow
 from tickwork._domain.limits import held_key, one_at_a_time, waiting_key
@@ -94,6 +94,7 @@ def plan_tick(
     parses the rule of a schedule and may raise. An error concerns only its own schedule.
     """
     plan = TickPlan([], [], [], [], [])
+    firings_by_case: dict[tuple[object, ...], tuple[Schedule, Firings]] = {}
     for row in due:
         if row.is_paused or row.next_due_at is None or row.next_due_at > now:
             continue
@@ -105,7 +106,17 @@ def plan_tick(
             plan.unfired.append(Unfired(row.id, reason))
             continue
         try:
-            firings = plan_firings(row, rule_of(row), now=now)
+            rule, spec = rule_of(row), row.spec
+            # Many schedules have the same rule and the same times. The rule is kept as well: the
+            # id of an object that is gone may be used again.
+            case = (
+                *(id(rule), row.next_due_at, row.last_fired_at),
+                *(spec.until, spec.grace, id(spec.misfire)),
+            )
+            known = firings_by_case.get(case)
+            if known is None:
+                known = firings_by_case[case] = (rule, plan_firings(row, rule, now=now))
+            firings = known[1]
             runs, skips = _plan_runs(row, job, firings.instants, now=now, taken=taken)
         except Exception as error:  # noqa: BLE001  # a rule may be the user's own code
             plan.unfired.append(Unfired(row.id, f"{type(error).__name__}: {error}"))

@@ -121,7 +121,11 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("protect_keys", {"many": [(f"key{n}", an_id(), None, NOW) for n in range(9)]}, "unique_pkey"),
     ("key_holders", {"keys": ["key1", "key2"], "now": NOW}, "tickwork_unique_pkey"),
     ("overlap_holders", {"keys": ["held:1", "held:2"]}, "tickwork_run_overlap"),
-    ("taken_keys", {"keys": ["held:1", "held:2"], "now": NOW}, "tickwork_run_overlap"),
+    (
+        "taken_keys",
+        {"keys": ["held:1", "held:2"], "others": ["key1"], "now": NOW},
+        "tickwork_run_overlap",
+    ),
     ("finish_runs", {"many": many(*FINISHED)}, "tickwork_run_pkey"),
     ("finish_runs", {"many": many(*FINISHED, count=1)}, "tickwork_run_pkey"),
     ("finish_plain", {"many": many(1, None, NOW, None)}, "tickwork_run_pkey"),
@@ -183,6 +187,11 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("count_logs", {"ids": some(100)}, "tickwork_log_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=50)}, "tickwork_schedule_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=2000)}, "tickwork_schedule_pkey"),
+    (
+        "move_together",
+        {"ids": some(2000), "due_at": NOW, "next_due_at": NOW + 1, "last_fired_at": NOW},
+        "tickwork_schedule_pkey",
+    ),
     ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
     ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
     (

@@ -17,6 +17,7 @@ from tickwork._domain.limits import (
     gate_of,
     held_key,
     is_kept_between_attempts,
+    is_overlap_key,
     is_released_by_claim,
     limit_of,
     one_at_a_time,
@@ -287,6 +288,13 @@ class TestOverlapKeys:
 
     def test_they_are_apart(self):
         assert len({held_key(SCHEDULE), waiting_key(SCHEDULE), one_at_a_time(SCHEDULE)}) == 3
+
+    def test_a_unique_key_is_never_taken_for_one(self):
+        assert is_overlap_key(held_key(SCHEDULE))
+        assert is_overlap_key(waiting_key(SCHEDULE))
+        for job in ("held", "waiting", "send"):
+            unique = unique_key(Unique(), job=job, tenant="", args={}, now=NOON)
+            assert not is_overlap_key(unique.key)
 
     def test_a_claim_frees_the_waiting_key_only(self):
         assert is_released_by_claim(waiting_key(SCHEDULE))

@@ -108,6 +108,43 @@ class TestFiring:
         assert run.expires_at == NOON + MINUTE
 
 
+class TestSchedulesWithTheSameRule:
+    """They are planned together, each by its own row."""
+
+    def test_each_has_its_own_misfire_policy_grace_and_end(self):
+        hour = 60 * MINUTE
+        hour_ago = NOON - hour
+        rows = [
+            a_schedule(number=1, next_due_at=hour_ago, misfire=Misfire.ONE),
+            a_schedule(number=2, next_due_at=hour_ago, misfire=Misfire.SKIP),
+            a_schedule(
+                number=3, next_due_at=hour_ago, misfire=Misfire.ONE, grace=timedelta(days=1)
+            ),
+            a_schedule(number=4, next_due_at=hour_ago, misfire=Misfire.ONE, until=hour_ago),
+            a_schedule(number=5, next_due_at=hour_ago, last_fired_at=NOON - MINUTE),
+            a_schedule(number=6, next_due_at=NOON),
+            a_schedule(number=7, next_due_at=hour_ago, misfire=Misfire.ONE),
+        ]
+
+        rows = [replace(row, spec=replace(row.spec, overlap=Overlap.ALLOW)) for row in rows]
+
+        together = planned(*rows)
+        alone = [planned(row) for row in rows]
+
+        assert together == tick.merge_plans(alone)
+        assert len({len(plan.runs) for plan in alone}) > 2
+
+    def test_each_has_its_own_rule(self):
+        rows = [a_schedule(number=number) for number in range(4)]
+        lengths = {row.id: (number + 1) * MINUTE for number, row in enumerate(rows)}
+
+        plan = plan_tick(rows, now=NOON, jobs=JOBS, rule_of=lambda row: Grid(lengths[row.id]))
+
+        assert [move.next_due_at for move in plan.moves] == [
+            NOON + length for length in lengths.values()
+        ]
+
+
 class TestJitter:
     """Jitter moves the run, not the instant, and by the same length on every machine."""
 
@@ -354,7 +391,7 @@ class TestManualRuns:
 
         assert (run.overlap_key, run.limit_keys) == keys
 
-    @pytest.mark.parametrize("overlap", set(Overlap) - {Overlap.ALLOW})
+    @pytest.mark.parametrize("overlap", [o for o in Overlap if o is not Overlap.ALLOW])
     def test_a_queued_run_waits_for_the_others(self, overlap):
         run = self.manual(overlap=overlap, is_queued=True)
 

@@ -23,7 +23,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.rates import Rate, window_of
 from tickwork._domain.run import PRIORITY_LIMIT, Claim, NewRun, Run
 from tickwork._domain.status import Phase, RunStatus
-from tickwork._domain.tick import Move, Skip
+from tickwork._domain.tick import Skip
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql import columns
 from tickwork.stores._sql.columns import StoredColumn
@@ -536,16 +536,6 @@ def listed_schedule_of(row: Row) -> ScheduleRow:
         facts |= {"grace": 0, "jitter": 0, "expires": None, "priority": None}
         facts["expect_within"] = None
         return replace(schedule_of(tuple(facts.values())), fault=describe_fault(error))
-
-
-def move_row(move: Move) -> Row:
-    """For ``move_schedules``."""
-    return (
-        move.schedule_id,
-        micros(move.due_at),
-        micros_or_none(move.next_due_at),
-        micros_or_none(move.last_fired_at),
-    )
 
 
 def skip_row(skip: Skip, *, now: int, queue: str, priority: int) -> Row:

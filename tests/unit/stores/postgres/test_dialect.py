@@ -13,7 +13,7 @@ from tickwork.stores.postgres.store import PostgresStore
 
 POSTGRES = Queries("tickwork.stores.postgres")
 SQLITE = Queries("tickwork.stores.sqlite")
-OWN = {"notify", "create_meta", "server_time", "count_gates", "restore_gates"}
+OWN = {"notify", "create_meta", "server_time", "count_gates", "restore_gates", "move_together"}
 
 OWN_OF_SQLITE = {"drop_finished"}
 PLACES = re.compile(r"\?(\d*)|value ->> (\d+)")

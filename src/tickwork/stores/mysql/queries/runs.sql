@@ -85,10 +85,11 @@ END
 SELECT overlap_key, id FROM tickwork_run FORCE INDEX (overlap) WHERE overlap_key IN (:keys);
 
 -- name: taken_keys
--- Overlap keys of unfinished runs, and unique keys that are held.
+-- Overlap keys of unfinished runs, and unique keys that are held. `others` are the keys that may be
+-- unique keys.
 SELECT overlap_key FROM tickwork_run FORCE INDEX (overlap) WHERE overlap_key IN (:keys)
 UNION ALL
-SELECT `key` FROM tickwork_unique FORCE INDEX (PRIMARY) WHERE `key` IN (:keys) AND {is_protected};
+SELECT `key` FROM tickwork_unique FORCE INDEX (PRIMARY) WHERE `key` IN (:others) AND {is_protected};
 
 -- name: stage_runs
 UPDATE (

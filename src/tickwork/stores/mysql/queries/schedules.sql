@@ -145,6 +145,19 @@ SET schedule.next_due_at = move.next_due_at,
     schedule.paused_until = NULL
 WHERE schedule.next_due_at = move.due_at;
 
+-- name: move_together
+-- The same for schedules that move from one time to the same next one. An UPDATE of one table takes
+-- half the time of one with a join.
+UPDATE tickwork_schedule FORCE INDEX (PRIMARY)
+SET next_due_at = :next_due_at,
+    last_fired_at = coalesce(
+        greatest(last_fired_at, :last_fired_at), :last_fired_at, last_fired_at
+    ),
+    paused_at = NULL,
+    pause_note = '',
+    paused_until = NULL
+WHERE id IN (:ids) AND next_due_at = :due_at;
+
 -- name: next_firing
 SELECT (
     SELECT fires_at FROM tickwork_schedule FORCE INDEX (due)

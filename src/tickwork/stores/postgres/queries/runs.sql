@@ -58,11 +58,12 @@ END
 SELECT overlap_key, id FROM tickwork_run WHERE overlap_key = ANY (:keys::text[]);
 
 -- name: taken_keys
--- Overlap keys of unfinished runs, and unique keys that are held.
+-- Overlap keys of unfinished runs, and unique keys that are held. `others` are the keys that may be
+-- unique keys.
 SELECT overlap_key FROM tickwork_run WHERE overlap_key = ANY (:keys::text[])
 UNION ALL
 SELECT key FROM tickwork_unique
-WHERE key = ANY (:keys::text[]) AND {is_protected};
+WHERE key = ANY (:others::text[]) AND {is_protected};
 
 -- name: stage_runs
 WITH due AS (

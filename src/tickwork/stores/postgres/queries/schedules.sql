@@ -179,6 +179,16 @@ WHERE schedule.id = move.id
   AND schedule.id = ANY (:c1::uuid[])
   AND (schedule.next_due_at = move.due_at) IS TRUE;
 
+-- name: move_together
+-- The same for schedules that move from one time to the same next one.
+UPDATE tickwork_schedule
+SET next_due_at = :next_due_at::bigint,
+    last_fired_at = greatest(last_fired_at, :last_fired_at::bigint),
+    paused_at = NULL,
+    pause_note = '',
+    paused_until = NULL
+WHERE id = ANY (:ids::uuid[]) AND (next_due_at = :due_at::bigint) IS TRUE;
+
 -- name: next_firing
 SELECT min(next_due_at) FROM tickwork_schedule
 WHERE next_due_at IS NOT NULL

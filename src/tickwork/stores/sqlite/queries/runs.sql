@@ -35,11 +35,12 @@ SELECT overlap_key, id FROM tickwork_run
 WHERE overlap_key IN (SELECT value FROM json_each(:keys));
 
 -- name: taken_keys
--- Overlap keys of unfinished runs, and unique keys that are held.
+-- Overlap keys of unfinished runs, and unique keys that are held. `others` are the keys that may be
+-- unique keys.
 SELECT overlap_key FROM tickwork_run WHERE overlap_key IN (SELECT value FROM json_each(:keys))
 UNION ALL
 SELECT key FROM tickwork_unique
-WHERE key IN (SELECT value FROM json_each(:keys))
+WHERE key IN (SELECT value FROM json_each(:others))
   AND {is_protected};
 
 -- name: stage_runs

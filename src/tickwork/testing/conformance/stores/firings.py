@@ -168,6 +168,20 @@ class TestFiringsFiring:
         assert len(plan.runs) == len(all_runs(store)) == 300
         assert tick(store, clock, limit=1000) == NOTHING
 
+    def test_schedules_that_move_together_and_others_that_do_not(self, store, clock):
+        rows = [
+            added(store, f"schedule-{number}", next_due_at=minute(-max(0, number - 40)), grace=HOUR)
+            for number in range(45)
+        ]
+
+        plan = tick(store, clock)
+
+        assert len(plan.runs) == 45
+        assert {row.id: row.last_fired_at for row in store.list_schedules()} == {
+            row.id: row.next_due_at if row.next_due_at == NOON else NOON for row in rows
+        }
+        assert {row.next_due_at for row in store.list_schedules()} == {minute(1)}
+
 
 class TestFiringsWhatIsDue:
     """A tick is given the schedules that are due and that it may fire, the oldest first."""
@@ -309,13 +323,17 @@ class TestFiringsTakenKeys:
             a_run(unique=UniqueKey("free when it ends", None)),
             a_run(unique=UniqueKey("in its window", NOON + HOUR)),
             a_run(unique=UniqueKey("past its window", NOON - HOUR)),
+            a_run(unique=UniqueKey(f"held:{'0' * 32}", None)),  # of a job with this name
         )
 
         taken = self.taken(
-            store, clock, "free when it ends", "in its window", "past its window", "unheard of"
+            store,
+            clock,
+            *("free when it ends", "in its window", "past its window", "unheard of"),
+            *(f"held:{'0' * 32}", f"waiting:{'0' * 32}"),
         )
 
-        assert taken == {"free when it ends", "in its window"}
+        assert taken == {"free when it ends", "in its window", f"held:{'0' * 32}"}
 
     def test_keys_of_finished_runs_are_free_but_windows_go_on(self, store, clock, worker):
         row = added(store)
@@ -375,6 +393,20 @@ class TestFiringsOneTransaction:
             made = plan_tick(rows, now=NOON, jobs=jobs, rule_of=lambda _: MINUTELY)
             first, second = made.moves
             return made._replace(moves=[first, second._replace(due_at=minute(-1))])
+
+        with pytest.raises((StoreBusy, AssertionError)):
+            fire(store, clock, plan)
+
+        assert all_runs(store) == []
+        assert store.list_schedules() == rows
+
+    def test_nor_is_one_for_many_that_stand_elsewhere(self, store, clock):
+        rows = [added(store, f"schedule-{number:02}") for number in range(20)]
+
+        def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
+            jobs = {"send_email": a_job()}
+            made = plan_tick(rows, now=NOON, jobs=jobs, rule_of=lambda _: MINUTELY)
+            return made._replace(moves=[move._replace(due_at=minute(-1)) for move in made.moves])
 
         with pytest.raises((StoreBusy, AssertionError)):
             fire(store, clock, plan)
