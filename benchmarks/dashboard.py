@@ -16,11 +16,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -307,6 +308,93 @@ def measure(server: ServerProcess, paths: list[tuple[str, str]], *, rounds: int)
     return found
 
 
+# ---------------------------------------------------------------- the cost for a worker
+
+DRAINER = """
+import sys, time
+from tickwork import Tickwork
+from tickwork._worker.options import WorkerOptions
+
+app = Tickwork(sys.argv[1])
+app.job(name="drained")(lambda n: None)
+for line in sys.stdin:
+    count = int(line)
+    for first in range(0, count, 1000):
+        app.draft.dispatch_many("drained", [{"n": n} for n in range(1000)])
+    before, begun, used = app.stats.attempts, time.perf_counter(), time.process_time()
+    with app.running(WorkerOptions(queues=("default",))):
+        while app.stats.attempts - before < count:
+            time.sleep(0.005)
+        print(time.perf_counter() - begun, time.process_time() - used, flush=True)
+"""
+
+
+class Viewer:
+    """A browser with an open overview: an event stream, and the page again after each change."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._is_open = True
+        self.loads = 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_open = False
+        self._thread.join(30)
+
+    def _watch(self) -> None:
+        page = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        stream = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        stream.request("GET", "/events")
+        events = stream.getresponse()
+        ask(page, "/", "text/html")
+        while self._is_open:
+            if events.readline().startswith(b"event: change"):
+                ask(page, "/", "text/html")
+                self.loads += 1
+        stream.close()
+
+
+def measure_cost(url: str, server: ServerProcess, *, count: int, rounds: int) -> None:
+    """Drain with and without an open overview, in turns; the worker is one process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DRAINER, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+
+        def drain() -> tuple[float, float]:
+            print(count, file=worker.stdin, flush=True)
+            seconds, cpu = map(float, worker.stdout.readline().split())  # type: ignore[union-attr]
+            return count / seconds, 1e6 * cpu / count
+
+        drain()  # warm up
+        alone, watched, loads = [], [], 0
+        for number in range(rounds):
+            for is_watched in (number % 2 == 0, number % 2 == 1):
+                if is_watched:
+                    with Viewer(server.port) as viewer:
+                        watched.append(drain())
+                    loads += viewer.loads
+                else:
+                    alone.append(drain())
+        worker.stdin.close()
+    for name, place in (("runs/s", 0), ("µs of the worker's processor for a run", 1)):
+        columns = [[each[place] for each in found] for found in (alone, watched)]
+        a, b = map(statistics.median, columns)
+        spread = [f"{min(column):,.1f} to {max(column):,.1f}" for column in columns]
+        print(f"  {name}: alone {a:,.1f} ({spread[0]}), open {b:,.1f} ({spread[1]})  {b / a:.3f}")
+    print(f"  the overview was loaded {loads} times in {rounds} drains of {count:,} runs")
+
+
 def bench(kind: str, options: argparse.Namespace) -> None:
     with opened(kind) as database:
         begun = time.perf_counter()
@@ -317,6 +405,8 @@ def bench(kind: str, options: argparse.Namespace) -> None:
         chosen = [pair for pair in paths if options.only in pair[0]]
         with serving(database.url) as server:
             found = measure(server, chosen, rounds=options.rounds)
+            if options.drains:
+                measure_cost(database.url, server, count=options.count, rounds=options.drains)
         slow = [each.path for each in found if each.p95 >= TARGET]
         print(f"{kind}: {len(found)} paths, {len(slow)} with p95 >= 200 ms\n")
 
@@ -327,6 +417,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--only", default="", help="only paths that contain this text")
+    parser.add_argument("--drains", type=int, default=12, help="pairs of drains; 0: none")
+    parser.add_argument("--count", type=int, default=10_000, help="runs of a drain")
     options = parser.parse_args()
     for kind in options.kinds:
         bench(kind, options)

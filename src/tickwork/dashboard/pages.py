@@ -29,7 +29,7 @@ from tickwork._inspect.rule_preview import preview_rule
 from tickwork._inspect.run_search import FoundRuns
 from tickwork._inspect.runs import RunView
 from tickwork._inspect.schedules import ActiveSchedule
-from tickwork._inspect.simulation import Collision, simulate
+from tickwork._inspect.simulation import Collision, Simulation, simulate
 from tickwork._kernel.json_form import as_json
 from tickwork._kernel.version import VERSION
 from tickwork.app import Tickwork
@@ -70,6 +70,9 @@ SCHEDULES_MAX: Final = 300
 """The most schedules whose coming firings are counted for the page of time."""
 
 COLLISIONS_MAX: Final = 2_000
+LOAD_LENGTH: Final = timedelta(minutes=1)
+"""How long the load of the next 24 hours is shown before it is computed again."""
+
 COLLISIONS_SHOWN: Final = 15
 FLASH_COOKIE: Final = "tickwork_flash"
 BASE: Final = "tickwork_base"  # in the scope of a request
@@ -103,6 +106,7 @@ class Pages:
     def __init__(self, site: Site, bulk: BulkTasks) -> None:
         self.site = site
         self.bulk = bulk
+        self._load: tuple[list[Any], datetime, Any] | None = None
         self._templates = Environment(
             loader=PackageLoader("tickwork.dashboard"),
             autoescape=select_autoescape(["html"]),
@@ -523,23 +527,7 @@ class Pages:
                     "more": max(len(items) - 3, 0),
                 }
             )
-        load = simulate(
-            active,
-            begin=now,
-            days=1,
-            zone="UTC",
-            collisions_max=COLLISIONS_MAX,
-            progress=lambda *_: None,
-        )
-        cells: Counter[tuple[int, int]] = Counter()
-        five = timedelta(minutes=5)
-        start = now.replace(minute=now.minute // 5 * 5, second=0, microsecond=0) + five
-        for part in range(24 * 12):
-            begin = start + part * five
-            end = begin + five - timedelta(microseconds=1)
-            cells[begin.hour, begin.minute // 5] = sum(
-                _count_firings(each, begin, end) for each in active
-            )
+        load, cells = self._read_load(active, now)
         most = max(cells.values(), default=0)
         heat = [
             {
@@ -567,6 +555,18 @@ class Pages:
             else f"{busiest:%H:%M} with {load.busiest_minute_firings}",
             "collisions": _group_collisions(load.collisions),
         }
+
+    def _read_load(
+        self, active: Sequence[ActiveSchedule], now: datetime
+    ) -> tuple[Simulation, Counter[tuple[int, int]]]:
+        """The firings of the next 24 hours: a simulation, and counts by hour and five minutes.
+
+        They are computed once a minute: hundreds of schedules take half a second.
+        """
+        key = [(each.spec.tenant, each.spec.name, each.spec.rule) for each in active]
+        if self._load is None or self._load[0] != key or now - self._load[1] >= LOAD_LENGTH:
+            self._load = (key, now, _compute_load(active, now))
+        return self._load[2]
 
     def _count_past(self, since: datetime) -> dict[str, Counter[str]]:
         """The newest runs of schedules by day."""
@@ -760,6 +760,29 @@ def _count_firings(schedule: ActiveSchedule, begin: datetime, end: datetime) -> 
     first = max(begin, schedule.next_due_at or end)
     last = min(end, schedule.spec.until or end)
     return schedule.rule.count_between(first, last) if first <= last else 0
+
+
+def _compute_load(
+    active: Sequence[ActiveSchedule], now: datetime
+) -> tuple[Simulation, Counter[tuple[int, int]]]:
+    load = simulate(
+        active,
+        begin=now,
+        days=1,
+        zone="UTC",
+        collisions_max=COLLISIONS_MAX,
+        progress=lambda *_: None,
+    )
+    cells: Counter[tuple[int, int]] = Counter()
+    five = timedelta(minutes=5)
+    start = now.replace(minute=now.minute // 5 * 5, second=0, microsecond=0) + five
+    for part in range(24 * 12):
+        begin = start + part * five
+        end = begin + five - timedelta(microseconds=1)
+        cells[begin.hour, begin.minute // 5] = sum(
+            _count_firings(each, begin, end) for each in active
+        )
+    return load, cells
 
 
 def _group_collisions(collisions: Sequence[Collision]) -> list[dict[str, Any]]:
