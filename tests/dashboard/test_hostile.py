@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -178,7 +179,7 @@ class TestRoles:
             return  # it may
         client = client_of(role)
         path = each.path.format(**NAMES)
-        tricks = [
+        tricks: list[dict[str, Any]] = [
             {"headers": {"X-Role": "admin", "X-User": "admin ann", "X-Forwarded-User": "admin"}},
             {"params": {"role": "admin", "read_only": "false"}},
             {"cookies": {"tickwork_session": "admin ann|9999999999|x", "role": "admin"}},

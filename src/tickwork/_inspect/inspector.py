@@ -64,8 +64,11 @@ class Inspector:
             store=store, clock=clock, registry=registry, retire_after=retire_after
         )
 
-    def status(self) -> Status:
-        """Read jobs, unfinished runs, schedules, workers and pauses."""
+    def status(self, *, cap: int = 10_000) -> Status:
+        """Read jobs, unfinished runs, schedules, workers and pauses.
+
+        At most ``cap`` runs of each phase are counted.
+        """
         now = self._clock.now()
         return read_status(
             self._store,
@@ -73,6 +76,7 @@ class Inspector:
             self._catalog,
             now=now,
             seen_after=now - self._retire_after,
+            cap=cap,
         )
 
     def queues(self) -> QueueStatus:

@@ -110,9 +110,15 @@ class Status:
 
 
 def read_status(
-    store: Store, registry: Registry, catalog: Catalog, *, now: datetime, seen_after: datetime
+    store: Store,
+    registry: Registry,
+    catalog: Catalog,
+    *,
+    now: datetime,
+    seen_after: datetime,
+    cap: int,
 ) -> Status:
-    counts = store.count_runs()
+    counts = store.count_runs(cap=cap)
     rows = read_schedule_rows(store)
     schedules = [view_of(row, now=now, seen_after=seen_after) for row in rows]
     where = RunFilter(statuses=frozenset({RunStatus.RUNNING}))

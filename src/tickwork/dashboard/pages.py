@@ -65,6 +65,9 @@ NAV: Final = (
 PAGE_SIZE: Final = 40
 EXPORT_MAX: Final = 10_000
 STRIP_LENGTH: Final = 12
+COUNTED_MAX: Final = 2_500
+"""The most unfinished runs of each phase that a page counts: SQLite looks up each of them."""
+
 PAST_MAX: Final = 1_000
 SCHEDULES_MAX: Final = 300
 """The most schedules whose coming firings are counted for the page of time."""
@@ -175,7 +178,7 @@ class Pages:
     async def overview(self, request: Request) -> Response:
         def read() -> dict[str, Any]:
             inspect = self.app.inspect
-            status = inspect.status()
+            status = inspect.status(cap=COUNTED_MAX)
             activity = inspect.activity(ready=status.runs[Phase.READY])
             alive = [worker for worker in status.workers if not worker.is_silent]
             failed = RunFilter(statuses=frozenset({RunStatus.FAILED_PERMANENT}))
@@ -251,7 +254,7 @@ class Pages:
             for check in self.site.checks()
             if check.level is not Level.OK and check.name != "jobs"  # each job has its own alert
         ]
-        status = self.app.inspect.status()
+        status = self.app.inspect.status(cap=COUNTED_MAX)
         for job in status.jobs:
             if job.failures >= 3:
                 text = f"{job.name} failed {job.failures} times in a row: {job.last_error[:200]}"
@@ -581,7 +584,7 @@ class Pages:
 
     async def queues(self, request: Request) -> Response:
         def read() -> dict[str, Any]:
-            status = self.app.inspect.status()
+            status = self.app.inspect.status(cap=COUNTED_MAX)
             return {
                 "queues": status.queues,
                 "jobs": status.jobs,
