@@ -211,11 +211,16 @@ class DaskTransport:
         self._connection.close()
 
     def _confirm(self, client: Any, keys: list[str]) -> None:
-        """Wait until the scheduler knows these tasks."""
+        """Wait until the scheduler knows these tasks.
+
+        It may take its time, as long as it goes on: submitting them again would only delay it.
+        """
         deadline = time.monotonic() + CONFIRM_SECONDS
-        # It ends with the last confirmation, or at the deadline.
+        # It ends with the last confirmation, or some time after one that no other has followed.
         while missing := [key for key, state in self._states(client, keys).items() if not state]:
-            if time.monotonic() >= deadline:
+            if len(missing) < len(keys):
+                deadline = time.monotonic() + CONFIRM_SECONDS
+            elif time.monotonic() >= deadline:
                 reason = f"It did not accept {len(missing)} of {len(keys)} tasks in time."
                 raise self._connection.away(TimeoutError(reason))
             time.sleep(CONFIRM_EVERY)

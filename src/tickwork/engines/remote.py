@@ -38,6 +38,9 @@ RESUBMIT_LONGEST: Final = 960.0
 A run with a shorter lease is submitted again when its first lease would have expired.
 """
 
+RESUBMIT_MAX: Final = 100
+"""How many runs are submitted again at once: a system that is slow must be able to confirm them."""
+
 SHORT_TOTAL: Final = 0.1
 """Seconds that the runs of one message may take in all."""
 
@@ -246,6 +249,7 @@ class RemoteEngine:
         stale = [run for run in list(self._submitted.values()) if run.again_at <= now]
         if not stale:
             return
+        stale = stale[:RESUBMIT_MAX]
         count = count_of(len(stale), "run")
         _log.info("%s submitted to %s again: not accepted.", count, self._transport.name)
         self._transport.submit([[handover_of(run.claim)] for run in stale])

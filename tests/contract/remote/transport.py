@@ -16,12 +16,21 @@ class ListTransport:
         self.removed: list[str] = []
         self.is_away = False
         self.is_lossy = False
+        self.submitted = 0
+        self.refused = 0
+        self.sizes: list[int] = []
 
     def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
         if self.is_away:
+            self.refused += 1
             raise EngineUnavailable(self.name, "list://", reason="It is switched off.")
+        self.submitted += len(messages)
+        self.sizes.append(len(messages))
         if not self.is_lossy:
             self.messages += map(encode_message, messages)
+
+    def run_ids(self) -> set[str]:
+        return {run_id for message in self.messages for run_id, _ in message["runs"]}
 
     def poll(self, handover: Handover) -> str:
         is_here = any(list(handover) in message["runs"] for message in self.messages)
