@@ -2,7 +2,8 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -19,11 +20,15 @@ from chaos.workload import JobFacts, LimitFacts
 
 
 class Rerun(NamedTuple):
-    """A run whose process was killed: seconds until it was ready, and until a handler began."""
+    """A run whose process was killed: seconds until it was ready, and until a handler began.
+
+    ``is_watched`` means that a worker of tickwork was up all the time. Otherwise none could notice.
+    """
 
     to_ready: float
     to_begin: float
     past_lease: float  # from the end of the lease, as it was when the process was killed
+    is_watched: bool
 
 
 class KillRecord:
@@ -78,18 +83,20 @@ class KillRecord:
             read_journals(self.folder), read_tables(self.url), {"jobs": [], "limits": []}
         )
         killed_at = {line.facts["child"]: line.at for line in evidence.lines_of("signal")}
+        up = _times_of_workers(evidence, killed_at)
         begins: dict[str, list[int]] = {}
         for line in evidence.lines_of("begin"):
             begins.setdefault(line.facts["run"], []).append(line.at)
         found: list[Rerun] = []
         for run, changes in evidence.changes_by_run.items():
-            lease_until = 0
+            lease_until = token = 0
             for before, after in steps(changes):
                 dead_at = killed_at.get(evidence.pids.get(before.worker or "", 0))
                 if dead_at is None or not before.is_running:
                     continue
-                if before.at <= dead_at:
-                    lease_until = before.lease_until or 0  # not as the reaper has ended it
+                if before.at <= dead_at or before.token != token:
+                    # Not as the reaper has ended it.
+                    lease_until, token = before.lease_until or 0, before.token
                 if after.is_running or after.op == "DELETE" or after.at < dead_at:
                     continue
                 later = [at for at in begins.get(run, []) if at >= after.at]
@@ -99,6 +106,7 @@ class KillRecord:
                         (after.at - dead_at) / SECOND,
                         (begun_at - dead_at) / SECOND,
                         (after.at - lease_until) / SECOND,
+                        any(first <= dead_at and after.at <= last for first, last in up),
                     )
                 )
         return found
@@ -113,11 +121,27 @@ class KillRecord:
                 f"{min(values):.2f} to {max(values):.2f} s (median {statistics.median(values):.2f})"
             )
 
-        ready = [each.to_ready for each in reruns]
-        begun = [each.to_begin for each in reruns]
-        late = max(each.past_lease for each in reruns)
-        return (
-            f"{len(reruns)} runs were taken back from killed processes: ready again after "
-            f"{spread(ready)}, at most {late:+.2f} s from the end of the lease; begun again after "
-            f"{spread(begun)}."
+        watched = [each for each in reruns if each.is_watched]
+        text = (
+            f"{len(reruns)} runs were taken back from killed processes, {len(watched)} while "
+            f"a worker of tickwork was up. Handlers began again after "
+            f"{spread([each.to_begin for each in reruns])}."
         )
+        if not watched:
+            return text
+        late = max(each.past_lease for each in watched)
+        ready = spread([each.to_ready for each in watched])
+        return f"{text} These were ready after {ready}, {late:+.2f} s from the lease."
+
+
+def _times_of_workers(evidence: Evidence, killed_at: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Return from when to when each worker of tickwork was up: from its first claim on."""
+    first: dict[str, int] = {}
+    for changes in evidence.changes_by_run.values():
+        for before, after in steps(changes):
+            if after.is_running and not before.is_running and after.worker is not None:
+                first[after.worker] = min(after.at, first.get(after.worker, after.at))
+    return [
+        (at, killed_at.get(evidence.pids.get(worker, 0), sys.maxsize))
+        for worker, at in first.items()
+    ]
