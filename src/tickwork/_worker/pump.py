@@ -76,6 +76,7 @@ class Lane:
         self._lock = Lock()
         self._reserved = 0
         self._empty: EmptyPoll | None = None
+        self.is_empty = False  # whether the last claim found nothing
         self._ahead_at = 0.0  # no claims in advance before this moment
 
     def reserve(self, seconds: float, *, batch: int, now: float) -> Capacity:
@@ -282,6 +283,8 @@ class Pump:
         capacity = lane.reserve(self._ahead, batch=self._batch, now=sent_at)
         if not any(capacity):
             return 0
+        # After an empty claim, the next run starts as soon as possible. A complete claim follows.
+        is_brief = lane.is_empty
         wanted = ClaimRequest(
             capacity.free,
             self._queues,
@@ -290,6 +293,7 @@ class Pump:
             is_starting=not lane.is_remote,
             hold=capacity.hold,
             may_wait=lane.engine.durations.similar_jobs(sent_at),
+            is_brief=is_brief,
         )
         try:
             claims = self._claimer.claim(wanted, lane.engine.cancel)
@@ -298,7 +302,9 @@ class Pump:
             lane.release(sum(capacity))
         now = self._clock.monotonic()
         lane.on_claimed(len(claims), capacity, took=now - sent_at, now=now)
-        self._is_short = self._is_short and len(claims) < sum(capacity)
+        lane.is_empty = not claims
+        is_complete = not (is_brief and claims)
+        self._is_short = self._is_short and is_complete and len(claims) < sum(capacity)
         # A few may be all there are, or all that other workers do not lock at this moment.
         if not claims:
             lane.on_empty(count, sent_at=sent_at, answered_at=now, poll=self._poll)

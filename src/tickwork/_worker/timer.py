@@ -1,7 +1,7 @@
 """Does what falls due: schedules fire, and runs that waited for a time become ready."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from tickwork._domain.tick import TickPlan
@@ -19,6 +19,9 @@ STUCK_LONG: Final = 0.1
 TURNS_MAX: Final = 500
 TURN_PACE: Final = timedelta(seconds=0.01)
 """Runs that wait for a rate limit and follow each other faster than this become ready together."""
+
+
+_UNSEEN: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class NextFiring(Protocol):
@@ -45,10 +48,12 @@ class Timer:
         self._reporter = reporter
         self._is_moving = True
         self._turn_at: datetime | None = None  # when a rate limit admits the next run
+        self._seen: datetime | None = _UNSEEN  # what is_due() has read, for seconds_left()
         self._stuck = Backoff(STUCK_FIRST, longest)
 
     def step(self) -> bool:
         """Do what is due; True when runs became ready."""
+        self._seen = _UNSEEN
         plan = self.fire()
         now = self._clock.now()
         staged = self._store.stage(now=now, limit=STAGE_MAX)
@@ -74,9 +79,12 @@ class Timer:
 
     def is_due(self) -> bool:
         """Whether anything is due, even if this process cannot fire it."""
-        moments = [self._next_at(), self._turn_at]
-        now = self._clock.now()
-        return any(moment is not None and moment <= now for moment in moments)
+        self._seen = due_at = self._next_at()
+        moments, now = [due_at, self._turn_at], self._clock.now()
+        if any(moment is not None and moment <= now for moment in moments):
+            self._seen = _UNSEEN
+            return True
+        return False
 
     def seconds_left(self, longest: float) -> float:
         """Return the seconds until something is due, at most ``longest``.
@@ -84,7 +92,10 @@ class Timer:
         A schedule that is due and did not move in the last step is being fired by another
         process, or cannot be fired. It must neither keep this thread busy nor hide later ones.
         """
-        due_at, now = self._next_at(), self._clock.now()
+        due_at, self._seen = self._seen, _UNSEEN
+        if due_at is _UNSEEN:
+            due_at = self._next_at()
+        now = self._clock.now()
         if self._turn_at is not None:
             turn_at = max(self._turn_at, now + TURN_PACE)
             due_at = turn_at if due_at is None else min(due_at, turn_at)

@@ -279,6 +279,24 @@ class TestEveryShape:
         assert {len(one) for one in claims} == {4}
 
 
+class TestBriefClaims:
+    """A brief claim takes the first runs it finds, and looks further only if it finds none."""
+
+    def test_what_is_at_the_head_is_enough(self, store, monkeypatch):
+        monkeypatch.setattr(claim, "HEAD_FACTORS", (0,))
+        monkeypatch.setattr(claim, "HEAD_MIN", 2)
+        add(store, *(a_run(job=job, priority=n) for n, job in enumerate(["ours", "other", "ours"])))
+        wanted = ClaimRequest(5, jobs=("ours",), is_brief=True)
+
+        found = [
+            len(store.claim(wanted, worker=ANN, tag=str(number), now=NOON, lease=MINUTE))
+            for number in range(3)
+        ]
+
+        assert sum(found) == 2
+        assert found[0] >= 1
+
+
 class TestCanceling:
     """Canceling a run that is just being claimed requests its worker to stop."""
 

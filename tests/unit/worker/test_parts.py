@@ -251,6 +251,27 @@ class TestTimer:
         assert self.a_timer(clock, waiting=soon).seconds_left(1.0) == pytest.approx(0.3)
         assert self.a_timer(clock, waiting=soon).seconds_left(0.1) == 0.1
 
+    def test_what_a_check_has_read_is_not_read_again(self, clock):
+        soon = clock.now() + timedelta(seconds=0.3)
+        timer = self.a_timer(clock, firing=soon)
+
+        assert not timer.is_due()
+        timer._store.pending_work = timer._next_firing_at = None
+        assert timer.seconds_left(1.0) == pytest.approx(0.3)
+        with pytest.raises(TypeError):
+            timer.seconds_left(1.0)  # reads again
+
+    def test_a_step_or_something_due_is_read_again(self, clock):
+        timer = self.a_timer(clock, firing=clock.now(), moves=1)
+
+        assert timer.is_due()
+        timer._next_firing_at = lambda **_: clock.now() + timedelta(seconds=0.3)
+        assert timer.seconds_left(1.0) == pytest.approx(0.3)
+        assert not timer.is_due()
+        timer._next_firing_at = lambda **_: clock.now() + timedelta(seconds=0.2)
+        timer.step()
+        assert timer.seconds_left(1.0) == pytest.approx(0.2)
+
     def test_at_the_turn_of_a_run_that_waits_for_a_rate(self, clock):
         timer = self.a_timer(clock, turn=clock.now() + timedelta(seconds=0.3))
 

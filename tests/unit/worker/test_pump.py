@@ -375,6 +375,32 @@ class TestEmptyPolls:
         assert self.claims_sent(queue, pump) == claims
 
 
+class TestBriefClaims:
+    """The first run after an empty claim starts at once; a complete claim follows at once."""
+
+    def test_a_claim_after_an_empty_one_is_brief_and_another_follows(self):
+        queue, clock, wakeup = Queue(ready=0), ManualClock(), NoWait()
+        pump = a_pump(queue, a_lane(Engine(slots=4)), clock=clock, wakeup=wakeup)
+        assert not pump.step(may_claim=True)
+
+        queue.ready = 1
+        steps = []
+        for _ in range(2):
+            clock.advance(seconds=1)
+            steps.append(pump.step(may_claim=True))
+
+        assert [wanted.is_brief for wanted in queue.wanted] == [False, True, False]
+        assert steps == [True, False]
+
+    def test_a_claim_after_another_is_complete(self):
+        queue = Queue(ready=3)
+        pump = a_pump(queue, a_lane(Engine(slots=2)))
+
+        pump.step(may_claim=True)
+
+        assert [wanted.is_brief for wanted in queue.wanted] == [False]
+
+
 class TestNextStep:
     def test_at_once_when_there_may_be_more(self):
         assert a_pump(Queue(ready=10), a_lane(Engine(slots=4))).step(may_claim=True)

@@ -34,6 +34,9 @@ class ClaimRequest(NamedTuple):
     Both take only runs that were never claimed before, of the jobs in ``may_wait``. ``hold`` runs
     wait for a moment only, so they may have limit keys; ``ahead`` runs may not, because a waiting
     run would occupy the slot of its limit.
+
+    With ``is_brief`` the worker claims again at once: a store that has found runs need not look
+    whether there are more.
     """
 
     limit: int
@@ -43,6 +46,7 @@ class ClaimRequest(NamedTuple):
     is_starting: bool = False
     hold: int = 0
     may_wait: frozenset[str] | None = None  # None: all
+    is_brief: bool = False
 
 
 class HeldClaim(NamedTuple):

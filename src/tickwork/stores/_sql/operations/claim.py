@@ -244,7 +244,7 @@ def _pick(
     for factor in HEAD_FACTORS:
         head_size = max(factor * limit, HEAD_MIN)
         rows = yield query("pick_ready", head_size=head_size, **values)
-        if len(rows) == limit:
+        if len(rows) == limit or (rows and wanted.is_brief):
             return rows
         seen = (yield query("count_head", head_size=head_size))[0][0]
         if seen < head_size:
