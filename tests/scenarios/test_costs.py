@@ -108,8 +108,8 @@ def test_statements_transactions_and_switches(project: Project, kind: str) -> No
     assert found["transactions"] <= ceiling.transactions, found
     assert found["switches"] <= ceiling.switches, found
     if kind == "plain":
-        # Pumps make the attempts of quick functions. On a busy machine an attempt may be interrupted
-        # for so long that the job counts as slow for a while: then it is counted again.
+        # Pumps make the attempts of quick functions. On a busy machine an attempt may be
+        # interrupted for so long that the job counts as slow for a while: then count again.
         shares = [found["by_pumps"]]
         while shares[-1] < 0.9 and len(shares) < 5:
             shares.append(count_costs(project, kind, "nothing else")["by_pumps"])

@@ -1,7 +1,7 @@
 """Writes an INSERT of many rows so that it is short.
 
-The server needs half a microsecond for each value that it parses. What all rows share is written
-once, and NULL is not written; what differs is one JSON text.
+The server needs a third of a microsecond for each value that it parses. What all rows share is
+written once, and NULL is not written; what differs is one JSON text.
 """
 
 import re
