@@ -4,14 +4,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
 
 from servers.chromium import find_programs
-from tickwork import Secret, Tickwork
-from tickwork.dashboard import asgi
+from tickwork import ScheduleDefinition, Secret, Tickwork
+from tickwork.dashboard import Role, User, asgi
+from tickwork.dashboard.actions import Actions, Caller
+from tickwork.dashboard.schedule_editor import ScheduleEditor
 
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -28,6 +31,9 @@ PAGES = {
     "alerts": "/alerts",
     "audit": "/audit",
     "dispatch": "/dispatch?job=send_email",
+    "schedule-new": "/new-schedule?job=send_email",
+    "schedule-edit": "/edit-schedule?name=digest",
+    "schedule-database": "/schedules/digest",
 }
 
 
@@ -73,6 +79,18 @@ def fill(app: Tickwork) -> None:
             time.sleep(0.05)
     for number in range(6):
         app.delay("2h").dispatch("send_email", to=f"later{number}@example.org")
+    app.schedules.create(
+        ScheduleDefinition(
+            name="digest",
+            job="send_email",
+            rule="30 2 * * *",
+            timezone="Europe/Berlin",
+            args={"to": "team@example.org", "subject": "What happened yesterday"},
+        )
+    )
+    caller = Caller(User(name="ann", role=Role.ADMIN), "10.0.0.7")
+    editor = ScheduleEditor(Actions(app, is_read_only=False))
+    editor.change(caller, "digest", {"rule": "30 1 * * MON-FRI", "jitter": timedelta(minutes=2)})
     app.pause(queue="imports", note="The shop moves its database.")
     app.dispatch("import_orders", source="waits", api_key="s3cret")
     app.audit.record("queue.pause", "queue/imports", actor="ann", source="10.0.0.7")

@@ -1,5 +1,6 @@
 """The pages in headless Chromium, on an application with a worker: each action is verified."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from dashboard.browser import PAGES, chromium, define_demo, fill, serve, wait_un
 from dashboard.conftest import SECRETS, TOKENS
 from tickwork import RunStatus, Tickwork
 from tickwork.dashboard import Role
+from tickwork.dashboard.actions import Actions
 from tickwork.stores.contract import RunFilter
 
 pytestmark = [
@@ -191,6 +193,34 @@ class TestRuns:
         page.reload()
         expect(page.locator("main")).to_contain_text("60 of 60")
 
+    def test_stop_a_bulk_task(self, page, app, monkeypatch):
+        runs = [app.delay("3h").args(to="x").tags("stop").dispatch("send_email") for _ in range(8)]
+        cancel, acted, may_go_on = Actions.cancel, [], threading.Event()
+
+        def cancel_slowly(self, caller, run_id, **options):
+            acted.append(run_id)
+            if len(acted) == 3:
+                may_go_on.wait(60)
+            return cancel(self, caller, run_id, **options)
+
+        monkeypatch.setattr(Actions, "cancel", cancel_slowly)
+        page.goto("/runs/bulk?tag=stop")
+        page.get_by_role("button", name="Cancel unfinished ones").click()
+        confirm(page)
+        page.wait_for_url("**/bulk/*")
+        wait_until(lambda: len(acted) == 3)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_role("status")).to_contain_text("stopped")
+        may_go_on.set()
+
+        def canceled():
+            return {run.id for run in runs if run.status is RunStatus.CANCELED}
+
+        wait_until(lambda: canceled() == set(acted))
+        assert len(acted) == 3
+        task = page.url.rsplit("/", 1)[1]
+        assert [each.action for each in app.audit.list(subject=f"bulk/{task}")] == ["bulk.stop"]
+
 
 class TestControl:
     def test_pause_and_resume_a_queue(self, page, app):
@@ -204,6 +234,18 @@ class TestControl:
         row.get_by_role("button", name="Resume").click()
         expect(page.get_by_role("status")).to_contain_text("emails is resumed")
         assert "emails" not in [pause.name for pause in app.pauses()]
+
+    def test_pause_and_resume_a_job(self, page, app):
+        page.goto("/queues")
+        row = page.locator("tr", has=page.get_by_role("link", name="cleanup", exact=True)).first
+        row.get_by_role("button", name="Pause").click()
+        confirm(page)
+        expect(page.get_by_role("status")).to_contain_text("The job cleanup is paused")
+        assert ("job", "cleanup") in [(each.kind, each.name) for each in app.pauses()]
+
+        row.get_by_role("button", name="Resume").click()
+        expect(page.get_by_role("status")).to_contain_text("The job cleanup is resumed")
+        assert "cleanup" not in [pause.name for pause in app.pauses()]
 
     def test_change_and_reset_a_limit(self, page, app):
         page.goto("/queues")
@@ -231,10 +273,46 @@ class TestControl:
         page.get_by_role("button", name="Count").click()
         expect(page.get_by_role("status")).to_contain_text("3 instants")
 
+        expect(page.get_by_label("The last")).to_have_value("3d")
+        page.get_by_role("button", name="Backfill").click()
+        confirm(page)
+        expect(page.get_by_role("status")).to_contain_text("3 runs are added")
+        added = app.runs.recent(RunFilter(schedule="nightly-report", job="build_report"))
+        assert len({run.nominal_at for run in added}) == len(added) == 3
+
         page.get_by_role("button", name="Run now").click()
         page.wait_for_url("**/runs/0*")
         run = app.get_run(page.url.rsplit("/", 1)[1])
         assert run.read().job == "build_report"
+
+    def test_create_edit_and_remove_a_schedule(self, page, app):
+        page.goto("/schedules")
+        page.get_by_role("link", name="New schedule").click()
+        page.get_by_role("link", name="send_email").click()
+        page.get_by_label("Name").fill("by hand")
+        page.get_by_label("Rule").fill("30 2 * * *")
+        page.get_by_label("Time zone").fill("Europe/Berlin")
+        expect(page.locator("#preview")).to_contain_text("at 02:30")
+        expect(page.locator("#preview .banner.warn").first).to_contain_text("go forward")
+        page.get_by_label("to ·").fill("ann@example.org")
+        page.get_by_role("button", name="Create").click()
+        expect(page.get_by_role("status")).to_contain_text("created")
+        made = app.inspect.schedule_details("by hand")
+        assert (made.rule, made.timezone) == ("30 2 * * *", "Europe/Berlin")
+        assert made.args == {"to": "ann@example.org"}
+
+        page.get_by_role("link", name="Edit").click()
+        page.get_by_label("Rule").fill("0 4 * * MON")
+        expect(page.locator("#preview")).to_contain_text("at 04:00 on Monday")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("status")).to_contain_text("changed")
+        expect(page.locator("#revisions")).to_contain_text("30 2 * * * → 0 4 * * MON")
+        assert app.inspect.schedule_details("by hand").rule == "0 4 * * MON"
+
+        page.get_by_role("button", name="Remove").click()
+        confirm(page)
+        expect(page.get_by_role("status")).to_contain_text("removed")
+        assert "by hand" not in [each.name for each in app.schedules.list()]
 
     def test_preview_follows_the_typing(self, page):
         page.goto("/schedules")

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tickwork._client.schedule_definition import Rule
+from tickwork._define.rule_text import parse_rule_text
 from tickwork._domain.schedules.bounds import Bounded, just_after
 from tickwork._domain.schedules.contract import Schedule
 from tickwork._domain.schedules.frequencies import Timetable
@@ -79,6 +80,8 @@ def _parse_rule(text: str, symbols: Symbols) -> Timing:
     chain = Timetable(symbols=symbols)
     if text.startswith("{"):
         return chain.on(from_text(text)).timing
+    if "(" in text or "=" in text:
+        return parse_rule_text(text, symbols=symbols)
     # A single identifier must be a symbol: the error for an unknown one suggests a close name.
     return (chain.symbol(text) if text.isidentifier() else chain.cron(text)).timing
 

@@ -17,7 +17,8 @@ from tickwork._kernel.instants import When, as_instant
 from tickwork.errors import InvalidOption, InvalidSchedule, UnknownOption
 
 Rule: TypeAlias = Schedule | str
-"""A rule of ``tickwork.schedules``, a cron expression, a symbol, or what ``to_text`` wrote."""
+"""A rule of ``tickwork.schedules``, a cron expression, a symbol, a pattern or a chain as text, or
+what ``to_text`` wrote."""
 
 
 class ScheduleOptions(TypedDict, total=False):

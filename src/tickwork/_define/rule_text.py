@@ -11,6 +11,9 @@ The text is parsed and never executed: it can call no function but the builder's
 """
 
 import ast
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from tickwork._define.config_rule import (
@@ -22,8 +25,11 @@ from tickwork._define.config_rule import (
 )
 from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.pattern import PATTERN_FIELDS, Symbols
+from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.schedules.timing import Timing
 from tickwork.errors import InvalidSchedule, suggest
+
+_SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 RULE_MAX: Final = 1_000
 """Characters in a rule."""
@@ -35,11 +41,57 @@ def parse_rule_text(text: str, *, symbols: Symbols) -> Timing:
         raise InvalidSchedule(
             f"A rule must have at most {RULE_MAX:,} characters, got {len(text):,}."
         )
+    if text.startswith("{"):
+        return Timetable().on(from_text(text)).timing
     if "(" in text:
         return _parse_calls(text, Timetable(symbols=symbols))
     if "=" in text:
         return _parse_pattern(text, Timetable(symbols=symbols))
     return read_timing_text(text, symbols, label="")
+
+
+def write_rule_text(stored: str) -> str:
+    """Write a stored rule as one would type it; as it is stored, if there is no shorter form.
+
+    >>> write_rule_text('{"expr":"0 9 * * *","kind":"cron","tz":"UTC"}')
+    '0 9 * * *'
+    """
+    try:
+        facts = json.loads(stored)
+    except ValueError:  # a row that this version cannot read
+        return stored
+    for text in _typed_forms(facts):
+        try:
+            rule = parse_rule_text(text, symbols={}).rule(
+                tz=facts["tz"], anchor=_SOME_TIME, key=facts.get("key", "")
+            )
+        except InvalidSchedule:
+            continue
+        if rule.to_text() == stored:
+            return text
+    return stored
+
+
+def _typed_forms(facts: dict[str, Any]) -> Iterator[str]:
+    """Texts that may stand for a rule: the caller checks that they do."""
+    match facts.get("kind"):
+        case "cron":
+            yield facts["expr"]
+        case "once":
+            yield f"once({facts['at']!r})"
+        case "interval":
+            yield f"every(seconds={facts['seconds']!r}, starting={facts['anchor']!r})"
+        case "pattern":
+            names = {"minutes": "minute", "hours": "hour", "mday": "day", "wday": "weekday"}
+            names |= {"mon": "month", "year": "year"}
+            given = {typed: facts.get(name) for typed, name in names.items()}
+            yield " ".join(
+                f"{typed}={text}"
+                for typed, text in given.items()
+                if text not in {None, "*"} or typed == "minutes"
+            )
+        case _:
+            return  # a rule inside bounds or windows
 
 
 def _parse_pattern(text: str, chain: Timetable) -> Timing:

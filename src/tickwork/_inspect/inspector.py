@@ -1,6 +1,6 @@
 """``app.inspect``: answers questions about the state of one database."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,6 +8,7 @@ from tickwork._client.catalog import Catalog
 from tickwork._define.registry import Registry
 from tickwork._domain.explain import Explanation
 from tickwork._domain.identity import RunId
+from tickwork._domain.job import ScheduleRow
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase
 from tickwork._inspect.activity import Activity, read_activity
@@ -21,6 +22,7 @@ from tickwork._inspect.run_search import (
     parse_argument,
 )
 from tickwork._inspect.runs import RunDetails, RunView, find_run_id, read_args, view_run
+from tickwork._inspect.schedule_details import ScheduleDetails, view_details
 from tickwork._inspect.schedules import (
     ActiveSchedule,
     UpcomingFirings,
@@ -37,7 +39,8 @@ from tickwork._inspect.status import (
     view_worker,
 )
 from tickwork._kernel.clock import Clock
-from tickwork.errors import RunNotFound
+from tickwork._kernel.codec import decode
+from tickwork.errors import RunNotFound, ScheduleNotFound
 from tickwork.stores.contract import RunCount, RunFilter, Store
 
 
@@ -196,14 +199,46 @@ class Inspector:
 
     def view(self, run: Run) -> RunView:
         """Decode a run for people: arguments by name, with secrets masked."""
-        return view_run(run, secrets=self._secrets_of(run.job))
+        return view_run(run, secrets=self.secrets_of(run.job))
 
-    def _secrets_of(self, job: str) -> frozenset[str]:
+    def secrets_of(self, job: str) -> frozenset[str]:
+        """The names of the arguments of a job that are never shown."""
         definition = self._registry.definitions().get(job)
         return self._redact if definition is None else definition.secrets | self._redact
 
+    def schedule_details(self, name: str, *, tenant: str = "") -> ScheduleDetails:
+        """Read the definition of a schedule, with secret arguments masked.
+
+        Raises:
+            ScheduleNotFound: There is no such schedule.
+        """
+        row = self._find_schedule(name, tenant)
+        return view_details(
+            row,
+            secrets=self.secrets_of(row.spec.job),
+            seen_after=self._clock.now() - self._retire_after,
+        )
+
+    def schedule_args(self, name: str, *, tenant: str = "") -> Mapping[str, Any]:
+        """Decode the arguments of a schedule, secrets included.
+
+        Raises:
+            ScheduleNotFound: There is no such schedule.
+        """
+        spec = self._find_schedule(name, tenant).spec
+        definition = self._registry.definitions().get(spec.job)
+        found: Mapping[str, Any]
+        found = decode(spec.args) if definition is None else definition.payload.decode(spec.args)
+        return found
+
+    def _find_schedule(self, name: str, tenant: str) -> ScheduleRow:
+        row = self._store.get_schedule(tenant, name)
+        if row is None:
+            raise ScheduleNotFound(name, tenant=tenant)
+        return row
+
     def _read_args(self, job: str, text: str) -> dict[str, Any]:
-        return read_args(text, secrets=self._secrets_of(job))
+        return read_args(text, secrets=self.secrets_of(job))
 
     def explain(self, what: str, *, tenant: str = "") -> Explanation:
         """Explain why a job, a schedule or a run has not run.

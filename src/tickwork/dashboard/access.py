@@ -31,7 +31,7 @@ class Role(IntEnum):
 
     READER = 1  # read everything but secrets
     OPERATOR = 2  # also dispatch, retry, cancel, pause, resume, run schedules
-    ADMIN = 3  # also change limits and delete runs
+    ADMIN = 3  # also edit schedules, change limits and delete runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

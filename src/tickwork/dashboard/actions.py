@@ -37,6 +37,9 @@ ROLES: Final[Mapping[str, Role]] = {
     "schedule.resume": Role.OPERATOR,
     "schedule.run": Role.OPERATOR,
     "schedule.backfill": Role.OPERATOR,
+    "schedule.create": Role.ADMIN,
+    "schedule.change": Role.ADMIN,
+    "schedule.remove": Role.ADMIN,
     "limit.change": Role.ADMIN,
     "limit.reset": Role.ADMIN,
 }
@@ -81,7 +84,7 @@ class Actions:
         """Whether a user may take an action here."""
         return not self.is_read_only and user.may(ROLES[action])
 
-    def _act(
+    def act(
         self,
         caller: Caller,
         action: str,
@@ -158,17 +161,15 @@ class Actions:
         # Values of arguments may be secret: the audit log has their names.
         detail = {**given, "args": sorted(values), "key": key}
         del detail["job"]
-        handle = self._act(caller, "run.dispatch", f"job/{job}", dispatch, detail)
+        handle = self.act(caller, "run.dispatch", f"job/{job}", dispatch, detail)
         return self._dispatched(handle)
 
     def retry(self, caller: Caller, run_id: RunId) -> DispatchedRunView:
-        handle = self._act(
-            caller, "run.retry", f"run/{run_id}", lambda: self.app.runs.retry(run_id)
-        )
+        handle = self.act(caller, "run.retry", f"run/{run_id}", lambda: self.app.runs.retry(run_id))
         return self._dispatched(handle)
 
     def cancel(self, caller: Caller, run_id: RunId, *, reason: str = "") -> CancelAnswer:
-        done = self._act(
+        done = self.act(
             caller,
             "run.cancel",
             f"run/{run_id}",
@@ -178,7 +179,7 @@ class Actions:
         return CancelAnswer(run=run_id, is_canceled=done)
 
     def reschedule(self, caller: Caller, run_id: RunId, due_at: datetime | timedelta) -> RunView:
-        self._act(
+        self.act(
             caller,
             "run.reschedule",
             f"run/{run_id}",
@@ -196,7 +197,7 @@ class Actions:
             if not self.app.runs.delete([run_id]):
                 raise RunNotFound(run_id)
 
-        self._act(caller, "run.delete", f"run/{run_id}", delete)
+        self.act(caller, "run.delete", f"run/{run_id}", delete)
 
     def _dispatched(self, handle: RunHandle[Any]) -> DispatchedRunView:
         return DispatchedRunView(is_new=handle.is_new, run=self.app.inspect.view(handle.read()))
@@ -206,7 +207,7 @@ class Actions:
     def pause(
         self, caller: Caller, kind: str, name: str, *, note: str = "", until: datetime | None = None
     ) -> Pause:
-        return self._act(
+        return self.act(
             caller,
             f"{kind}.pause",
             f"{kind}/{name}",
@@ -215,7 +216,7 @@ class Actions:
         )
 
     def resume(self, caller: Caller, kind: str, name: str) -> bool:
-        return self._act(
+        return self.act(
             caller,
             f"{kind}.resume",
             f"{kind}/{name}",
@@ -223,7 +224,7 @@ class Actions:
         )
 
     def change_limit(self, caller: Caller, name: str, slots: int) -> LimitRow:
-        return self._act(
+        return self.act(
             caller,
             "limit.change",
             f"limit/{name}",
@@ -232,9 +233,7 @@ class Actions:
         )
 
     def reset_limit(self, caller: Caller, name: str) -> LimitRow:
-        return self._act(
-            caller, "limit.reset", f"limit/{name}", lambda: self.app.limits.reset(name)
-        )
+        return self.act(caller, "limit.reset", f"limit/{name}", lambda: self.app.limits.reset(name))
 
     # ------------------------------------------------------------ schedules
 
@@ -247,7 +246,7 @@ class Actions:
         note: str = "",
         until: datetime | None = None,
     ) -> ScheduleView:
-        return self._act(
+        return self.act(
             caller,
             "schedule.pause",
             f"schedule/{name}",
@@ -256,7 +255,7 @@ class Actions:
         )
 
     def resume_schedule(self, caller: Caller, name: str, *, tenant: str = "") -> ScheduleView:
-        return self._act(
+        return self.act(
             caller,
             "schedule.resume",
             f"schedule/{name}",
@@ -265,7 +264,7 @@ class Actions:
         )
 
     def run_schedule(self, caller: Caller, name: str, *, tenant: str = "") -> DispatchedRunView:
-        handle = self._act(
+        handle = self.act(
             caller,
             "schedule.run",
             f"schedule/{name}",
@@ -277,7 +276,7 @@ class Actions:
     def backfill(
         self, caller: Caller, name: str, *, since: datetime, until: datetime, tenant: str = ""
     ) -> list[str]:
-        handles = self._act(
+        handles = self.act(
             caller,
             "schedule.backfill",
             f"schedule/{name}",

@@ -94,14 +94,14 @@ def endpoint(
 
 
 _RUN: Final = (InputField("id", fields.RUN_ID, "The id of the run.", is_required=True),)
-_NAMED: Final = (InputField("name", fields.NAME, "The name.", is_required=True),)
+NAMED: Final = (InputField("name", fields.NAME, "The name.", is_required=True),)
 _CURSOR: Final = InputField("cursor", fields.RUN_ID, "The cursor of the page before.")
 _LIMIT: Final = InputField("limit", fields.LIMIT, "Entries on the page. Default: 50.")
-_TENANT: Final = InputField("tenant", fields.TEXT, "The tenant.")
+TENANT: Final = InputField("tenant", fields.TEXT, "The tenant.")
 _UNTIL: Final = InputField("until", fields.INSTANT, "Resume at this time. Default: never.")
 _NOTE: Final = InputField("note", fields.TEXT, "A note for others, such as the reason.")
-_NOT_FOUND: Final = (404,)
-_CHANGE: Final = (404, 409)
+NOT_FOUND: Final = (404,)
+CHANGE_ERRORS: Final = (404, 409)
 
 # ---------------------------------------------------------------- overview
 
@@ -227,7 +227,7 @@ DISPATCH_FIELDS: Final = (
     body=DISPATCH_FIELDS,
     status=201,
     has_key=True,
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def dispatch_run(call: ApiCall) -> DispatchedRunView:
     """Dispatch a run. With an idempotency key, a repeated request adds no second run."""
@@ -236,7 +236,7 @@ def dispatch_run(call: ApiCall) -> DispatchedRunView:
     return call.actions.dispatch(call.caller, call.body, key=call.key)
 
 
-@endpoint("GET", "/runs/{id}", tag="runs", result=RunDetails, names=_RUN, errors=_NOT_FOUND)
+@endpoint("GET", "/runs/{id}", tag="runs", result=RunDetails, names=_RUN, errors=NOT_FOUND)
 def get_run(call: ApiCall) -> RunDetails:
     """Read a run with its attempts and its log; if it is unfinished, the reasons why."""
     return call.app.inspect.details(RunId(call.path["id"]))
@@ -249,7 +249,7 @@ def get_run(call: ApiCall) -> RunDetails:
     action="run.delete",
     names=_RUN,
     status=204,
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def delete_run(call: ApiCall) -> None:
     """Delete a finished run with its attempts and its log."""
@@ -264,7 +264,7 @@ def delete_run(call: ApiCall) -> None:
     action="run.cancel",
     names=_RUN,
     body=(InputField("reason", fields.TEXT, "The reason, stored with the run."),),
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def cancel_run(call: ApiCall) -> CancelAnswer:
     """Cancel a waiting run, or request that its worker stops it."""
@@ -281,7 +281,7 @@ def cancel_run(call: ApiCall) -> CancelAnswer:
     action="run.retry",
     names=_RUN,
     status=201,
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def retry_run(call: ApiCall) -> DispatchedRunView:
     """Run a finished run again, as a new run."""
@@ -299,7 +299,7 @@ def retry_run(call: ApiCall) -> DispatchedRunView:
         InputField("at", fields.INSTANT, "The new time."),
         InputField("delay", fields.DURATION, "Or a length of time from now."),
     ),
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def reschedule_run(call: ApiCall) -> RunView:
     """Change when a run is due, if no worker has claimed it."""
@@ -318,7 +318,7 @@ def list_jobs(call: ApiCall) -> list[JobView]:
     return call.app.inspect.status().jobs
 
 
-@endpoint("GET", "/jobs/{name}", tag="jobs", result=JobDescription, names=_NAMED, errors=_NOT_FOUND)
+@endpoint("GET", "/jobs/{name}", tag="jobs", result=JobDescription, names=NAMED, errors=NOT_FOUND)
 def get_job(call: ApiCall) -> JobDescription:
     """Describe a job that this program defines: options, signature, schedules."""
     app = call.app
@@ -371,9 +371,9 @@ for _kind in ("job", "queue"):
         tag=f"{_kind}s",
         result=Pause,
         action=f"{_kind}.pause",
-        names=_NAMED,
+        names=NAMED,
         body=(_NOTE, _UNTIL),
-        errors=_CHANGE,
+        errors=CHANGE_ERRORS,
     )(_pause(_kind))
     endpoint(
         "POST",
@@ -381,8 +381,8 @@ for _kind in ("job", "queue"):
         tag=f"{_kind}s",
         result=ResumeAnswer,
         action=f"{_kind}.resume",
-        names=_NAMED,
-        errors=_CHANGE,
+        names=NAMED,
+        errors=CHANGE_ERRORS,
     )(_resume(_kind))
 
 # ---------------------------------------------------------------- schedules
@@ -402,7 +402,7 @@ class SchedulePage:
     tag="schedules",
     result=SchedulePage,
     query=(
-        _TENANT,
+        TENANT,
         InputField("cursor", fields.TEXT, "The cursor of the page before."),
         _LIMIT,
     ),
@@ -438,9 +438,9 @@ def _read_cursor(text: str) -> tuple[str, str]:
     "/schedules/{name}",
     tag="schedules",
     result=ScheduleView,
-    names=_NAMED,
-    query=(_TENANT,),
-    errors=_NOT_FOUND,
+    names=NAMED,
+    query=(TENANT,),
+    errors=NOT_FOUND,
 )
 def get_schedule(call: ApiCall) -> ScheduleView:
     """Read a schedule."""
@@ -452,9 +452,9 @@ def get_schedule(call: ApiCall) -> ScheduleView:
     "/schedules/{name}/firings",
     tag="schedules",
     result=list[datetime],
-    names=_NAMED,
-    query=(_TENANT, InputField("count", fields.COUNT, "Number of firings. Default: 10.")),
-    errors=_NOT_FOUND,
+    names=NAMED,
+    query=(TENANT, InputField("count", fields.COUNT, "Number of firings. Default: 10.")),
+    errors=NOT_FOUND,
 )
 def list_schedule_firings(call: ApiCall) -> list[datetime]:
     """List the next firings of a schedule; if it is paused, those after a resume."""
@@ -469,10 +469,10 @@ def list_schedule_firings(call: ApiCall) -> list[datetime]:
     tag="schedules",
     result=ScheduleView,
     action="schedule.pause",
-    names=_NAMED,
-    query=(_TENANT,),
+    names=NAMED,
+    query=(TENANT,),
     body=(_NOTE, _UNTIL),
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def pause_schedule(call: ApiCall) -> ScheduleView:
     """Pause a schedule: it does not fire; runs that exist go on."""
@@ -491,9 +491,9 @@ def pause_schedule(call: ApiCall) -> ScheduleView:
     tag="schedules",
     result=ScheduleView,
     action="schedule.resume",
-    names=_NAMED,
-    query=(_TENANT,),
-    errors=_CHANGE,
+    names=NAMED,
+    query=(TENANT,),
+    errors=CHANGE_ERRORS,
 )
 def resume_schedule(call: ApiCall) -> ScheduleView:
     """Resume a schedule at its next instant."""
@@ -508,10 +508,10 @@ def resume_schedule(call: ApiCall) -> ScheduleView:
     tag="schedules",
     result=DispatchedRunView,
     action="schedule.run",
-    names=_NAMED,
-    query=(_TENANT,),
+    names=NAMED,
+    query=(TENANT,),
     status=201,
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def run_schedule(call: ApiCall) -> DispatchedRunView:
     """Add a run of a schedule now. Its next firing stays the same."""
@@ -533,13 +533,13 @@ class BackfillAnswer:
     tag="schedules",
     result=BackfillAnswer,
     action="schedule.backfill",
-    names=_NAMED,
-    query=(_TENANT,),
+    names=NAMED,
+    query=(TENANT,),
     body=(
         InputField("since", fields.INSTANT, "The first instant.", is_required=True),
         InputField("until", fields.INSTANT, "The last instant.", is_required=True),
     ),
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def backfill_schedule(call: ApiCall) -> BackfillAnswer:
     """Add a run for each past instant without one, at most 1,000."""
@@ -634,9 +634,9 @@ def list_limits(call: ApiCall) -> list[LimitView]:
     tag="limits",
     result=LimitView,
     action="limit.change",
-    names=_NAMED,
+    names=NAMED,
     body=(InputField("slots", fields.SLOTS, "Runs at a time; 0: no limit.", is_required=True),),
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def change_limit(call: ApiCall) -> LimitView:
     """Override a limit, from the next claim on."""
@@ -649,8 +649,8 @@ def change_limit(call: ApiCall) -> LimitView:
     tag="limits",
     result=LimitView,
     action="limit.reset",
-    names=_NAMED,
-    errors=_CHANGE,
+    names=NAMED,
+    errors=CHANGE_ERRORS,
 )
 def reset_limit(call: ApiCall) -> LimitView:
     """Remove the override of a limit: the one in code applies again."""
@@ -673,9 +673,9 @@ def list_workers(call: ApiCall) -> list[WorkerView]:
     result=Explanation,
     query=(
         InputField("what", fields.NAME, "A job, a schedule, or an id of a run.", is_required=True),
-        _TENANT,
+        TENANT,
     ),
-    errors=_CHANGE,
+    errors=CHANGE_ERRORS,
 )
 def explain(call: ApiCall) -> Explanation:
     """Explain why a job, a schedule or a run has not run."""

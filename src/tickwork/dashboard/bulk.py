@@ -84,6 +84,23 @@ class BulkTasks:
         ).start()
         return task
 
+    def stop(self, caller: Caller, task_id: str) -> None:
+        """Stop a task, as one who might have started it.
+
+        Raises:
+            ProblemError: This process does not know it, or the caller may not take its action.
+        """
+        task = self.get(task_id)
+        self._actions.check(caller, VERBS[task.action])
+        self._actions.app.audit.record(
+            "bulk.stop",
+            f"bulk/{task_id}",
+            actor=caller.user.name,
+            source=caller.source,
+            detail={"action": task.action, "done": task.done, "total": task.total},
+        )
+        task.stop()
+
     def get(self, task_id: str) -> BulkTask:
         """A task by its id.
 

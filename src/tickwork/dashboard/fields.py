@@ -138,6 +138,23 @@ def _list_of(kind: FieldKind, most: int) -> FieldKind:
     return FieldKind({"type": "array", "items": kind.schema, "maxItems": most}, parse)
 
 
+def choice_of(values: Iterable[str]) -> FieldKind:
+    """One of a few texts."""
+    known = [str(value) for value in values]
+
+    def parse(value: Any, _: bool) -> str:  # noqa: FBT001
+        if value not in known:
+            raise ValueError(f"one of {', '.join(known)}")
+        return str(value)
+
+    return FieldKind({"type": "string", "enum": known}, parse)
+
+
+def names_of(values: Sequence[str]) -> FieldKind:
+    """A list of some of these texts."""
+    return _list_of(choice_of(values), len(values))
+
+
 TEXT: Final = FieldKind(
     {"type": "string", "maxLength": TEXT_MAX, "pattern": TEXT_PATTERN}, _parse_text
 )
@@ -160,6 +177,8 @@ PRIORITY: Final = _integer(-32_767, 32_767)
 SLOTS: Final = _integer(0, 1_000_000)
 COUNT: Final = _integer(1, 100)
 DAYS: Final = _integer(1, 31)
+FIRINGS: Final = _integer(1, 1_000_000)
+REVISION: Final = _integer(1, INTEGER_MAX)
 
 
 def read_query(fields: Sequence[InputField], items: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
 from tickwork._kernel.durations import parse_duration
 from tickwork.dashboard import fields
@@ -26,6 +27,7 @@ from tickwork.dashboard.pages import (
     run_id_of,
     tenant_of,
 )
+from tickwork.dashboard.presentation import path_part
 from tickwork.dashboard.problems import ProblemError, problem_of
 from tickwork.errors import TickworkError
 
@@ -65,7 +67,7 @@ class Forms:
     def _actions(self) -> Actions:
         return self._site.actions
 
-    async def _read(self, request: Request) -> Form:
+    async def read(self, request: Request) -> Form:
         visitor = await self._site.gate.find_visitor(request)
         values = await _read_form(request)
         csrf = next((value for name, value in values if name == "csrf"), "")
@@ -77,31 +79,29 @@ class Forms:
         check_same_origin(request)
         return Form(values, Caller(visitor.user, address_of(request)))
 
-    async def _act(
-        self, request: Request, act: Callable[[Form], tuple[str, str] | str]
-    ) -> Response:
+    async def act(self, request: Request, act: Callable[[Form], tuple[str, str] | str]) -> Response:
         """Act, and return to the page with a message.
 
         ``act`` returns the message, and the page if it is not the one of the form.
         """
-        form = await self._read(request)
+        form = await self.read(request)
         target = form.get("next")
         try:
             done = await self._site.write(lambda: act(form))
         except ValueError as error:
             if isinstance(error, TickworkError):
-                return self._lead_back(request, target, problem_of(error).detail, tone="bad")
-            return self._lead_back(request, target, f"A value must be {error}.", tone="bad")
+                return self.lead_back(request, target, problem_of(error).detail, tone="bad")
+            return self.lead_back(request, target, f"A value must be {error}.", tone="bad")
         except ProblemError as error:
             if error.status == 403:
                 raise
-            return self._lead_back(request, target, error.detail, tone="bad")
+            return self.lead_back(request, target, error.detail, tone="bad")
         except TickworkError as error:
-            return self._lead_back(request, target, problem_of(error).detail, tone="bad")
+            return self.lead_back(request, target, problem_of(error).detail, tone="bad")
         text, target = done if isinstance(done, tuple) else (done, target)
-        return self._lead_back(request, target, text)
+        return self.lead_back(request, target, text)
 
-    def _lead_back(
+    def lead_back(
         self, request: Request, target: str, text: str, *, tone: str = "good"
     ) -> Response:
         base = base_of(request)
@@ -148,7 +148,7 @@ class Forms:
         return self._pages.render("login.html", request, error="", next=safe_target(target))
 
     async def log_out(self, request: Request) -> Response:
-        await self._read(request)
+        await self.read(request)
         base = base_of(request)
         answer = RedirectResponse(f"{base}/login", 303)
         answer.delete_cookie(COOKIE, path=base or "/")
@@ -163,7 +163,7 @@ class Forms:
             done = self._actions.cancel(form.caller, run_id, reason=form.get("reason"))
             return "The run is canceled." if done.is_canceled else "The run had finished."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def retry(self, request: Request) -> Response:
         run_id = _run_id(request)
@@ -172,7 +172,7 @@ class Forms:
             made = self._actions.retry(form.caller, run_id)
             return "This run repeats the finished one.", f"/runs/{made.run.id}"
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def delete(self, request: Request) -> Response:
         run_id = _run_id(request)
@@ -181,7 +181,7 @@ class Forms:
             self._actions.delete(form.caller, run_id)
             return "The run is deleted.", "/runs"
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def snooze(self, request: Request) -> Response:
         run_id = _run_id(request)
@@ -191,7 +191,7 @@ class Forms:
             self._actions.reschedule(form.caller, run_id, delay)
             return "The run is due at another time now."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def bulk(self, request: Request) -> Response:
         given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
@@ -206,17 +206,17 @@ class Forms:
             task = self._pages.bulk.start(form.caller, form.get("action"), ids)
             return f"{task.total:,} runs are being changed.", f"/bulk/{task.id}"
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def stop_bulk(self, request: Request) -> Response:
-        def act(form: Form) -> str:  # noqa: ARG001  # reading it checks the CSRF token
-            self._pages.bulk.get(request.path_params["id"]).stop()
+        def act(form: Form) -> str:
+            self._pages.bulk.stop(form.caller, request.path_params["id"])
             return "The bulk action is stopped."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def dispatch(self, request: Request) -> Response:
-        form = await self._read(request)
+        form = await self.read(request)
         values = dict(form.items())
         try:
             made = await self._site.write(lambda: self._dispatch(form))
@@ -227,18 +227,11 @@ class Forms:
             return await self._pages.dispatch(
                 request, given=values, error=f"{problem.detail} {problem.fix}"
             )
-        return self._lead_back(request, f"/runs/{made.run.id}", "The run is dispatched.")
+        return self.lead_back(request, f"/runs/{made.run.id}", "The run is dispatched.")
 
     def _dispatch(self, form: Form) -> Any:
         definition = self._site.app.registry.get(form.get("job"))
-        parameters = definition.parameters.signature.parameters
-        args = {}
-        for key, text in form.items():
-            name = key.removeprefix("arg:")
-            if key == name or text == "" or name not in parameters:
-                continue
-            is_text = parameters[name].annotation in {str, "str"} or name in definition.secrets
-            args[name] = text if is_text else _json_or_text(text)
+        args = read_arguments(form, definition)
         given: dict[str, Any] = {"job": form.get("job"), "args": args}
         for name in ("delay", "queue", "priority"):
             if form.get(name):
@@ -259,7 +252,7 @@ class Forms:
             self._actions.pause(form.caller, kind, name, note=form.get("note"))
             return f"The {kind} {name} is paused."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def resume(self, kind: str, request: Request) -> Response:
         name = name_of(request)
@@ -268,7 +261,7 @@ class Forms:
             self._actions.resume(form.caller, kind, name)
             return f"The {kind} {name} is resumed."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def change_limit(self, request: Request) -> Response:
         def act(form: Form) -> str:
@@ -276,14 +269,14 @@ class Forms:
             row = self._actions.change_limit(form.caller, form.get("name"), slots)
             return f"The limit {row.name} is {row.in_force or 'off'} now."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def reset_limit(self, request: Request) -> Response:
         def act(form: Form) -> str:
             row = self._actions.reset_limit(form.caller, form.get("name"))
             return f"The limit {row.name} is {row.in_force} again, as in code."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     # ------------------------------------------------------------ schedules
 
@@ -297,7 +290,7 @@ class Forms:
             )
             return f"The schedule {name} is paused."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def resume_schedule(self, request: Request) -> Response:
         name, tenant = _schedule(request)
@@ -306,7 +299,7 @@ class Forms:
             self._actions.resume_schedule(form.caller, name, tenant=tenant)
             return f"The schedule {name} is resumed."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def run_schedule(self, request: Request) -> Response:
         name, tenant = _schedule(request)
@@ -316,27 +309,43 @@ class Forms:
             text = "The run is added." if made.is_new else "The schedule allows one run at a time."
             return text, f"/runs/{made.run.id}"
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     async def backfill(self, request: Request) -> Response:
         name, tenant = _schedule(request)
 
-        def act(form: Form) -> str:
+        def act(form: Form) -> str | tuple[str, str]:
             now = self._site.app.clock.now()
-            since = now - fields.DURATION.parse(form.get("length"), True)
+            length = form.get("length")
+            since = now - fields.DURATION.parse(length, True)
             if form.get("dry"):
                 self._actions.check(form.caller, "schedule.backfill")
                 total = self._site.app.schedules.count_between(name, since, now, tenant=tenant)
-                return f"{total:,} instants lie in that time. Those with a run are left out."
+                text = f"{total:,} instants lie in that time. Those with a run are left out."
+                query = {"length": length} | ({"tenant": tenant} if tenant else {})
+                return text, f"/schedules/{path_part(name)}?{urlencode(query)}"
             runs = self._actions.backfill(form.caller, name, since=since, until=now, tenant=tenant)
             return f"{len(runs):,} runs are added."
 
-        return await self._act(request, act)
+        return await self.act(request, act)
 
     def _later(self, length: str) -> datetime | None:
         if not length:
             return None
         return self._site.app.clock.now() + max(parse_duration(length), timedelta(seconds=1))
+
+
+def read_arguments(form: Form, definition: Definition) -> dict[str, Any]:
+    """The arguments of a handler that a form has: as JSON, where the parameter is not text."""
+    parameters = definition.parameters.signature.parameters
+    found: dict[str, Any] = {}
+    for key, text in form.items():
+        name = key.removeprefix("arg:")
+        if key == name or text == "" or name not in parameters:
+            continue
+        is_text = parameters[name].annotation in {str, "str"} or name in definition.secrets
+        found[name] = text if is_text else _json_or_text(text)
+    return found
 
 
 def safe_target(target: str) -> str:

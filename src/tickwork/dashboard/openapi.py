@@ -13,8 +13,9 @@ from typing import Any, Final, get_args, get_origin
 
 from tickwork._kernel.version import VERSION
 from tickwork.dashboard.actions import ROLES
-from tickwork.dashboard.api import ENDPOINTS, KEY_MAX, Endpoint
+from tickwork.dashboard.api import KEY_MAX, Endpoint
 from tickwork.dashboard.fields import InputField
+from tickwork.dashboard.schedule_api import ALL_ENDPOINTS
 
 PREFIX: Final = "/api/v1"
 _PLAIN: Final[dict[Any, dict[str, Any]]] = {
@@ -90,7 +91,7 @@ def build_document(*, server: str) -> dict[str, Any]:
     """The OpenAPI document of the API below ``server``."""
     schemas = _Schemas()
     paths: dict[str, Any] = {}
-    for each in ENDPOINTS:
+    for each in ALL_ENDPOINTS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, schemas)
     return {
         "openapi": "3.1.0",

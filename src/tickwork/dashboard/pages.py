@@ -47,6 +47,7 @@ from tickwork.dashboard.fields import FieldKind, InputField
 from tickwork.dashboard.gate import Visitor
 from tickwork.dashboard.presentation import FILTERS, draw_gantt, draw_timeline, path_part
 from tickwork.dashboard.problems import ProblemError
+from tickwork.dashboard.schedule_editor import ScheduleEditor
 from tickwork.errors import TickworkError
 from tickwork.stores.contract import CountPrecision, RunCount, RunFilter
 
@@ -77,6 +78,7 @@ LOAD_LENGTH: Final = timedelta(minutes=1)
 """How long the load of the next 24 hours is shown before it is computed again."""
 
 COLLISIONS_SHOWN: Final = 15
+REVISIONS_SHOWN: Final = 10
 FLASH_COOKIE: Final = "tickwork_flash"
 BASE: Final = "tickwork_base"  # in the scope of a request
 RUN_QUERY: Final = (
@@ -409,7 +411,7 @@ class Pages:
                 run = self.app.inspect.details(chosen).run
                 name = run.job
                 # A masked secret is left empty: the mask itself must not be dispatched.
-                shown = {key: _as_text(each) for key, each in run.args.items()}
+                shown = {key: as_text(each) for key, each in run.args.items()}
                 kept.update({f"arg:{key}": text for key, text in shown.items() if MASK not in text})
                 kept.setdefault("queue", run.queue)
             jobs = describe_jobs(
@@ -426,7 +428,7 @@ class Pages:
                 "job": jobs[0],
                 "error": error,
                 "key": secrets.token_urlsafe(12),
-                "parameters": _parameters(definition, kept),
+                "parameters": list_parameters(definition, kept),
                 "given": {key: kept.get(key, "") for key in ("delay", "queue", "priority")},
             }
 
@@ -467,6 +469,7 @@ class Pages:
             return {
                 "title": name,
                 "schedule": found,
+                "length": request.query_params.get("length", "")[: fields.TEXT_MAX],
                 "next": self.app.schedules.preview(name, 5, tenant=tenant),
                 "notes": notes,
                 # With its job, the database finds them by an index.
@@ -474,6 +477,10 @@ class Pages:
                     RunFilter(tenant=tenant, schedule=name, job=found.job), limit=25
                 ).runs,
                 "history": self.app.audit.list(subject=f"schedule/{name}", limit=5),
+                "details": self.app.inspect.schedule_details(name, tenant=tenant),
+                "revisions": ScheduleEditor(self.site.actions).list_revisions(name, tenant=tenant)[
+                    :REVISIONS_SHOWN
+                ],
             }
 
         return await self.show(
@@ -488,6 +495,8 @@ class Pages:
         now = self.app.clock.now()
 
         def read() -> dict[str, Any]:
+            if not rule.strip():
+                return {"error": "", "found": None}
             try:
                 found = preview_rule(rule, zone=zone, count=5, start=now, symbols=self.app.symbols)
             except TickworkError as error:
@@ -709,11 +718,11 @@ def _percent(progress: Any) -> float | None:
     return float(min(max(share, 0), 100))
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(as_json(value))
 
 
-def _parameters(definition: Definition, kept: Mapping[str, str]) -> list[dict[str, Any]]:
+def list_parameters(definition: Definition, kept: Mapping[str, str]) -> list[dict[str, Any]]:
     """The fields of a form: one for each parameter of the handler."""
     found = []
     for name, each in definition.parameters.signature.parameters.items():

@@ -94,7 +94,15 @@ def total(found: RunCount) -> str:
             return f"{found.number:,}"
 
 
+def plain(value: Any) -> str:
+    """An option in one line."""
+    if value is None or value in ("", [], {}):
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 FILTERS: Final = {
+    "plain": plain,
     "tone": tone,
     "utc": utc,
     "relative": relative,

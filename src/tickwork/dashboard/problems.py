@@ -8,6 +8,7 @@ from tickwork.errors import (
     AmbiguousRun,
     ArgumentError,
     DefinitionError,
+    DuplicateDefinition,
     InvalidTransition,
     JobNotFound,
     KeyReused,
@@ -89,6 +90,8 @@ def _status_of(error: TickworkError) -> int:
     match error:
         case RunNotFound() | JobNotFound() | ScheduleNotFound():
             return 404
+        case DuplicateDefinition():
+            return 409
         case AlreadyClaimed() | InvalidTransition() | AmbiguousRun() | KeyReused() | RunError():
             return 409
         case ArgumentError() | PayloadError() | DefinitionError():

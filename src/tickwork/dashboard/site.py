@@ -23,7 +23,7 @@ from tickwork._kernel.json_form import as_json
 from tickwork.app import Tickwork
 from tickwork.dashboard.access import AccessToken, Identify
 from tickwork.dashboard.actions import Actions, Caller
-from tickwork.dashboard.api import ENDPOINTS, KEY_MAX, ApiCall, Endpoint, read_call
+from tickwork.dashboard.api import KEY_MAX, ApiCall, Endpoint, read_call
 from tickwork.dashboard.bulk import BulkTasks
 from tickwork.dashboard.context import Site, read_body_bytes
 from tickwork.dashboard.forms import Forms
@@ -31,6 +31,8 @@ from tickwork.dashboard.gate import LOCAL_ONLY, Gate, address_of
 from tickwork.dashboard.openapi import PREFIX, build_document
 from tickwork.dashboard.pages import BASE, Pages, base_of, local_path
 from tickwork.dashboard.problems import TITLES, ProblemError, problem_of
+from tickwork.dashboard.schedule_api import ALL_ENDPOINTS
+from tickwork.dashboard.schedule_forms import ScheduleForms
 from tickwork.dashboard.stream import Pulse, StreamLimits, open_stream
 from tickwork.errors import TickworkError
 
@@ -135,6 +137,7 @@ def build_site(
 
 def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
     forms = Forms(pages)
+    edits = ScheduleForms(pages, forms)
     reads: dict[str, Callable[..., Any]] = {
         "/": pages.overview,
         "/events": partial(open_stream, site, Pulse(site), limits),
@@ -149,6 +152,8 @@ def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
         "/schedules": pages.schedules,
         "/schedules/preview": pages.preview,
         "/schedules/{name:path}": pages.schedule,
+        "/new-schedule": edits.show_new,
+        "/edit-schedule": edits.show_edit,
         "/time": pages.time,
         "/queues": pages.queues,
         "/workers": pages.workers,
@@ -167,6 +172,9 @@ def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
         "/bulk/{id}/stop": forms.stop_bulk,
         "/limits/change": forms.change_limit,
         "/limits/reset": forms.reset_limit,
+        "/new-schedule": edits.create,
+        "/edit-schedule": edits.change,
+        "/schedules/{name:path}/remove": edits.remove,
         "/schedules/{name:path}/pause": forms.pause_schedule,
         "/schedules/{name:path}/resume": forms.resume_schedule,
         "/schedules/{name:path}/run": forms.run_schedule,
@@ -187,7 +195,7 @@ def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
 
 def _api_routes(site: Site) -> list[Route]:
     by_path: dict[str, list[Endpoint]] = {}
-    for each in ENDPOINTS:
+    for each in ALL_ENDPOINTS:
         by_path.setdefault(each.path, []).append(each)
     # A name may contain a slash, so `/schedules/{name}` matches longer paths, too: they come first.
     paths = sorted(by_path, key=lambda path: -path.count("/"))
