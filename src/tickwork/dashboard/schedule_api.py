@@ -144,6 +144,7 @@ def get_schedule_definition(call: ApiCall) -> ScheduleDetails:
     result=list[ScheduleRevision],
     names=NAMED,
     query=(TENANT,),
+    errors=NOT_FOUND,  # a name such as ".." is the path of another resource
 )
 def list_schedule_revisions(call: ApiCall) -> list[ScheduleRevision]:
     """List who changed which options through the dashboard or the API, newest first."""
