@@ -99,6 +99,7 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
         "It has version 2, and this process reads version 1.",
         fix="Install the same version of tickwork on both sides.",
     ),
+    errors.WorkerNotFound("web-1:99", known=["web-1:42", "web-2:17"]),
     errors.ScheduleNotFound("nightyl", tenant="acme", known=["hourly", "nightly"]),
     errors.LockHeld("import", host="web-1", pid=4711, until=datetime(2026, 1, 1, tzinfo=UTC)),
     errors.StillDue(limit=10_000, jobs=["ping", "pong", "ping"]),

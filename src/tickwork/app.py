@@ -58,7 +58,7 @@ from tickwork.settings import (
     read_settings,
     settings_in,
 )
-from tickwork.stores.contract import Pause, Pruned, Store
+from tickwork.stores.contract import Pause, Pruned, Store, WorkerRow
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -615,6 +615,17 @@ class Tickwork:
     def pauses(self) -> list[Pause]:
         """The queues and jobs that are paused now."""
         return self._services.pauses.list()
+
+    def drain_worker(self, worker: str) -> WorkerRow:
+        """Ask a worker to drain: to claim no more runs, to finish those it has, and to end.
+
+        ``worker`` is its id, the beginning of its id, or ``HOST:PID``. The worker reads the
+        request within two seconds. It waits for its runs without a limit; a signal sets one.
+
+        Raises:
+            WorkerNotFound: There is no such worker, or there are several.
+        """
+        return self._services.worker_requests.drain(worker)
 
     @property
     def audit(self) -> "AuditLog":

@@ -24,7 +24,7 @@ from tickwork._domain.run import Run
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When
 from tickwork.composition import Services
-from tickwork.stores.contract import Pause, Pruned
+from tickwork.stores.contract import Pause, Pruned, WorkerRow
 
 if TYPE_CHECKING:
     from tickwork._domain.explain import Explanation
@@ -144,6 +144,10 @@ class AsyncTickwork:
     async def pauses(self) -> list[Pause]:
         """As :meth:`Tickwork.pauses`."""
         return await self._call(lambda services: services.pauses.list())
+
+    async def drain_worker(self, worker: str) -> WorkerRow:
+        """As :meth:`Tickwork.drain_worker`."""
+        return await self._call(lambda services: services.worker_requests.drain(worker))
 
     async def schema_version(self) -> int:
         """As :meth:`Tickwork.schema_version`."""

@@ -20,6 +20,7 @@ from tickwork._client.limits import Limits
 from tickwork._client.pauses import Pauses
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.thread_bridge import ThreadBridge
+from tickwork._client.workers import WorkerRequests
 from tickwork._define.engine_choice import EngineRegistration
 from tickwork._define.handlers import Construct
 from tickwork._define.lifecycle import Lifecycle
@@ -319,6 +320,11 @@ class Services:
     def pauses(self) -> Pauses:
         """Pauses of queues and jobs."""
         return Pauses(store=self.store, clock=self.clock, registry=self._app.registry)
+
+    @built_once
+    def worker_requests(self) -> WorkerRequests:
+        """Requests to workers in other processes."""
+        return WorkerRequests(store=self.store, clock=self.clock)
 
     @built_once
     def limits(self) -> Limits:

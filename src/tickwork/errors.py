@@ -53,6 +53,7 @@
     │   ├── EngineUnavailable        (ConnectionError) its broker or cluster does not answer
     │   └── HandoverRejected         (ValueError) a message that cannot be executed here
     ├── ScheduleNotFound             (LookupError) there is no such schedule
+    ├── WorkerNotFound               (LookupError) there is no such schedule
     ├── LockHeld                     another process holds a named lock
     ├── StillDue                     drain() reached its limit
     ├── ExtraMissing                 (ImportError) a package that an integration needs
@@ -951,6 +952,23 @@ class ScheduleNotFound(TickworkError, LookupError):
         )
         self.name = name
         self.tenant = tenant
+
+
+class WorkerNotFound(TickworkError, LookupError):
+    """No running worker has this id, or this host and process id; or several have."""
+
+    code = "worker-not-found"
+
+    def __init__(self, worker: str, *, known: Iterable[str] = ()) -> None:
+        names = sorted(known)
+        super().__init__(
+            f"There is not exactly one worker {worker!r}.",
+            why=f"There {_is_or_are(names)} {_list_names('worker', names)}."
+            if names
+            else "No worker is running.",
+            fix="Pass its id, or HOST:PID: `tickwork status` lists the workers." if names else "",
+        )
+        self.worker = worker
 
 
 class LockHeld(TickworkError):

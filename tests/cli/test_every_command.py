@@ -141,6 +141,7 @@ ARGUMENTS = {
     "dispatch": ["report"],
     "retry": ["FAILED"],
     "cancel": ["PENDING"],
+    "drain": ["--all"],
     "pause": ["--queue", "emails"],
     "resume": ["--queue", "emails"],
     "explain": ["report"],

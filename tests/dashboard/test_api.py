@@ -454,3 +454,17 @@ class TestErrors:
 
         with pytest.raises(ExtraMissing, match=r"\[dashboard\]"):
             asgi(app)
+
+
+class TestWorkers:
+    def test_drain(self, admin, app):
+        with app.running():
+            [worker] = admin.get(f"{API}/workers").json()
+            assert not worker["is_draining"]
+            answer = admin.post(f"{API}/workers/{worker['id']}/drain")
+
+            assert answer.json() == {name: worker[name] for name in ("id", "host", "pid")}
+            app.join()  # it returns because the worker has read the request
+        assert actions(app) == [("worker.drain", f"worker/{worker['id']}")]
+        assert admin.get(f"{API}/workers").json() == []
+        assert admin.post(f"{API}/workers/{UNKNOWN}/drain").status_code == 404

@@ -126,6 +126,7 @@ FORMS = [
     *(f"/schedules/nightly/{name}" for name in ("pause", "resume", "run", "backfill")),
     *(f"/runs/019b76da-a800-7000-8000-000000000001/{x}" for x in ("cancel", "retry", "delete")),
     "/runs/019b76da-a800-7000-8000-000000000001/snooze",
+    "/workers/019b76da-a800-7000-8000-000000000001/drain",
     *("/new-schedule", "/edit-schedule", "/schedules/nightly/remove"),
 ]
 

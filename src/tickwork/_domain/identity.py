@@ -44,3 +44,8 @@ def _digest(schedule: ScheduleId, instant: int) -> bytes:
 def _micros(length: timedelta) -> int:
     # This takes half the time of a division.
     return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
+
+
+def drain_lock_of(worker: WorkerId) -> str:
+    """The lock that asks a worker to drain: as the row of a lock, the request needs no table."""
+    return f"tickwork drain {worker}"

@@ -48,7 +48,8 @@ class WorkerView:
     is_silent: bool  # it missed several reports
     queues: tuple[str, ...] | None  # null: all queues
     jobs: int  # how many it knows
-    slots: int  # how many runs it can execute at a time
+    is_draining: bool  # it claims no more runs, and finishes those it has
+    slots: int  # how many runs it can execute at a time; 0 while it drains
     running: int  # how many runs it executes
     version: str
     zones: str  # release of its time zone data; empty if unknown
@@ -254,6 +255,7 @@ def view_worker(row: WorkerRow, now: datetime) -> WorkerView:
     return WorkerView(
         **{name: getattr(row, name) for name in _COPIED},
         is_silent=is_silent(row, now),
+        is_draining=not (row.slots or row.is_remote),
         jobs=len(row.jobs),
         version=version,
         zones=zones,

@@ -12,7 +12,7 @@ from tickwork._define.definition import Definition
 from tickwork._define.engine_choice import EngineRegistration, load_function
 from tickwork._define.handlers import Construct
 from tickwork._define.lifecycle import Lifecycle
-from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.identity import RunId, WorkerId, drain_lock_of
 from tickwork._domain.retention import Retention
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import Clock, StoreClock
@@ -232,7 +232,18 @@ def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = 
         "Pruning history": prune,
     }
 
-    def register(running: int) -> None:
+    drain_lock = drain_lock_of(worker_id)
+
+    def is_drain_requested() -> bool:
+        request = store.get_lock(drain_lock)
+        return request is not None and request.until > clock.now()
+
+    def unregister() -> None:
+        store.remove_worker(worker_id)
+        if stats.is_drained:
+            store.release_lock(drain_lock)
+
+    def register(running: int, is_stopping: bool) -> None:  # noqa: FBT001  # see WorkerParts
         store.beat_worker(
             WorkerRow(
                 id=worker_id,
@@ -244,7 +255,7 @@ def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = 
                 beat_at=clock.now(),
                 queues=options.queues or None,
                 jobs=known.names(),
-                slots=options.threads,
+                slots=0 if is_stopping else options.threads,
                 running=running,
                 version=context.version,
             )
@@ -310,7 +321,8 @@ def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = 
             maintain=partial(maintain, tasks),
             on_disconnect=reaper.was_away,
             register=register,
-            unregister=lambda: store.remove_worker(worker_id),
+            unregister=unregister,
+            is_drain_requested=is_drain_requested,
             stats=stats,
             should_stop=should_stop,
             listener=store.listen(),

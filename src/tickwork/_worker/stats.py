@@ -30,6 +30,7 @@ class Stats:
         self.lateness_last: timedelta = timedelta(0)
         self.is_stuck = False
         self.is_behind = False
+        self.is_drained = False  # a request through the database has ended it
         self.is_used_up = False  # it reached runs_max or memory_max
         self.fault: StoreUnavailable | None = None  # why the worker cannot use its store any more
 

@@ -51,6 +51,9 @@ REST_POLL: Final = 0.002
 """Seconds between two checks whether a lane has rested long enough to poll."""
 
 REGISTER_EVERY: Final = 10.0
+REQUESTS_EVERY: Final = 2.0
+"""How often the worker reads whether it shall drain."""
+
 CHECKS_PER_BEAT: Final = 4
 SIGNALS_EVERY: Final = 1.0
 """Seconds after which a thread that waits for the end wakes up to handle signals."""
@@ -78,7 +81,8 @@ class WorkerParts:
     timer: Timer
     maintain: Callable[[], bool]
     on_disconnect: Callable[[], None]
-    register: Callable[[int], None]
+    register: Callable[[int, bool], None]  # its running attempts, and whether it is stopping
+    is_drain_requested: Callable[[], bool]
     unregister: Callable[[], None]
     stats: Stats
     should_stop: Callable[[], bool]
@@ -127,6 +131,7 @@ class Worker:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._is_stopping = threading.Event()
+        self._is_patient = False  # it drains without a limit
         self._is_drained = threading.Event()
         self._is_over = threading.Event()
         self._join_lock = threading.Lock()
@@ -170,7 +175,7 @@ class Worker:
         try:
             parts.call_start_hooks()
             try:
-                parts.register(0)
+                parts.register(0, False)
             except BaseException:
                 parts.call_stop_hooks()
                 raise
@@ -198,6 +203,19 @@ class Worker:
 
     def stop(self) -> None:
         """Claim nothing more; running attempts may finish. Returns at once."""
+        self._is_patient = False
+        self._stop_claiming()
+
+    def drain(self) -> None:
+        """Claim nothing more, and wait for running attempts until :meth:`stop` sets a limit."""
+        if self.is_stopping:
+            return
+        _log.info("A drain was requested: the worker finishes its runs, and claims no others.")
+        self._parts.stats.is_drained = True
+        self._is_patient = True
+        self._stop_claiming()
+
+    def _stop_claiming(self) -> None:
         self._is_stopping.set()
         self._parts.wakeup.notify()
         self._parts.timer_wakeup.stop()
@@ -215,6 +233,7 @@ class Worker:
     def _shut_down(self) -> None:
         parts = self._parts
         self._wait_for_engines(parts.options.drain.total_seconds())
+        self._is_patient = False
         parts.runner.leave()
         for engine in parts.engines:
             self._give_back(engine.interrupt(), STOPPED_WHILE_RUNNING)
@@ -339,9 +358,16 @@ class Worker:
 
     def _run_registration(self) -> None:
         parts = self._parts
+        registered_at, is_known = parts.clock.monotonic(), False
         # It ends when everything is drained.
-        while not self._is_drained.wait(REGISTER_EVERY):
-            self._try(lambda: parts.register(len(parts.held)))
+        while not self._is_drained.wait(min(REQUESTS_EVERY, REGISTER_EVERY)):
+            if not self.is_stopping:
+                self._try(lambda: self.drain() if parts.is_drain_requested() else None)
+            is_stopping = self.is_stopping
+            is_due = parts.clock.monotonic() - registered_at >= REGISTER_EVERY
+            if is_due or (is_stopping and not is_known):
+                registered_at, is_known = parts.clock.monotonic(), is_stopping
+                self._try(partial(parts.register, len(parts.held), is_stopping))
 
     def _run_maintenance(self) -> None:
         parts = self._parts
@@ -408,7 +434,8 @@ class Worker:
     def _wait_for_engines(self, seconds: float, *, is_interrupted: bool = False) -> None:
         """Wait for attempts to end; give back claims that have not started.
 
-        A pump may have been claiming when the worker was stopped.
+        A pump may have been claiming when the worker was stopped. After a request to drain, it
+        waits until all have ended, or until a stop sets the limit.
         """
         engines, clock = self._parts.engines, self._parts.clock
         deadline = clock.monotonic() + seconds
@@ -418,7 +445,9 @@ class Worker:
                 self._give_back(engine.take_back(), NOT_STARTED)
             if not any(self._is_busy(engine, is_interrupted=is_interrupted) for engine in engines):
                 return
-            if clock.monotonic() >= deadline:
+            if self._is_patient:
+                deadline = clock.monotonic() + seconds
+            elif clock.monotonic() >= deadline:
                 return
             self._is_drained.wait(0.02)
 

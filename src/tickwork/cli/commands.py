@@ -18,6 +18,7 @@ from tickwork.errors import (
     StoreError,
     TickworkError,
     WaitTimeout,
+    WorkerNotFound,
 )
 
 EXIT_FAILURE: Final = 1
@@ -28,6 +29,9 @@ EXIT_TIMEOUT: Final = 5
 EXIT_STUCK: Final = 70
 EXIT_BEHIND: Final = 71
 EXIT_USED_UP: Final = 72
+EXIT_DRAINED: Final = 73
+"""For the supervisor of a worker only: a worker without one exits with 0."""
+
 EXIT_INTERRUPTED: Final = 130
 
 EXIT_CODES: Final[Mapping[int, str]] = {
@@ -87,7 +91,7 @@ class CommandError(click.ClickException):
 
 def _exit_code(error: TickworkError) -> int:
     match error:
-        case RunNotFound() | AmbiguousRun() | JobNotFound() | ScheduleNotFound():
+        case RunNotFound() | AmbiguousRun() | JobNotFound() | ScheduleNotFound() | WorkerNotFound():
             return EXIT_NOT_FOUND
         case WaitTimeout():
             return EXIT_TIMEOUT

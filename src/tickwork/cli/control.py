@@ -446,6 +446,56 @@ def resume_command(
         sys.exit(EXIT_FAILURE)
 
 
+# ---------------------------------------------------------------- drain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainedWorker:
+    """A worker that shall drain."""
+
+    id: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainResult:
+    """The workers that shall drain."""
+
+    workers: list[DrainedWorker]
+
+
+@command(
+    result_type=DrainResult,
+    examples="""
+tickwork drain web-1:4242
+tickwork drain 019b76da
+tickwork drain --all && tickwork status
+""",
+)
+@click.argument("workers", nargs=-1, metavar="[HOST:PID | ID]...")
+@click.option("--all", "is_all", is_flag=True, help="Every worker that `tickwork status` lists.")
+def drain_command(ctx: CommandContext, *, workers: tuple[str, ...], is_all: bool) -> None:
+    """Ask workers to finish their runs, and to exit.
+
+    A worker reads the request within two seconds. It claims no more runs, waits for those it has
+    without a limit, and exits with code 0. The processes of `work --processes` are not replaced;
+    a process manager may start a worker again.
+    """
+    app = ctx.app
+    if bool(workers) == is_all:
+        raise click.UsageError("Name the workers, or pass --all.")
+    if is_all:
+        rows = app.inspect.status().workers
+        workers = tuple(row.id for row in rows if not row.is_silent and row.queues != ())
+    requested = [app.drain_worker(worker) for worker in workers]
+    done = [DrainedWorker(id=row.id, host=row.host, pid=row.pid) for row in requested]
+    lines = [TextLine(f"Requested that {each.host}:{each.pid} drains.", GOOD) for each in done]
+    ctx.out.show(
+        DrainResult(workers=done), lambda: lines or [TextLine("No worker is running.", DIM)]
+    )
+
+
 # ---------------------------------------------------------------- prune
 
 

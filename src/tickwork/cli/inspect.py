@@ -202,7 +202,11 @@ def _worker_row(worker: WorkerView, now: datetime) -> Sequence[Cell | str]:
         Cell(worker.host, BOLD),
         str(worker.pid),
         human_duration(timedelta(seconds=round((now - worker.started_at).total_seconds()))),
-        Cell(f"{report} (silent)", BAD) if worker.is_silent else Cell(report, GOOD),
+        Cell(f"{report} (silent)", BAD)
+        if worker.is_silent
+        else Cell(f"{report} (draining)", WARN)
+        if worker.is_draining
+        else Cell(report, GOOD),
         "all" if worker.queues is None else ", ".join(worker.queues) or "(remote engine)",
         str(worker.jobs),
         str(worker.running),

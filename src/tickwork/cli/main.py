@@ -16,7 +16,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "ui": ("Dashboard", "ui"),
     "inspect": ("Inspect", "status runs inspect"),
     "schedules": ("Schedules and definitions", "next preview simulate show calendar"),
-    "control": ("Control", "dispatch retry cancel pause resume prune"),
+    "control": ("Control", "dispatch retry cancel pause resume drain prune"),
     "diagnose": ("Diagnose", "explain doctor watch"),
     "imports": ("Migrate", "import"),
 }

@@ -15,7 +15,7 @@ from tickwork._kernel.loggers import get_logger
 from tickwork._kernel.signals import stopping_signals
 from tickwork._kernel.systemd import READY, STOPPING, ServiceNotifier
 from tickwork.app import Tickwork
-from tickwork.cli.commands import EXIT_USED_UP
+from tickwork.cli.commands import EXIT_DRAINED, EXIT_USED_UP
 
 RESTART_DELAY: Final = 0.2
 RESTART_DELAY_MAX: Final = 30.0
@@ -38,6 +38,7 @@ class WorkerProcess:
         self.start_at = 0.0
         self.delay = RESTART_DELAY
         self.is_reloading = False
+        self.is_drained = False  # by a request through the database: it is not replaced
 
     @property
     def is_running(self) -> bool:
@@ -103,6 +104,9 @@ def supervise(
     service.start_watchdog()
     while not signals.count:
         time.sleep(0.1)
+        if all(worker.is_drained for worker in workers):
+            _log.info("All workers are drained.")
+            return 0
         if has_changed is not None and has_changed():
             _log.warning("The code has changed; the workers are replaced.")
             for worker in workers:
@@ -144,12 +148,18 @@ def _send(workers: list[WorkerProcess], number: signal.Signals) -> None:
 
 
 def _check(app: Tickwork, worker: WorkerProcess) -> None:
+    if worker.is_drained:
+        return
     if worker.process is None:
         if time.monotonic() >= worker.start_at:
             worker.start()
         return
     code = worker.process.poll()
     if code is None:
+        return
+    if code == EXIT_DRAINED:
+        worker.is_drained = True
+        _log.info("Worker %d is drained.", worker.process.pid)
         return
     if worker.is_reloading or code == EXIT_USED_UP:
         pid = worker.plan_restart(is_expected=True)

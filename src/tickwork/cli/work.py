@@ -24,6 +24,7 @@ from tickwork._worker.options import WorkerOptions
 from tickwork.app import Tickwork
 from tickwork.cli.commands import (
     EXIT_BEHIND,
+    EXIT_DRAINED,
     EXIT_FAILURE,
     EXIT_STORE,
     EXIT_STUCK,
@@ -165,7 +166,7 @@ def work_command(  # noqa: PLR0917  # click passes them by name
     """Run jobs until stopped.
 
     The first SIGTERM, SIGHUP or Ctrl-C stops claiming, and lets running jobs finish. The second
-    one exits at once.
+    one exits at once. `tickwork drain` stops it from elsewhere.
     """
     ctx.log = LogOptions(
         is_worker=True, is_verbose=verbose or ctx.log.is_verbose, format=log_format
@@ -317,6 +318,8 @@ def _work(app: Tickwork, options: WorkerOptions) -> None:
         ),
         0,
     )
+    if stats.is_drained and code == 0 and stop.is_supervised:
+        code = EXIT_DRAINED  # so that the supervisor starts no other
     if stats.fault is not None:
         click.echo(f"Error: {escape_lines(str(stats.fault))}", err=True)
         code = EXIT_STORE
@@ -338,6 +341,7 @@ class _StopRequest:
         self._is_requested = False
         # Removed from the environment: a process that a job starts has another parent.
         supervisor = os.environ.pop(SUPERVISOR_VARIABLE, None)
+        self.is_supervised = supervisor is not None
         if supervisor is not None:
             watch = partial(self._watch_parent, int(supervisor))
             threading.Thread(target=watch, name="tickwork-parent", daemon=True).start()

@@ -17,7 +17,7 @@ from tickwork.app import Tickwork
 from tickwork.dashboard.access import Role, User
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import RunNotFound, TickworkError
-from tickwork.stores.contract import LimitRow, Pause
+from tickwork.stores.contract import LimitRow, Pause, WorkerRow
 
 T = TypeVar("T")
 
@@ -40,6 +40,7 @@ ROLES: Final[Mapping[str, Role]] = {
     "schedule.create": Role.ADMIN,
     "schedule.change": Role.ADMIN,
     "schedule.remove": Role.ADMIN,
+    "worker.drain": Role.OPERATOR,
     "limit.change": Role.ADMIN,
     "limit.reset": Role.ADMIN,
 }
@@ -234,6 +235,11 @@ class Actions:
 
     def reset_limit(self, caller: Caller, name: str) -> LimitRow:
         return self.act(caller, "limit.reset", f"limit/{name}", lambda: self.app.limits.reset(name))
+
+    def drain(self, caller: Caller, worker: str) -> WorkerRow:
+        return self.act(
+            caller, "worker.drain", f"worker/{worker}", lambda: self.app.drain_worker(worker)
+        )
 
     # ------------------------------------------------------------ schedules
 

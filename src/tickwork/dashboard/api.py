@@ -663,6 +663,30 @@ def list_workers(call: ApiCall) -> list[WorkerView]:
     return call.app.inspect.workers()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAnswer:
+    """The worker that shall drain."""
+
+    id: str
+    host: str
+    pid: int
+
+
+@endpoint(
+    "POST",
+    "/workers/{id}/drain",
+    tag="workers",
+    result=DrainAnswer,
+    action="worker.drain",
+    names=(InputField("id", fields.RUN_ID, "The id of the worker.", is_required=True),),
+    errors=CHANGE_ERRORS,
+)
+def drain_worker(call: ApiCall) -> DrainAnswer:
+    """Ask a worker to claim no more runs, to finish those it has, and to exit."""
+    row = call.actions.drain(call.caller, call.path["id"])
+    return DrainAnswer(id=row.id, host=row.host, pid=row.pid)
+
+
 # ---------------------------------------------------------------- explanations and audit
 
 

@@ -263,6 +263,15 @@ class Forms:
 
         return await self.act(request, act)
 
+    async def drain(self, request: Request) -> Response:
+        worker = run_id_of(request)
+
+        def act(form: Form) -> str:
+            row = self._actions.drain(form.caller, worker)
+            return f"The worker {row.host}:{row.pid} drains now."
+
+        return await self.act(request, act)
+
     async def change_limit(self, request: Request) -> Response:
         def act(form: Form) -> str:
             slots = fields.SLOTS.parse(form.get("slots"), True)

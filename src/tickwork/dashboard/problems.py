@@ -19,6 +19,7 @@ from tickwork.errors import (
     ScheduleNotFound,
     StoreError,
     TickworkError,
+    WorkerNotFound,
 )
 
 TITLES: Final[Mapping[int, str]] = {
@@ -88,7 +89,7 @@ def problem_of(error: TickworkError) -> ProblemError:
 
 def _status_of(error: TickworkError) -> int:
     match error:
-        case RunNotFound() | JobNotFound() | ScheduleNotFound():
+        case RunNotFound() | JobNotFound() | ScheduleNotFound() | WorkerNotFound():
             return 404
         case DuplicateDefinition():
             return 409

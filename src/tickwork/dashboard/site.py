@@ -170,6 +170,7 @@ def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
         "/runs/{id}/delete": forms.delete,
         "/runs/{id}/snooze": forms.snooze,
         "/bulk/{id}/stop": forms.stop_bulk,
+        "/workers/{id}/drain": forms.drain,
         "/limits/change": forms.change_limit,
         "/limits/reset": forms.reset_limit,
         "/new-schedule": edits.create,
