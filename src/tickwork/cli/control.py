@@ -459,14 +459,14 @@ class DrainedWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainResult:
+class DrainRequests:
     """The workers that shall drain."""
 
     workers: list[DrainedWorker]
 
 
 @command(
-    result_type=DrainResult,
+    result_type=DrainRequests,
     examples="""
 tickwork drain web-1:4242
 tickwork drain 019b76da
@@ -492,7 +492,7 @@ def drain_command(ctx: CommandContext, *, workers: tuple[str, ...], is_all: bool
     done = [DrainedWorker(id=row.id, host=row.host, pid=row.pid) for row in requested]
     lines = [TextLine(f"Requested that {each.host}:{each.pid} drains.", GOOD) for each in done]
     ctx.out.show(
-        DrainResult(workers=done), lambda: lines or [TextLine("No worker is running.", DIM)]
+        DrainRequests(workers=done), lambda: lines or [TextLine("No worker is running.", DIM)]
     )
 
 
