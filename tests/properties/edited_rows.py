@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import psycopg
 import pymysql
@@ -531,7 +532,10 @@ class _World:
 
     def _open_pages(self, run_ids: list[str]) -> None:
         """Open pages of the dashboard: 404 is an answer, a crash is not."""
-        paths = [*PAGES, *(f"/runs/{run_id}" for run_id in run_ids)]
+        paths = [
+            *PAGES,
+            *(f"/runs/{quote(run_id, safe='', errors='replace')}" for run_id in run_ids),
+        ]
         client = TestClient(dashboard.asgi(self.app), base_url="http://127.0.0.1", client=LOCAL)
         with client:
             for path in paths:

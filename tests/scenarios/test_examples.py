@@ -94,7 +94,8 @@ def request(url: str, method: str = "GET") -> str | None:
             text: str = answer.read().decode()
             return text
     except urllib.error.HTTPError as error:
-        return f"{error.code} {error.read().decode()}"
+        with error:
+            return f"{error.code} {error.read().decode()}"
     except OSError:
         return None
 

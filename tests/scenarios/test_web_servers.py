@@ -75,7 +75,8 @@ def ask(url: str, method: str = "GET") -> tuple[int, str]:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5) as one:
             return one.status, one.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        with error:
+            return error.code, error.read().decode()
     except OSError:
         return 0, ""
 

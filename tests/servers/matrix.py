@@ -197,7 +197,7 @@ def _environment(version: str) -> Path:
     folder = WORK / f"venv-{version}"
     python = folder / "bin" / "python"
     base = unpacked.prepare("python") / "usr/bin" / f"python{version}"
-    # Without pip: Debian has its wheel in another place.
+    # Debian has the wheel of pip in another place, so pip is installed like the others.
     subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True)
     subprocess.run(
         [
@@ -205,6 +205,7 @@ def _environment(version: str) -> Path:
             *(
                 "-c",
                 "constraints.txt",
+                "pip",
                 "--group",
                 "dev",
                 "-e",

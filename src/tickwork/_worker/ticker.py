@@ -66,7 +66,8 @@ class Ticker:
             return self._store.next_firing_at(jobs=jobs, seen_after=seen_after)
         found: list[datetime] = []
         last: tuple[str, str] | None = None
-        while rows := self._store.list_schedules(after=last, limit=SCHEDULES_MAX):
+        rows = self._store.list_schedules(limit=SCHEDULES_MAX)
+        while rows:
             found += [
                 row.next_due_at
                 for row in rows
@@ -76,7 +77,10 @@ class Ticker:
                 and (not row.is_paused or row.paused_until is not None)
                 and (row.spec.origin is not ScheduleOrigin.CODE or _is_seen(row, since=seen_after))
             ]
+            if len(rows) < SCHEDULES_MAX:  # a name that is no Unicode is not where to go on
+                break
             last = rows[-1].spec.tenant, rows[-1].spec.name
+            rows = self._store.list_schedules(after=last, limit=SCHEDULES_MAX)
         return min(found, default=None)
 
 

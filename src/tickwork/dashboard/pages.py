@@ -132,7 +132,9 @@ class Pages:
     ) -> HTMLResponse:
         """Render a template without the frame of a user."""
         values.setdefault("base", base_of(request))
-        return HTMLResponse(self._templates.get_template(name).render(**values), code)
+        text = self._templates.get_template(name).render(**values)
+        # Rows that someone edited can have text that is not valid Unicode.
+        return HTMLResponse(text.encode(errors="replace"), code)
 
     async def show(
         self,
@@ -689,7 +691,7 @@ def _query_text(values: Mapping[str, Any]) -> str:
         for each in (value if isinstance(value, list | tuple) else [value])
         if each
     ]
-    return f"?{urlencode(pairs)}" if pairs else ""
+    return f"?{urlencode(pairs, errors='replace')}" if pairs else ""
 
 
 def _as_csv(rows: list[dict[str, Any]]) -> str:

@@ -79,7 +79,7 @@ def brief(value: Any) -> str:
 
 def path_part(name: str) -> str:
     """A name as a part of a path."""
-    return quote(name, safe="")
+    return quote(name, safe="", errors="replace")
 
 
 def total(found: RunCount) -> str:

@@ -4,6 +4,7 @@ The loop runs in one thread. A coroutine that blocks it delays other coroutines,
 """
 
 import asyncio
+import inspect
 import logging
 import threading
 import time
@@ -137,7 +138,9 @@ class AsyncEngine:
         async def run() -> T:
             return await awaitable
 
-        future = asyncio.run_coroutine_threadsafe(run(), self._ensure_loop())
+        # Not both: if it is cancelled before it begins, the inner one would never be awaited.
+        wanted: Coroutine[Any, Any, T] = awaitable if inspect.iscoroutine(awaitable) else run()
+        future = asyncio.run_coroutine_threadsafe(wanted, self._ensure_loop())
         try:
             return future.result(seconds)  # by this thread's time: the loop may be blocked
         finally:

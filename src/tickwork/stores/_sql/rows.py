@@ -241,8 +241,13 @@ def _is_readable(value: object, column: StoredColumn, read: Callable[[Any], Any]
 
 def _default_of(value: object, column: StoredColumn) -> object:
     if column.kind.default == "?" and isinstance(value, bytes):
-        return value.decode(errors="replace")
+        return shown_text(value)
     return column.kind.default
+
+
+def shown_text(value: object) -> str:
+    """The value of a text column, for people: SQLite also stores bytes there, and numbers."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _compile_lister(kind: type, declared: Sequence[StoredColumn]) -> Callable[[Row], Any]:

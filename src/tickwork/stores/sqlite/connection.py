@@ -464,6 +464,13 @@ def _pick_columns(rows: Rows, columns: tuple[int, ...]) -> Iterable[Row]:
 
 def _bind(params: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: json.dumps(value) if isinstance(value, list) else value
+        name: json.dumps(value, default=_replace_invalid) if isinstance(value, list) else value
         for name, value in params.items()
     }
+
+
+def _replace_invalid(value: object) -> str:
+    """A text for a key that is no Unicode (see :func:`_decode_or_keep`): it matches no row."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"{type(value).__name__} cannot be a value of a list.")
+    return value.decode(errors="replace")

@@ -25,6 +25,7 @@ from tickwork.stores._sql.rows import (
     moment,
     moment_or_none,
     pause_of,
+    shown_text,
     summary_of,
     worker_of,
 )
@@ -146,7 +147,7 @@ def count_runs(query: Queries, *, cap: int) -> Operation[PhaseCounts]:
     rows = yield query("count_phases", cap=cap)
     by_queue: dict[str, dict[Phase, int]] = {}
     for phase, queue, count in rows:
-        by_queue.setdefault(queue, {})[Phase(phase)] = count
+        by_queue.setdefault(shown_text(queue), {})[Phase(phase)] = count
     return PhaseCounts(by_queue, cap)
 
 
