@@ -8,7 +8,7 @@ from contextvars import copy_context
 from typing import Any, Final
 from weakref import finalize
 
-from tickwork._kernel.fork import reset_after_fork
+from tickwork._kernel.fork import ForkCount, exit_if_forked, reset_after_fork
 from tickwork.engines.attempt import Stopped
 
 _loops_of_parents: Final[list[asyncio.Runner]] = []
@@ -78,15 +78,20 @@ async def limit_time(awaitable: Awaitable[Any], seconds: float | None) -> Any:
     Raises:
         Stopped: It took longer than ``seconds``, and was cancelled.
     """
-    if seconds is None:
-        return await awaitable
+    forks, is_failed = ForkCount.value, True
     try:
-        async with asyncio.timeout(max(seconds, 0)) as limit:
-            return await awaitable
+        async with asyncio.timeout(None if seconds is None else max(seconds, 0)) as limit:
+            value = await awaitable
     except TimeoutError:
         if limit.expired():
             raise Stopped from None
         raise
+    else:
+        is_failed = False
+        return value
+    finally:
+        # The loop is the parent's: from Python 3.14 on it may not end in a forked process.
+        exit_if_forked(forks, is_failed=is_failed)
 
 
 def _run_in_thread(work: Callable[[], Any]) -> Any:

@@ -59,6 +59,15 @@ def forks_and_waits(how: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@app.job
+async def forks_and_waits_as_a_coroutine(how: str) -> int:
+    pid = os.fork()
+    if pid == 0:
+        forked_part(how, 0)
+        return 77
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # noqa: ASYNC222  # nothing else runs here
+
+
 def note_process(ctx: RunContext) -> None:
     with Path(str(ctx.args["file"])).open("a") as file:
         file.write(f"{os.getpid()}\n")

@@ -126,11 +126,12 @@ class TestForks:
         steps = bench.steps(2)
         assert [step.result for step in steps] == ['"the handler"', '"done"']
 
+    @pytest.mark.parametrize("job", ["forks_and_waits", "forks_and_waits_as_a_coroutine"])
     @pytest.mark.parametrize(("how", "code"), [("returns", "0"), ("raises", "1"), ("exits", "1")])
-    def test_its_exit_code_says_whether_it_failed(self, make_bench, how, code):
+    def test_its_exit_code_says_whether_it_failed(self, make_bench, job, how, code):
         bench = make_bench(1)
 
-        bench.submit(bench.claim("forks_and_waits", how=how), bench.claim("note", n=1))
+        bench.submit(bench.claim(job, how=how), bench.claim("note", n=1))
 
         assert [step.result for step in bench.steps(2)] == [code, "2"]
 
