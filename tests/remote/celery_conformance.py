@@ -6,9 +6,9 @@ from celery import Celery
 
 from tickwork.testing.conformance.engine_jobs import app
 
-celery = Celery("conformance", broker=os.environ["CONFORMANCE_BROKER"])
+celery = Celery("conformance", broker=os.environ.get("CONFORMANCE_BROKER"))
 celery.conf.update(
-    task_default_queue=os.environ["CONFORMANCE_QUEUE"],
+    task_default_queue=os.environ.get("CONFORMANCE_QUEUE", "conformance"),
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
 )
