@@ -26,6 +26,8 @@ PAGES = {
     "schedules": "/schedules",
     "schedule": "/schedules/nightly-report",
     "time": "/time",
+    "time-week": "/time?view=week",
+    "time-day": "/time?view=day",
     "queues": "/queues",
     "workers": "/workers",
     "alerts": "/alerts",

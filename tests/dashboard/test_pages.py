@@ -16,7 +16,7 @@ HTML_TYPE = "text/html; charset=utf-8"
 PATHS = [
     *("/", "/runs", "/schedules", "/time", "/queues", "/workers", "/alerts", "/audit"),
     *("/dispatch", "/dispatch?job=send_email", "/schedules/nightly", "/runs/bulk?job=fails"),
-    *("/new-schedule", "/new-schedule?job=send_email"),
+    *("/new-schedule", "/new-schedule?job=send_email", "/time?view=week", "/time?view=day"),
     *("/runs?text=x", "/runs?status=completed&status=failed", "/runs/export.csv"),
 ]
 EVIL = '"><script>alert(1)</script>'
@@ -74,8 +74,14 @@ class TestEveryPage:
         "path",
         [
             *("/runs/x", "/runs/%00", "/schedules/%00", "/schedules/nope", "/nope", "/bulk/x"),
-            *("/runs?cursor=x", "/runs?status=odd", "/runs?nope=1", "/time?month=x"),
-            *("/time?month=9999-01", "/static/../site.py", "/static/%2e%2e/site.py"),
+            *("/runs?cursor=x", "/runs?status=odd", "/runs?nope=1", "/time?date=x"),
+            *(
+                "/time?date=9999-01",
+                "/time?date=2026-02-31",
+                "/time?view=year",
+                "/static/../site.py",
+                "/static/%2e%2e/site.py",
+            ),
             *("/audit?cursor=x", "/schedules?cursor=x", "/dispatch?run=x", "/dispatch?job=nope"),
         ],
     )

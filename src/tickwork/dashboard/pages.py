@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import secrets
 import shlex
 from collections import Counter
@@ -42,6 +41,7 @@ from tickwork.dashboard.api import (
     run_filter,
 )
 from tickwork.dashboard.bulk import RUNS_MAX, BulkTasks
+from tickwork.dashboard.calendar_view import VIEWS, build_calendar, count_firings, read_date
 from tickwork.dashboard.context import Site
 from tickwork.dashboard.fields import FieldKind, InputField
 from tickwork.dashboard.gate import Visitor
@@ -509,38 +509,19 @@ class Pages:
 
     async def time(self, request: Request) -> Response:
         now = self.app.clock.now()
-        month = _read_month(request.query_params.get("month", ""), now)
+        date = read_date(request.query_params.get("date", ""), now)
+        view = request.query_params.get("view", "month")
+        if view not in VIEWS:
+            raise ProblemError(422, "view must be month, week or day.", field="view")
 
         def read() -> dict[str, Any]:
-            return self._read_time(month, now)
+            return self._read_time(view, date, now)
 
         return await self.show(request, "time", read, title="Time")
 
-    def _read_time(self, month: datetime, now: datetime) -> dict[str, Any]:
-        after = (month + timedelta(days=32)).replace(day=1)
-        first = month - timedelta(days=month.weekday())
+    def _read_time(self, view: str, date: datetime, now: datetime) -> dict[str, Any]:
         active = self.app.inspect.active_schedules()[:SCHEDULES_MAX]
-        by_day = self._count_past(first)
-        for number in range(42):
-            begin = first + timedelta(days=number)
-            end = begin + timedelta(days=1) - timedelta(microseconds=1)
-            for each in active:
-                count = _count_firings(each, max(begin, now), end)
-                if count:
-                    by_day.setdefault(f"{begin:%Y-%m-%d}", Counter())[each.spec.name] += count
-        days = []
-        for number in range(42):
-            day = first + timedelta(days=number)
-            items = by_day.get(f"{day:%Y-%m-%d}", Counter()).most_common()
-            days.append(
-                {
-                    "number": day.day,
-                    "is_inside": day.month == month.month,
-                    "is_today": day.date() == now.date(),
-                    "names": items[:3],
-                    "more": max(len(items) - 3, 0),
-                }
-            )
+        runs = self.app.inspect.list_runs(RunFilter(), limit=PAST_MAX).runs
         load, cells = self._read_load(active, now)
         most = max(cells.values(), default=0)
         heat = [
@@ -559,10 +540,8 @@ class Pages:
         ]
         busiest = load.busiest_minute
         return {
-            "label": f"{month:%B %Y}",
-            "before": f"{month - timedelta(days=1):%Y-%m}",
-            "after": f"{after:%Y-%m}",
-            "days": days,
+            "calendar": build_calendar(view, date, schedules=active, runs=runs, now=now),
+            "views": VIEWS,
             "heat": heat,
             "busiest": "none"
             if busiest is None
@@ -581,15 +560,6 @@ class Pages:
         if self._load is None or self._load[0] != key or now - self._load[1] >= LOAD_LENGTH:
             self._load = (key, now, _compute_load(active, now))
         return self._load[2]
-
-    def _count_past(self, since: datetime) -> dict[str, Counter[str]]:
-        """The newest runs of schedules by day."""
-        found: dict[str, Counter[str]] = {}
-        for run in self.app.inspect.list_runs(RunFilter(), limit=PAST_MAX).runs:
-            if run.schedule is not None and run.nominal_at is not None and run.nominal_at >= since:
-                day = f"{run.nominal_at.astimezone(since.tzinfo):%Y-%m-%d}"
-                found.setdefault(day, Counter())[run.schedule] += run.instants
-        return found
 
     # ------------------------------------------------------------ queues
 
@@ -750,16 +720,6 @@ def _type_name(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
-def _read_month(text: str, now: datetime) -> datetime:
-    start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    if not text:
-        return start
-    found = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", text)
-    if found is None or not now.year - 1 <= int(found[1]) <= now.year + 5:
-        raise ProblemError(422, "month must be a month such as 2026-03.", field="month")
-    return start.replace(year=int(found[1]), month=int(found[2]))
-
-
 def _next_of_each(
     schedules: Sequence[ActiveSchedule], *, now: datetime
 ) -> list[tuple[ActiveSchedule, bool]]:
@@ -767,13 +727,6 @@ def _next_of_each(
     due = [(each.next_due_at, each) for each in schedules if each.next_due_at is not None]
     due.sort(key=lambda pair: (pair[0], pair[1].spec.tenant, pair[1].spec.name))
     return [(each, each.overdue is not None and at <= now) for at, each in due]
-
-
-def _count_firings(schedule: ActiveSchedule, begin: datetime, end: datetime) -> int:
-    """The firings of a schedule in a span of time, without listing them."""
-    first = max(begin, schedule.next_due_at or end)
-    last = min(end, schedule.spec.until or end)
-    return schedule.rule.count_between(first, last) if first <= last else 0
 
 
 def _compute_load(
@@ -794,7 +747,7 @@ def _compute_load(
         begin = start + part * five
         end = begin + five - timedelta(microseconds=1)
         cells[begin.hour, begin.minute // 5] = sum(
-            _count_firings(each, begin, end) for each in active
+            count_firings(each, begin, end) for each in active
         )
     return load, cells
 
