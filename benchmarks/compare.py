@@ -125,6 +125,47 @@ print(json.dumps([1000 * statistics.median(took), 0]), flush=True)
 app.close()
 """
 
+PROCESSES = """
+WORKER = '''
+import os, sys
+from tickwork import Tickwork
+app = Tickwork(sys.argv[1])
+file = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
+@app.job
+def plain(n: int) -> None:
+    os.write(file, b".")
+with app.running(threads=4):
+    print("ready", flush=True)
+    sys.stdin.read()
+'''
+import tempfile
+
+def run(processes):
+    file = tempfile.NamedTemporaryFile()
+    app.pause(queue="default")
+    fill(plain)
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, url, file.name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(processes)
+    ]
+    for worker in workers:
+        worker.stdout.readline()
+    time.sleep(0.5)
+    app.resume(queue="default")
+    begun = time.perf_counter()
+    while os.path.getsize(file.name) < count:
+        time.sleep(0.002)
+    took = time.perf_counter() - begun
+    for worker in workers:
+        worker.stdin.close()
+        worker.wait()
+    print(json.dumps([count / took, 0]), flush=True)
+    app.close()
+"""
+
 # The benchmark of each checkout itself: it knows the names of its own store.
 FIRE = """
 import json, sys
@@ -157,6 +198,10 @@ class Measurement(NamedTuple):
 MEASUREMENTS = [
     Measurement("drain, functions", "/s", COMMON + "show(drain(plain, 4))", 10_000),
     Measurement("drain, coroutines", "/s", COMMON + "show(drain(coroutine, 4))", 10_000),
+    *(
+        Measurement(f"drain, processes: {n}", "/s", COMMON + PROCESSES + f"run({n})", 20_000)
+        for n in (1, 2, 4)
+    ),
     Measurement("drain, one hot limit of 50", "/s", COMMON + "show(drain(limited, 16))", 3_000),
     Measurement("dispatch, one by one", "/s", COMMON + DISPATCH_ONE, 1_000),
     Measurement("dispatch_many, 1,000 a call", "/s", COMMON + DISPATCH_MANY, 20_000),
