@@ -1,6 +1,7 @@
 """The claims that this worker hands over to a remote engine: stores that, and follows them."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from tickwork._domain.handover import handover_of
 from tickwork._domain.run import Claim
@@ -9,7 +10,10 @@ from tickwork._worker.held_runs import HeldRuns
 from tickwork.engines.contract import HandoverView
 from tickwork.events import RunAccepted, RunSubmitted
 from tickwork.events.bus import EventBus
-from tickwork.stores.contract import Store
+from tickwork.stores.contract import HeldClaim, Store
+
+DURATIONS_MAX: Final = 8
+"""Of how many finished runs one look reads the durations."""
 
 
 class HandoverDesk:
@@ -49,17 +53,15 @@ class HandoverDesk:
         return allowed
 
     def look(self, claims: Sequence[Claim]) -> HandoverView:
-        rows = {run.id: run for run in self._store.get_runs([claim.run_id for claim in claims])}
-        view = HandoverView([], [])
-        for claim in claims:
-            run = rows.get(claim.run_id)
-            if run is None or run.token != claim.token or run.is_finished:
-                view.gone.append(claim)
-                if run is not None and run.started_at and run.ended_at:
-                    seconds = (run.ended_at - run.started_at).total_seconds()
-                    view.durations.append((claim.job, seconds))
-            elif run.cancel_requested_at is not None:
-                self._held.cancel(claim.run_id)
+        check = self._store.check_claims([HeldClaim(one.run_id, one.token) for one in claims])
+        for run_id in check.cancel_requested:
+            self._held.cancel(run_id)
+        gone = set(check.gone)
+        view = HandoverView([claim for claim in claims if claim.run_id in gone], [])
+        for run in self._store.get_runs(check.gone[:DURATIONS_MAX]) if gone else ():
+            if run.started_at and run.ended_at:
+                seconds = (run.ended_at - run.started_at).total_seconds()
+                view.durations.append((run.job, seconds))
         return view
 
     def release(self, claims: Sequence[Claim]) -> None:

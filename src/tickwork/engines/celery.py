@@ -231,8 +231,9 @@ class Publisher:
         is_amqp = _address(self._celery).startswith(("amqp", "pyamqp", "librabbitmq"))
         self._connection = self._celery.connection_for_write(
             connect_timeout=SECONDS_MAX,
-            # Each message is not confirmed alone: one wait for all of them takes less.
-            **({"transport_options": {}} if is_amqp else {"transport_options": options}),
+            # Each message is not confirmed alone, whatever the program of the user configures:
+            # one wait for all of them takes less.
+            transport_options={"confirm_publish": False} if is_amqp else options,
         )
         self._connection.connect()
         self._channel = self._connection.default_channel

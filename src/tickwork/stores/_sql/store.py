@@ -34,6 +34,7 @@ from tickwork.stores._sql.statement import Operation
 from tickwork.stores.contract import (
     AuditEntry,
     ChangeResult,
+    ClaimCheck,
     ClaimRequest,
     Enqueued,
     Health,
@@ -160,6 +161,11 @@ class SqlStore(ABC):
         if not held:
             return HeartbeatResult([], [])
         return self._write(lambda: leases.extend_leases(self.query, held, until=until))
+
+    def check_claims(self, held: Sequence[HeldClaim]) -> ClaimCheck:
+        if not held:
+            return ClaimCheck([], [])
+        return self._read(lambda: leases.check_claims(self.query, held))
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         if not steps:

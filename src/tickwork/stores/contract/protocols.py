@@ -15,6 +15,7 @@ from tickwork._domain.transitions import Transition
 from tickwork.stores.contract.values import (
     AuditEntry,
     ChangeResult,
+    ClaimCheck,
     ClaimRequest,
     Enqueued,
     Health,
@@ -115,6 +116,9 @@ class RunStore(Protocol):
 
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         """Extend these leases, and store which handlers have started."""
+
+    def check_claims(self, held: Sequence[HeldClaim]) -> ClaimCheck:
+        """Read which of these claims still hold."""
 
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         """Write transitions, each only if its claim's token still matches; return the lost runs.

@@ -57,6 +57,13 @@ class HeldClaim(NamedTuple):
     started_at: datetime | None = None
 
 
+class ClaimCheck(NamedTuple):
+    """Claims that do not hold any more, because the run is finished or has another token."""
+
+    gone: list[RunId]
+    cancel_requested: list[RunId]  # of those that hold
+
+
 class HeartbeatResult(NamedTuple):
     """Claims that the worker must stop.
 

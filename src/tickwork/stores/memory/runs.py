@@ -16,6 +16,7 @@ from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import (
     ChangeResult,
+    ClaimCheck,
     ClaimRequest,
     Enqueued,
     Expired,
@@ -164,6 +165,17 @@ class MemoryRuns(TableHolder):
                 if run.cancel_requested_at is not None:
                     result.cancel_requested.append(run_id)
         return result
+
+    def check_claims(self, held: Sequence[HeldClaim]) -> ClaimCheck:
+        check = ClaimCheck([], [])
+        with self._reading() as tables:
+            for run_id, token, _ in held:
+                run = tables.runs.get(run_id)
+                if run is None or run.lease_until is None or run.token != token:
+                    check.gone.append(run_id)
+                elif run.cancel_requested_at is not None:
+                    check.cancel_requested.append(run_id)
+        return check
 
     # ------------------------------------------------------------ ends of attempts
 

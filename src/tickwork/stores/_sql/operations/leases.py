@@ -11,7 +11,7 @@ from tickwork.stores._sql.operations.claim import read_standing
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, micros_or_none
 from tickwork.stores._sql.statement import Operation, Row
-from tickwork.stores.contract import HeartbeatResult, HeldClaim, LogLine
+from tickwork.stores.contract import ClaimCheck, HeartbeatResult, HeldClaim, LogLine
 
 
 def extend_leases(
@@ -32,6 +32,19 @@ def extend_leases(
         elif requested_at is not None:
             cancel_requested.append(run_id)
     return HeartbeatResult(lost, cancel_requested)
+
+
+def check_claims(query: Queries, held: Sequence[HeldClaim]) -> Operation[ClaimCheck]:
+    rows = yield query("held_rows", ids=[one.run_id for one in held])
+    state_by_claim = {(run_id, token): (status, at) for run_id, token, status, at in rows}
+    check = ClaimCheck([], [])
+    for run_id, token, _ in held:
+        status, requested_at = state_by_claim.get((run_id, token), (None, None))
+        if status != RunStatus.RUNNING:
+            check.gone.append(run_id)
+        elif requested_at is not None:
+            check.cancel_requested.append(run_id)
+    return check
 
 
 def hand_over(query: Queries, handovers: Sequence[Handover]) -> Operation[None]:

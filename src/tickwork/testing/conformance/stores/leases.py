@@ -55,6 +55,27 @@ class TestLeasesHeartbeats:
     def test_nothing_to_extend(self, store):
         assert store.extend_leases([], until=NOON + HOUR) == HeartbeatResult([], [])
 
+    def test_which_claims_still_hold(self, store, worker):
+        add(store, *(a_run() for _ in range(4)))
+        held, canceled, finished, lost = worker.claim(4)
+        store.cancel(canceled.run_id, now=NOON)
+        store.complete(finished, now=NOON)
+        before = the_run(store, held)
+
+        check = store.check_claims(
+            [
+                *(HeldClaim(claim.run_id, claim.token) for claim in (held, canceled, finished)),
+                HeldClaim(lost.run_id, lost.token - 1),
+                HeldClaim(a_run().id, 1),
+            ]
+        )
+
+        assert finished.run_id in check.gone
+        assert lost.run_id in check.gone
+        assert len(check.gone) == 3
+        assert check.cancel_requested == [canceled.run_id]
+        assert the_run(store, held) == before
+
     def test_an_expired_lease_holds_until_the_run_is_reaped(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one(lease=MINUTE)

@@ -38,6 +38,7 @@ class TestSchemaEmptyBatches:
             (lambda store: store.record([]), []),
             (lambda store: store.record([], is_repeat=True), []),
             (lambda store: store.extend_leases([], until=NOON), ([], [])),
+            (lambda store: store.check_claims([]), ([], [])),
             (lambda store: store.get_runs([]), []),
             (lambda store: store.count_taken([]), {}),
             (lambda store: store.set_limits({}), None),
