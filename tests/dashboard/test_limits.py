@@ -13,6 +13,10 @@ import pytest
 import uvicorn
 
 from tickwork.dashboard import AccessToken, Role, asgi
+from tickwork.dashboard.actions import Actions
+from tickwork.dashboard.context import Site
+from tickwork.dashboard.gate import Gate
+from tickwork.dashboard.stream import Pulse
 from tickwork.stores._sql.statement import Statement
 
 from .conftest import API
@@ -61,6 +65,37 @@ class TestSlowReads:
 
 
 # ---------------------------------------------------------------- streams
+
+
+@pytest.fixture
+def site(app):
+    return Site(
+        app,
+        gate=Gate((), None),
+        actions=Actions(app, is_read_only=False),
+        read_timeout=timedelta(seconds=1),
+    )
+
+
+@pytest.mark.parametrize(("seconds", "rest"), [(0.001, 1.0), (0.06, 3.0), (2.0, 5.0)])
+def test_a_live_page_rests_the_longer_its_reads_take(site, seconds, rest):
+    site.read_seconds = seconds
+
+    assert Pulse(site).rest == pytest.approx(rest)
+
+
+async def _read_twice(site: Site) -> list[float]:
+    await site.read(lambda: time.sleep(0.05))
+    slow = site.read_seconds
+    await site.read(lambda: None)
+    return [slow, site.read_seconds]
+
+
+def test_the_slowest_of_the_last_reads_counts(site):
+    slow, later = asyncio.run(_read_twice(site))
+
+    assert slow >= 0.05
+    assert later == pytest.approx(0.9 * slow)
 
 
 async def close(writer: asyncio.StreamWriter) -> None:

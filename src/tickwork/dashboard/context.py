@@ -42,6 +42,7 @@ class Site:
         self._read_timeout = read_timeout
         self._checks: tuple[float, list[Check]] | None = None
         self._threads: anyio.CapacityLimiter | None = None
+        self.read_seconds = 0.0  # of the slowest of the last reads
 
     def checks(self) -> list[Check]:
         """The health checks, at most a few seconds old: pages show them again and again."""
@@ -60,8 +61,13 @@ class Site:
         """
 
         def run() -> T:
-            with limit_reads(self._read_timeout):
-                return function()
+            begun = time.monotonic()
+            try:
+                with limit_reads(self._read_timeout):
+                    return function()
+            finally:
+                took = time.monotonic() - begun
+                self.read_seconds = max(took, 0.9 * self.read_seconds)
 
         seconds = self._read_timeout.total_seconds() + WAIT_SECONDS
         try:

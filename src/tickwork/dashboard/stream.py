@@ -18,6 +18,13 @@ from tickwork.errors import TickworkError
 POLL_SECONDS: Final = 1.0
 """How often the database is read for all streams together."""
 
+REST_FACTOR: Final = 50
+REST_LONGEST: Final = 5.0
+"""After a change, a live page rests for 50 times as long as its reads take, up to 5 seconds.
+
+So live pages cost a worker on the same machine little, however large the tables are.
+"""
+
 BEAT_SECONDS: Final = 15.0
 STREAM_SECONDS: Final = 600.0
 """A stream ends after this time; the browser opens another one."""
@@ -40,6 +47,11 @@ class Pulse:
                 self._text = await self._site.read(self._site.app.inspect.pulse)
                 self._read_at = time.monotonic()
             return self._text
+
+    @property
+    def rest(self) -> float:
+        """Seconds between a change and the next one that a page learns of."""
+        return min(max(POLL_SECONDS, REST_FACTOR * self._site.read_seconds), REST_LONGEST)
 
 
 class StreamLimits:
@@ -126,6 +138,7 @@ async def _events(pulse: Pulse, request: Request) -> AsyncIterator[str]:
         if found != known:
             known, sent_at = found, time.monotonic()
             yield "event: change\ndata: 1\n\n"
+            await anyio.sleep(pulse.rest - POLL_SECONDS)
         elif time.monotonic() - sent_at >= BEAT_SECONDS:
             sent_at = time.monotonic()
             yield ": beat\n\n"
