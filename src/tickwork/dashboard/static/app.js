@@ -188,6 +188,9 @@
     last = event.key;
   });
 
+  // On a phone the list of pages scrolls: show where this one is.
+  const current = document.querySelector(".nav a[aria-current]");
+  if (current) current.scrollIntoView({ block: "nearest", inline: "center" });
   drawCharts();
   refreshTimes();
 })();
