@@ -314,12 +314,32 @@ class TestControl:
         expect(page.get_by_role("status")).to_contain_text("removed")
         assert "by hand" not in [each.name for each in app.schedules.list()]
 
+    def test_drain_a_worker(self, page, app):
+        with Tickwork(app.settings.url) as other:
+            define_demo(other)
+            known = {each.id for each in app.inspect.status().workers}
+            with other.running(threads=1):
+                [worker] = [each for each in app.inspect.status().workers if each.id not in known]
+                page.goto("/workers")
+                row = page.locator("tr", has_text=worker.id[:13])
+                row.get_by_role("button", name="Drain").click()
+                confirm(page)
+                expect(page.get_by_role("status")).to_contain_text("drain")
+                wait_until(lambda: not is_working(app, worker.id))
+        assert all(is_working(app, each) for each in known)
+
     def test_preview_follows_the_typing(self, page):
         page.goto("/schedules")
         page.get_by_label("Cron, symbol").fill("0 9 * * MON")
         expect(page.locator("#preview")).to_contain_text("at 09:00 on Monday")
         page.get_by_label("Cron, symbol").fill("61 * * * *")
         expect(page.locator("#preview")).to_contain_text("Invalid cron expression")
+
+
+def is_working(app: Tickwork, worker_id: str) -> bool:
+    """Whether a worker takes runs: it is listed, and not draining."""
+    workers = app.inspect.status().workers
+    return any(each.id == worker_id and not each.is_draining for each in workers)
 
 
 class TestLive:
