@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from orders.api import api
 from orders.database import Order, engine, sessions
 from orders.jobs import app, confirm, create_tables
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from tickwork import testing
@@ -115,6 +115,8 @@ async def delete_orders() -> None:
     """Delete what a test has committed."""
     async with sessions.begin() as session:
         await session.execute(delete(Order))
+        # The worker has stored it with the real time, which a test's own clock never reaches.
+        await session.execute(text("DELETE FROM tickwork_schedule"))
     await engine.dispose()
 
 

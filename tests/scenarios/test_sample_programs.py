@@ -37,18 +37,7 @@ def run_tests(python: Path, name: str, folder: Path, **env: str) -> None:
     there = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     assert str(python.parents[1]) in there.stdout, there.stdout
     done = subprocess.run(
-        [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-W",
-            "error",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:randomly",
-        ],
+        [python, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"],
         cwd=folder / name,
         env={**kept, **env},
         capture_output=True,

@@ -86,6 +86,9 @@ class isolated:  # noqa: N801  # used as a function
     code under test may commit and roll back the session. With an async connection or session,
     use ``async with``, and the functions of ``testing.aio``.
 
+    What was committed before is still there: a schedule that a worker has stored keeps its next
+    instant, which may be far from the time of a manual clock. Use a database without workers.
+
     Raises:
         WrongConnection: It is a connection to another database, or of another kind, or it
             commits each statement.
