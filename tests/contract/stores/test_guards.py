@@ -31,7 +31,7 @@ def values_of(name: str, claim: Claim) -> dict[str, Any]:
     """What an operation would hand over for this claim."""
     match name:
         case "finish_plain":
-            return {"many": [rows.plain_row(settled(claim))]}
+            return {"many": rows.plain_rows([settled(claim)])}
         case "finish_runs":
             return {"many": [rows.finished_row(settled(claim))]}
         case "return_runs":

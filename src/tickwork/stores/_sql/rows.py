@@ -412,16 +412,23 @@ def finished_row(step: Transition) -> Row:
     )
 
 
-def plain_row(step: Transition) -> Row:
+def plain_rows(steps: Iterable[Transition]) -> list[Row]:
     """For ``finish_plain``."""
-    claim, started_at = step.claim, step.started_at
-    return (
-        claim.run_id,
-        claim.token,
-        None if started_at is None else micros(started_at),
-        micros(step.ended_at),
-        step.result,
-    )
+    rows: list[Row] = []
+    started: int | None
+    last_at, ended = EPOCH, 0
+    for step in steps:
+        claim, started_at = step.claim, step.started_at
+        # A pump starts an attempt when the one before it ended: then both steps have the same
+        # object, which is converted once.
+        if started_at is last_at:
+            started = ended
+        else:
+            started = None if started_at is None else micros(started_at)
+        last_at = step.ended_at
+        ended = micros(last_at)
+        rows.append((claim.run_id, claim.token, started, ended, step.result))
+    return rows
 
 
 def returned_row(step: Transition) -> Row:

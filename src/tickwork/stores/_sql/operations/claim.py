@@ -157,12 +157,16 @@ def _may_wait(claim: Claim, wanted: ClaimRequest) -> bool:
 
 
 def read_claims(
-    query: Queries, rows: Iterable[Row], *, now: datetime, lease: timedelta
+    query: Queries, rows: Rows, *, now: datetime, lease: timedelta
 ) -> Operation[list[Claim]]:
     """Turn rows into claims. A run whose row cannot be read fails permanently."""
+    lease_until = now + lease
+    try:
+        return [claim_of(row, lease_until) for row in rows]
+    except Exception:  # noqa: BLE001, S110  # one of them cannot be read: find out which
+        pass
     claims: list[Claim] = []
     broken: list[tuple[RunId, Exception]] = []
-    lease_until = now + lease
     for row in rows:
         try:
             claims.append(claim_of(row, lease_until))

@@ -30,7 +30,7 @@ from tickwork.stores._sql.rows import (
     micros,
     micros_or_none,
     moment,
-    plain_row,
+    plain_rows,
     returned_row,
     standing_claim_of,
 )
@@ -51,8 +51,17 @@ def record(
     plain: list[Transition] = []
     others: list[Transition] = []
     for step in steps:
-        # In a repeat each step is checked: it may be stored already.
-        (others if is_repeat or not _is_plain(step) else plain).append(step)
+        claim = step.claim
+        # Of most runs, only the row in history must be written. In a repeat each step is checked:
+        # it may be stored already.
+        if (
+            step.outcome is OutcomeKind.SUCCEEDED
+            and claim.attempt == 1
+            and not (step.reason or claim.crashes or step.follow_ups or is_repeat)
+        ):
+            plain.append(step)
+        else:
+            others.append(step)
     lost: set[RunId] = set()
     landed: list[Transition] = []
     tokens: dict[RunId, int] = {}
@@ -104,24 +113,12 @@ def give_up(query: Queries, step: Transition, error: Exception) -> Operation[lis
     return []
 
 
-def _is_plain(step: Transition) -> bool:
-    """Whether only its row in history must be written, as for most runs."""
-    claim = step.claim
-    return (
-        step.outcome is OutcomeKind.SUCCEEDED
-        and not step.reason
-        and claim.attempt == 1
-        and not claim.crashes
-        and not step.follow_ups
-    )
-
-
 def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written]:
     """Move runs that succeeded at once to history, each under its token.
 
     The rows are sorted, so that all transactions lock runs in the order of their ids.
     """
-    count = (yield query("finish_plain", many=sorted(map(plain_row, steps))))[0][0]
+    count = (yield query("finish_plain", many=sorted(plain_rows(steps))))[0][0]
     written = yield from _written(query, steps, count)
     ids = [step.claim.run_id for step in written.landed]
     if ids and "drop_finished" in query:
@@ -243,14 +240,18 @@ class _JobFacts:
 def merge_job_rows(steps: Iterable[Transition]) -> list[Row]:
     """Rows for ``touch_jobs``, one for each job, sorted, because that is the lock order."""
     facts_by_job: dict[tuple[str, str], _JobFacts] = {}
+    tenant = job = ""
+    facts: _JobFacts | None = None
     for step in sorted(steps, key=_ended_at):
         outcome, ended_at = step.outcome, step.ended_at
         if outcome is not OutcomeKind.SUCCEEDED and not _affects_job(step):
             continue
         claim = step.claim
-        facts = facts_by_job.get((claim.tenant, claim.job))
-        if facts is None:
-            facts = facts_by_job[claim.tenant, claim.job] = _JobFacts()
+        if facts is None or claim.job != job or claim.tenant != tenant:
+            tenant, job = claim.tenant, claim.job
+            facts = facts_by_job.get((tenant, job))
+            if facts is None:
+                facts = facts_by_job[tenant, job] = _JobFacts()
         facts.run_at = ended_at
         if outcome is OutcomeKind.SUCCEEDED:
             facts.success_at, facts.failures, facts.has_success = ended_at, 0, True
