@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 from tickwork.errors import InvalidOption
@@ -45,19 +46,22 @@ def is_manual(clock: Clock) -> bool:
     return bool(getattr(clock, "is_manual", False))
 
 
-# A lease also expires while a laptop is suspended, so the clock must count that time.
-# CLOCK_MONOTONIC does not; CLOCK_BOOTTIME does, where the system has it.
-_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+def _find_monotonic(boottime: int | None) -> Callable[[], float]:
+    """Return the clock that measures durations: a function in C, because each attempt reads it.
+
+    A lease also expires while a laptop is suspended, so the clock must count that time.
+    CLOCK_MONOTONIC does not; CLOCK_BOOTTIME does, where the system has it.
+    """
+    return time.monotonic if boottime is None else partial(time.clock_gettime, boottime)
 
 
 class SystemClock:
     __slots__ = ()
 
+    monotonic = staticmethod(_find_monotonic(getattr(time, "CLOCK_BOOTTIME", None)))
+
     def now(self) -> datetime:
         return datetime.now(UTC)  # noqa: TID251  # the only place that reads it
-
-    def monotonic(self) -> float:
-        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 TRIES: Final = 3
@@ -81,8 +85,7 @@ class StoreClock:
         self, measure: Callable[[], datetime], *, base: Clock, every: float = 30.0
     ) -> None:
         self._measure = measure
-        self._base = base
-        self._monotonic = base.monotonic
+        self.monotonic: Callable[[], float] = base.monotonic
         self._every = every
         self._origin: tuple[datetime, float] | None = None
         self._is_forgotten = False
@@ -92,11 +95,11 @@ class StoreClock:
     def now(self) -> datetime:
         origin = self._origin
         if origin is not None and not self._is_forgotten:
-            since = self._monotonic() - origin[1]
+            since = self.monotonic() - origin[1]
             if since < self._every:
                 return origin[0] + timedelta(0, since)
         origin = self._measure_again()
-        return origin[0] + timedelta(0, self._monotonic() - origin[1])
+        return origin[0] + timedelta(0, self.monotonic() - origin[1])
 
     @property
     def is_stale(self) -> bool:
@@ -104,10 +107,7 @@ class StoreClock:
         origin = self._origin
         if origin is None or self._is_forgotten:
             return True
-        return self._base.monotonic() - origin[1] >= self._every
-
-    def monotonic(self) -> float:
-        return self._base.monotonic()
+        return self.monotonic() - origin[1] >= self._every
 
     def forget(self) -> None:
         """Measure again at the next call. After a reconnect it may be another server."""
@@ -119,7 +119,7 @@ class StoreClock:
         A background thread calls this, so that other threads never wait for the database.
         """
         origin = self._origin
-        is_fresh = origin is not None and self._base.monotonic() - origin[1] < self._every / 2
+        is_fresh = origin is not None and self.monotonic() - origin[1] < self._every / 2
         if self._is_forgotten or not is_fresh:
             self._measure_again()
 
@@ -127,14 +127,14 @@ class StoreClock:
         self._is_forgotten = False
         is_first = self._origin is None
         for _ in range(TRIES if is_first else 1):
-            sent = self._base.monotonic()
+            sent = self.monotonic()
             origin = self._origin = self._measure_once(self._origin)
-            if self._base.monotonic() - sent <= PROMPT:
+            if self.monotonic() - sent <= PROMPT:
                 break  # the next try is faster: the connection is open now
         return origin
 
     def _measure_once(self, before: tuple[datetime, float] | None) -> tuple[datetime, float]:
-        sent = self._base.monotonic()
+        sent = self.monotonic()
         try:
             answer = self._measure()
         except ConnectionError:
@@ -144,7 +144,7 @@ class StoreClock:
         # The answer was right at some moment between request and response. The network or this
         # process may have stalled meanwhile. Without a previous measurement, the middle is the
         # best estimate.
-        received = self._base.monotonic()
+        received = self.monotonic()
         if before is None:
             return answer, (sent + received) / 2
         expected = before[0] + timedelta(seconds=received - before[1])

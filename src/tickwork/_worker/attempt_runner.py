@@ -42,7 +42,7 @@ from tickwork._worker.held_runs import HeldRun, HeldRuns
 from tickwork._worker.run_log import log_run
 from tickwork._worker.writer import Writer
 from tickwork.engines.attempt import ROLLED_BACK, AttemptEnd, simple_attempt
-from tickwork.engines.contract import RunningAttempt
+from tickwork.engines.contract import RunningAttempt, SimpleAttempt
 from tickwork.errors import AttemptTimeout, StoreError, TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
@@ -141,43 +141,54 @@ class AttemptRunner:
             self._bus.emit(_run_started(claim, at=now))
         return RunningAttempt(claim, definition, ctx, timeout, ends_at, now, run)
 
-    def make_simple_attempt(
-        self, claim: Claim, started_at: datetime, wait: Callable[[Awaitable[Any]], Any]
-    ) -> datetime | None:
-        """Make an attempt that needs nothing but a call; return when it ended.
+    def simple_attempt_of(
+        self, job: str, wait: Callable[[Awaitable[Any]], Any]
+    ) -> SimpleAttempt | None:
+        """Return what makes attempts of this job in one step; None if they need more than a call.
 
-        It does what :meth:`begin`, the call and :meth:`end` do for most runs, with fewer steps.
-        None means that nothing was done: the attempt has to be made with those.
+        What depends on the job only is looked up here, and not for each attempt.
         """
-        run, definition = self._held.of(claim), self._find(claim.job)
+        definition = self._find(job)
         if (
-            run is None
-            or definition is None
+            definition is None
             or not definition.is_simple
             or definition.spec.timeout is not None
             or definition.secrets
-            or run.is_stop_requested
-            or run.is_settled
-            or claim.crashes
-            or claim.expires_at is not None
-            or self._bus.has_subscribers
         ):
             return None
-        payload = definition.payload
-        try:
-            args = payload.decode(claim.args)
-        except TickworkError:
-            return None
-        ctx = run.ctx = RunContext(claim, self._store, args, None, payload.encode_result)
-        run.started_at = started_at
-        outcome = simple_attempt(definition, ctx, wait)
-        if outcome is not SUCCEEDED or self._is_forked or run.decisions or ctx.is_changed:
-            self.end(RunningAttempt(claim, definition, ctx, None, None, started_at, run), outcome)
-            return self._clock.now()
-        ended_at = self._clock.now()
-        if run.try_settle():
-            self._outbox.append(settle_success(claim, ended_at, started_at))
-        return ended_at
+        known, payload = definition, definition.payload
+        decode, encode_result = payload.decode, payload.encode_result
+        find_held, bus, store = self._held.get, self._bus, self._store
+        now, put = self._clock.now, self._outbox.append
+
+        def attempt_simply(claim: Claim, started_at: datetime) -> datetime | None:
+            run = find_held(claim.run_id)
+            if (
+                run is None
+                or run.claim is not claim
+                or run.is_stop_requested
+                or not run.unsettled
+                or claim.crashes
+                or claim.expires_at is not None
+                or bus.has_subscribers
+            ):
+                return None
+            try:
+                args = decode(claim.args)
+            except TickworkError:
+                return None
+            ctx = run.ctx = RunContext(claim, store, args, None, encode_result)
+            run.started_at = started_at
+            outcome = simple_attempt(known, ctx, wait)
+            if outcome is not SUCCEEDED or self._is_forked or run.decisions or ctx.is_changed:
+                self.end(RunningAttempt(claim, known, ctx, None, None, started_at, run), outcome)
+                return now()
+            ended_at = now()
+            if run.try_settle():
+                put(settle_success(claim, ended_at, started_at))
+            return ended_at
+
+        return attempt_simply
 
     def decide(self, attempt: RunningAttempt, end: AttemptEnd) -> AttemptEnd:
         """Return how the attempt is recorded: as it ended, or as the worker decided meanwhile."""

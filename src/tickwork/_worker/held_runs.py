@@ -17,7 +17,6 @@ class HeldRun:
 
     __slots__ = (
         "_cancel_attempt",
-        "_unsettled",
         "claim",
         "ctx",
         "deadline",
@@ -28,6 +27,7 @@ class HeldRun:
         "is_lost",
         "is_stop_requested",
         "started_at",
+        "unsettled",
     )
 
     def __init__(
@@ -47,19 +47,19 @@ class HeldRun:
         self.is_lost: bool = False
         self.is_stop_requested: bool = False  # canceled, lost, late, or the worker stops
         self._cancel_attempt = cancel_attempt
-        self._unsettled = [None]
+        self.unsettled = [None]  # empty once its outcome is decided
 
     def try_settle(self) -> bool:
         """Return True to the first caller only: its outcome is recorded, later ones are not."""
         try:
-            self._unsettled.pop()  # atomic, unlike a check followed by a change
+            self.unsettled.pop()  # atomic, unlike a check followed by a change
         except IndexError:
             return False
         return True
 
     @property
     def is_settled(self) -> bool:
-        return not self._unsettled
+        return not self.unsettled
 
     def decide(self, outcome: Outcome) -> Outcome:
         """Return the outcome to record: this one, or the one that was decided before."""
@@ -79,6 +79,7 @@ class HeldRuns:
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs: dict[RunId, HeldRun] = {}
+        self.get: Callable[[RunId], HeldRun | None] = self._runs.get
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -95,9 +96,6 @@ class HeldRuns:
             for claim in claims:
                 self._runs[claim.run_id] = HeldRun(claim, extended_at, cancel_attempt)
 
-    def get(self, run_id: RunId) -> HeldRun | None:
-        return self._runs.get(run_id)
-
     def of(self, claim: Claim) -> HeldRun | None:
         """Return the held run of exactly this claim; None if only a newer claim is held."""
         run = self._runs.get(claim.run_id)
@@ -105,11 +103,12 @@ class HeldRuns:
 
     def drop_all(self, claims: Iterable[Claim]) -> None:
         """Release these claims, except runs that were claimed again meanwhile."""
+        runs = self._runs
         with self._lock:
             for claim in claims:
-                run = self._runs.get(claim.run_id)
-                if run is not None and run.claim.token == claim.token:
-                    del self._runs[claim.run_id]
+                run_id = claim.run_id
+                if run_id in runs and runs[run_id].claim.token == claim.token:
+                    del runs[run_id]
 
     def snapshot(self) -> list[HeldRun]:
         with self._lock:

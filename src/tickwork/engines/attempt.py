@@ -139,9 +139,13 @@ def simple_attempt(
     definition: Definition, ctx: RunContext, wait: Callable[[Awaitable[Any]], Any]
 ) -> Outcome:
     """Make an attempt at a job without filters, hooks and timeout. This is the hot path."""
+    handler, args = definition.handler, ctx.args
+    parameters = handler.parameters
     token = CURRENT.set(ctx)
     try:
-        result = definition.handler.call(**_arguments(definition, ctx))
+        if parameters.context is not None or args.keys() != parameters.required:
+            args = _arguments(definition, ctx)
+        result = handler.call(**args)
         if result is None:
             return SUCCEEDED
         if inspect.isawaitable(result):

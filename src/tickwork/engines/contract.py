@@ -7,7 +7,7 @@ To add one, write a class that has the methods of :class:`Engine`, and register 
 
 from collections.abc import Awaitable, Callable, Sequence, Sized
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
@@ -33,6 +33,14 @@ class RunningAttempt(NamedTuple):
     held: Any  # the worker's record of the claim; engines do not read it
 
 
+SimpleAttempt: TypeAlias = Callable[[Claim, datetime], datetime | None]
+"""Makes an attempt that starts at an instant; returns when it ended.
+
+It does in one step what :meth:`EngineHost.begin`, the call and :meth:`EngineHost.end` do for most
+runs. None means that nothing was done: the attempt has to be made with those.
+"""
+
+
 class EngineHost(Protocol):
     """The worker, as an engine sees it. Every method may be called from any thread."""
 
@@ -49,14 +57,13 @@ class EngineHost(Protocol):
         """
         ...
 
-    def make_simple_attempt(
-        self, claim: Claim, started_at: datetime, wait: Callable[[Awaitable[Any]], Any]
-    ) -> datetime | None:
-        """Make an attempt that needs nothing but a call; return when it ended.
+    def simple_attempt_of(
+        self, job: str, wait: Callable[[Awaitable[Any]], Any]
+    ) -> SimpleAttempt | None:
+        """Return what makes attempts of this job in one step; None if they need more than a call.
 
-        It does in one step what :meth:`begin`, the call and :meth:`end` do for most runs. None
-        means that nothing was done: the attempt has to be made with those. ``wait`` runs an
-        awaitable that the handler returns to its end.
+        For a few attempts in a row: it does not notice that the job is defined anew. ``wait``
+        runs an awaitable that the handler returns to its end.
         """
         ...
 

@@ -8,6 +8,9 @@ from typing import Final
 WEIGHT: Final = 0.05
 """The weight of one attempt in the moving averages: about the last twenty count."""
 
+LONGER: Final = 1 + WEIGHT
+SHORTER: Final = 1 - WEIGHT
+
 FIRST: Final = 8
 """The first attempts of a job include the start of threads, so the shortest of them counts."""
 
@@ -28,9 +31,18 @@ SIMILAR_EVERY: Final = 0.02
 class JobDurations:
     """The durations of one job."""
 
-    __slots__ = ("first", "mean", "slow_until", "typical", "window_count", "window_seconds")
+    __slots__ = (
+        "_overall",
+        "first",
+        "mean",
+        "slow_until",
+        "typical",
+        "window_count",
+        "window_seconds",
+    )
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, overall: "DurationEstimate") -> None:
+        self._overall = overall
         self.first = FIRST
         self.mean = seconds
         self.typical = seconds  # an estimate of the median: other threads disturb the mean
@@ -40,6 +52,46 @@ class JobDurations:
 
     def is_quick(self, now: float) -> bool:
         """Whether attempts are so short that a thread of their own gains nothing."""
+        return self.typical < QUICK and now >= self.slow_until
+
+    def add(self, seconds: float) -> None:
+        """Add an attempt to the averages of this job, and to the one over all jobs."""
+        overall = self._overall
+        if self.first:
+            self.first -= 1
+            self.mean = self.typical = min(self.typical, seconds)
+            if overall.has_one_job:
+                overall.seconds = self.mean
+                return
+        overall.seconds += WEIGHT * (seconds - overall.seconds)
+        if self.first:
+            return
+        self.mean += WEIGHT * (seconds - self.mean)
+        self.typical *= LONGER if seconds > self.typical else SHORTER
+
+    def add_assisted(self, seconds: float, now: float) -> bool:
+        """Add an attempt that an assistant made, which had other work to do.
+
+        Return whether the job is still quick. This is called for most runs of a busy worker, so
+        it calls nothing else for them.
+
+        The average over all jobs must change together with the mean of the job: where that is
+        several times longer for a moment, no runs are claimed in advance.
+        """
+        if self.first:
+            self.add(seconds)
+        else:
+            overall = self._overall
+            overall.seconds += WEIGHT * (seconds - overall.seconds)
+            self.mean += WEIGHT * (seconds - self.mean)
+            self.typical *= LONGER if seconds > self.typical else SHORTER
+        self.window_seconds += seconds
+        self.window_count += 1
+        if self.window_seconds > QUICK_TOTAL:
+            self.slow_until = now + SLOW_REST
+            self.window_seconds, self.window_count = 0.0, 0
+        elif self.window_count >= QUICK_WINDOW:
+            self.window_seconds, self.window_count = 0.0, 0
         return self.typical < QUICK and now >= self.slow_until
 
 
@@ -58,34 +110,17 @@ class DurationEstimate:
     def of(self, job: str) -> JobDurations | None:
         return self._by_job.get(job)
 
-    def add(self, job: str, seconds: float) -> JobDurations:
-        before = self.seconds
+    @property
+    def has_one_job(self) -> bool:
+        return len(self._by_job) == 1
+
+    def add(self, job: str, seconds: float) -> None:
+        """Add an attempt that a thread or a task of the engine made."""
         own = self._by_job.get(job)
         if own is None:
-            own = self._by_job[job] = JobDurations(seconds)
+            own = self._by_job[job] = JobDurations(seconds, self)
             self._similar_at = -SIMILAR_EVERY
-        if own.first:
-            own.first -= 1
-            own.mean = own.typical = min(own.typical, seconds)
-            if len(self._by_job) == 1:
-                self.seconds = own.mean
-                return own
-        self.seconds = before + WEIGHT * (seconds - before)
-        if own.first:
-            return own
-        own.mean += WEIGHT * (seconds - own.mean)
-        own.typical *= 1 + WEIGHT if seconds > own.typical else 1 - WEIGHT
-        return own
-
-    def add_assisted(self, job: str, seconds: float, *, now: float) -> None:
-        """Add an attempt that an assistant made, which had other work to do."""
-        own = self.add(job, seconds)
-        own.window_seconds += seconds
-        own.window_count += 1
-        if own.window_seconds > QUICK_TOTAL:
-            own.slow_until = now + SLOW_REST
-        if own.window_seconds > QUICK_TOTAL or own.window_count >= QUICK_WINDOW:
-            own.window_seconds, own.window_count = 0.0, 0
+        own.add(seconds)
 
     def mean_of(self, job: str) -> float | None:
         """Return how long attempts of this job take; None if none was measured."""

@@ -54,23 +54,32 @@ class ThreadEngine(ThreadPoolEngine):
 
     def _make_quick_attempts(self) -> tuple[int, bool]:
         """Return how many were made, and whether the next claim is for a thread."""
-        ready, durations, host = self._ready, self.durations, self._host
-        make_simple_attempt, wait = host.make_simple_attempt, self._call.wait
+        # This loop runs once for each run of a busy worker. What depends on the job only is looked
+        # up when the job changes.
+        ready, host, perf_counter = self._ready, self._host, time.perf_counter
         claim_by_thread, number = self._claim_by_thread, threading.get_ident()
-        made, now, ended_at = 0, time.perf_counter(), self._clock.now()
+        job, is_quick, durations, attempt_simply = "", False, None, None
+        made, needs_threads = 0, False
+        now, ended_at = perf_counter(), self._clock.now()
         until = now + ASSIST_SECONDS
         while made < ASSIST_MAX and now < until:
             try:
                 claim = ready.popleft()
             except IndexError:
                 break
-            if self._is_stopped or not durations.is_quick(claim.job, now=now):
+            if claim.job != job:
+                job = claim.job
+                durations = self.durations.of(job)
+                is_quick = durations is not None and durations.is_quick(now)
+                attempt_simply = host.simple_attempt_of(job, self._call.wait)
+            if self._is_stopped or durations is None or not is_quick:
                 ready.appendleft(claim)
-                return made, True
+                needs_threads = True
+                break
             made += 1
             claim_by_thread[number] = claim
             try:
-                ended = make_simple_attempt(claim, ended_at, wait)
+                ended = None if attempt_simply is None else attempt_simply(claim, ended_at)
                 if ended is not None:
                     ended_at, is_made = ended, True
                 else:
@@ -80,10 +89,10 @@ class ThreadEngine(ThreadPoolEngine):
                 is_made = False
             finally:
                 del claim_by_thread[number]
-            began_at, now = now, time.perf_counter()
+            began_at, now = now, perf_counter()
             if is_made:
-                durations.add_assisted(claim.job, now - began_at, now=now)
-        return made, False
+                is_quick = durations.add_assisted(now - began_at, now)
+        return made, needs_threads
 
     def _attempt(self, claim: Claim) -> bool:
         host = self._host

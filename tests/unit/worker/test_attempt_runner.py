@@ -14,17 +14,19 @@ from tickwork._worker.attempt_store import HeldAttemptStore
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.writer import Writer
 from tickwork.engines.attempt import AttemptEnd
+from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.stores.contract import ClaimRequest
 from tickwork.testing import ManualClock
-from unit.builders import a_claim
+from unit.builders import NOON, a_claim
 
 UNUSED: Any = None
 
 
 class Bench:
-    def __init__(self, app):
-        self.clock, self.held = ManualClock(), HeldRuns()
+    def __init__(self, app, held=None):
+        self.clock, self.held = ManualClock(), HeldRuns() if held is None else held
+        self.bus = EventBus()
         self.writer = Writer(
             store=UNUSED,
             clock=self.clock,
@@ -38,7 +40,7 @@ class Bench:
             store=HeldAttemptStore(
                 store=app._services.store, clock=self.clock, held=self.held, plan_run=UNUSED
             ),
-            bus=EventBus(),
+            bus=self.bus,
             find=app.registry.definitions().get,
             held=self.held,
             writer=self.writer,
@@ -203,3 +205,94 @@ class TestSettling:
         bench.runner.fail(claim, RuntimeError("no slot"))
 
         assert bench.transition.reason == "RuntimeError: no slot"
+
+
+class TestSimpleAttempts:
+    """Attempts in one step. Whatever is special about a run, the usual steps are for it."""
+
+    @pytest.fixture
+    def calls(self):
+        return []
+
+    @pytest.fixture
+    def bench(self, app, calls):
+        app.job(name="work")(lambda: calls.append(1))
+        return Bench(app)
+
+    def attempt(self, bench, claim):
+        attempt_simply = bench.runner.simple_attempt_of(claim.job, UNUSED)
+        return attempt_simply(claim, bench.clock.now())
+
+    def test_it_calls_the_handler_and_reports_the_success(self, bench, calls):
+        claim, started_at = a_claim(job="work"), bench.clock.now()
+        bench.held.add([claim], extended_at=0.0)
+
+        assert self.attempt(bench, claim) == bench.clock.now()
+
+        assert calls == [1]
+        assert bench.transition.claim is claim
+        assert bench.transition.outcome is OutcomeKind.SUCCEEDED
+        assert bench.transition.started_at == started_at
+
+    def test_a_claim_is_attempted_once(self, bench, calls):
+        claim = a_claim(job="work")
+        bench.held.add([claim], extended_at=0.0)
+        self.attempt(bench, claim)
+
+        assert self.attempt(bench, claim) is None
+        assert calls == [1]
+
+    @pytest.mark.parametrize(
+        "special",
+        [
+            {"crashes": 1},
+            {"expires_at": NOON},
+            {"args": "no JSON"},
+            {"args": '{"unknown": {"$tag": 1}}'},
+        ],
+    )
+    def test_a_special_claim_is_left_to_the_usual_steps(self, bench, calls, special):
+        claim = a_claim(job="work", **special)
+        bench.held.add([claim], extended_at=0.0)
+
+        assert self.attempt(bench, claim) is None
+        assert calls == []
+        assert bench.held.of(claim).started_at is None
+
+    @pytest.mark.parametrize(
+        "prepare",
+        [
+            lambda bench, claim: bench.held.cancel(claim.run_id),
+            lambda bench, claim: bench.held.revoke(claim.run_id, token=claim.token),
+            lambda bench, claim: bench.held.of(claim).try_settle(),
+            lambda bench, claim: bench.held.drop_all([claim]),
+            lambda bench, claim: bench.held.add([claim._replace(token=2)], extended_at=0.0),
+            lambda bench, _: bench.bus.subscribe(Event, lambda event: None),
+        ],
+        ids=["canceled", "lost", "settled", "not held", "claimed again", "subscriber"],
+    )
+    def test_a_run_that_changed_is_left_to_the_usual_steps(self, bench, calls, prepare):
+        claim = a_claim(job="work")
+        bench.held.add([claim], extended_at=0.0)
+        prepare(bench, claim)
+
+        assert self.attempt(bench, claim) is None
+        assert calls == []
+        assert not bench.writer.done
+
+    def test_an_outcome_that_was_decided_meanwhile_is_the_only_one(self, app):
+        claim, held = a_claim(job="work"), HeldRuns()
+        held.add([claim], extended_at=0.0)
+        app.job(name="work")(held.snapshot()[0].try_settle)
+        bench = Bench(app, held)
+
+        assert self.attempt(bench, claim) is not None
+        assert not bench.writer.done
+
+    def test_a_job_that_needs_more_than_a_call_has_none(self, app):
+        app.job(name="timed", timeout="1s")(lambda: None)
+        app.job(name="hooked", on_after=lambda: None)(lambda: None)
+        runner = Bench(app).runner
+
+        names = ["timed", "hooked", "unknown"]
+        assert [runner.simple_attempt_of(name, UNUSED) for name in names] == [None] * 3
