@@ -26,6 +26,8 @@ from servers.postgres import PostgresServer  # noqa: E402
 from servers.rabbitmq import RabbitMQServer  # noqa: E402
 
 ROUNDS = 3
+POLL_SECONDS = 0.1
+"""How often it is checked whether all runs have ended. A check takes time of the servers, too."""
 PROGRAM = """
 import os
 
@@ -123,7 +125,7 @@ class Bench:
         deadline = time.monotonic() + 600
         while not check():
             assert time.monotonic() < deadline, "It took too long."
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
 
 
 def main() -> None:

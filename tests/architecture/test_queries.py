@@ -14,15 +14,21 @@ DIALECTS = [
     path.parent.name for path in sorted((SOURCE / "stores").glob("*/queries")) if path.is_dir()
 ]
 GATES = {"count_gates", "restore_gates"}  # SQLite has one writer, and needs no gates
+ACCEPT = {"accept_runs", "accepted_runs"}  # PostgreSQL does both in one statement
 # What one database needs and another has not.
 OWN = {
     "mysql": {
         *("count_change", "create_meta", "read_changes", "oldest_transaction", "server_time"),
+        *ACCEPT,
         *GATES,
         "move_together",  # on SQLite, one statement for each schedule is as fast
     },
-    "postgres": {"create_meta", "move_together", "notify", "server_time", *GATES},
-    "sqlite": {"drop_finished"},
+    "postgres": {
+        *("accept_and_read", "finish_all"),  # the commit is sent with them
+        *("create_meta", "move_together", "notify", "server_time"),
+        *GATES,
+    },
+    "sqlite": {"drop_finished", *ACCEPT},
 }
 
 

@@ -30,6 +30,8 @@ PACKAGES = {
     "4.2": ("Django==4.2.30", "django-tasks==0.12.0"),
     "5.2": ("Django==5.2.19", "django-tasks==0.12.0"),
 }
+if sys.version_info >= (3, 14):
+    del PACKAGES["4.2"]  # Django 5.2 is the first version that supports it
 SERVER_TESTS = ["shop.tests", "shop.server_tests"]
 MEMORY_TESTS = [
     "shop.tests.test_testcase",

@@ -153,7 +153,7 @@ class TestPrivateServer:
         assert not any(map(is_alive, pids))
         assert not folder.exists()
         assert not [line for line in shared_memory if int(line.split()[4]) in pids]
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert "ready" in server.log_tail()
 
     def test_it_may_be_restarted_from_a_thread_that_ends(self):

@@ -174,7 +174,8 @@ class CeleryTransport:
     def _task_message(self, handovers: Sequence[Handover]) -> "TaskMessage":
         more = len(handovers) - 1
         task_id = handovers[0].external_id + (f"+{more}" if more else "")
-        return TaskMessage(TASK, task_id, (encode_message(handovers),), {}, self._options)
+        args = (encode_message(handovers),)
+        return TaskMessage(TASK, task_id, args, {}, self._options, shown=task_id)
 
 
 class TaskMessage(NamedTuple):
@@ -185,6 +186,7 @@ class TaskMessage(NamedTuple):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     options: Mapping[str, Any]  # without a queue: where Celery routes the task
+    shown: str | None = None  # the arguments, for people; None: Celery makes a text of them
 
 
 class Publisher:
@@ -195,6 +197,7 @@ class Publisher:
         self._pid = 0
         self._connection: Any = None
         self._channel: Any = None
+        self._producer: Any = None
         self._confirms: Confirms | None = None
         self._declared: set[str] = set()
 
@@ -237,6 +240,9 @@ class Publisher:
         )
         self._connection.connect()
         self._channel = self._connection.default_channel
+        self._producer = _load("kombu").Producer(
+            self._channel, auto_declare=False, serializer="json"
+        )
         self._confirms = Confirms(self._connection, self._channel) if is_amqp else None
         self._declared.clear()
 
@@ -252,16 +258,16 @@ class Publisher:
             message.task,
             message.args,
             dict(message.kwargs),
+            argsrepr=message.shown,
             **{name: route[name] for name in HEADER_OPTIONS if name in route},
         )
         exchange, routing_key = "", queue.name  # to the queue itself
         if queue.exchange.type != "direct" or (route.get("exchange") and route.get("routing_key")):
             exchange = route.get("exchange") or queue.exchange
             routing_key = route.get("routing_key") or queue.routing_key
-        producer = _load("kombu").Producer(self._channel, auto_declare=False, serializer="json")
         if self._confirms is not None:
             self._confirms.expect()
-        producer.publish(
+        self._producer.publish(
             body,
             exchange=exchange,
             routing_key=routing_key,

@@ -12,9 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from contract.builders import BOB, MINUTE, NOON, Hands, a_run, add, ids, settled, the_run
+from contract.builders import ANN, BOB, MINUTE, NOON, Hands, a_run, add, ids, settled, the_run
 from servers.postgres import PostgresServer
 from servers.proxy import TcpProxy
+from tickwork._domain.handover import handover_of
 from tickwork._domain.status import RunStatus
 from tickwork.errors import (
     InvalidStoreUrl,
@@ -561,7 +562,7 @@ class TestRoundTrips:
 
         assert len(sent) == 2
 
-    def test_claiming_and_recording_take_two_each(self, store, sent, clock):
+    def test_claiming_takes_two_and_recording_takes_one(self, store, sent, clock):
         store.enqueue([a_run() for _ in range(500)])
         sent.clear()
 
@@ -569,7 +570,32 @@ class TestRoundTrips:
         store.record([settled(claim) for claim in claims])
 
         assert len(claims) == 500
-        assert len(sent) == 4
+        assert len(sent) == 3
+
+    def test_recording_checks_each_run_after_a_claim_was_lost(self, store, sent, clock):
+        store.enqueue([a_run() for _ in range(3)])
+        lost, *others = store.claim(ClaimRequest(3), worker=BOB, tag="", now=NOON, lease=MINUTE)
+        sent.clear()
+
+        assert store.record([settled(lost._replace(token=7)), *map(settled, others)]) == [
+            lost.run_id
+        ]
+        # The first try and its end, then the check of each run.
+        assert len(sent) == 5
+
+    def test_accepting_takes_one(self, store, sent, clock):
+        store.enqueue([a_run()])
+        [claim] = store.claim(ClaimRequest(1), worker=BOB, tag="", now=NOON, lease=MINUTE)
+        handover = handover_of(claim)
+        store.hand_over([handover])
+        sent.clear()
+
+        accepted = store.accept(
+            [handover], worker=ANN, tag="a", until=NOON + MINUTE, started_at=NOON
+        )
+
+        assert [found.token for found in accepted] == [claim.token + 1]
+        assert len(sent) == 1
 
     def test_a_heartbeat_takes_two(self, store, sent, clock):
         store.enqueue([a_run() for _ in range(500)])

@@ -47,6 +47,10 @@ class Queries:
         """A statement whose result is not read: it may be sent together with the next one."""
         return Statement(name, self._parts_by_name[name], params, many, needs_result=False)
 
+    def final(self, name: str, /, **params: Any) -> Statement:
+        """A statement after which its transaction ends: the commit may be sent with it."""
+        return Statement(name, self._parts_by_name[name], params, is_last=True)
+
     def compose(self, name: str, ending: str, params: Mapping[str, Any]) -> Statement:
         """A named query with an ending that was composed at run time."""
         [select] = self._parts_by_name[name]

@@ -15,7 +15,8 @@ class Statement(NamedTuple):
     ``parts`` run in order, with the same values; the result is the rows of the last. With
     ``many``, each part runs once for each of its rows, as one batch, and the result is one row
     with the number of rows that the first part changed. A statement that needs no result may be
-    sent together with the next one.
+    sent together with the next one. The commit may be sent together with a statement that
+    ``is_last`` in its transaction.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Statement(NamedTuple):
     params: Mapping[str, Any]
     many: Rows | None = None
     needs_result: bool = True
+    is_last: bool = False
 
 
 class StatementResult(NamedTuple):

@@ -1,5 +1,6 @@
 """Implements the store contract with operations. A dialect adds its connections and its SQL."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -73,6 +74,7 @@ class SqlStore(ABC):
     query: Queries
     _swept_up_to: str = ""
     caller_transaction: object = None
+    _may_retry: bool = True  # a transaction that the database rejected
 
     @abstractmethod
     def _write(self, begin: Callable[[], Operation[T]]) -> T:
@@ -170,8 +172,13 @@ class SqlStore(ABC):
     def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
         if not steps:
             return []
+        tries = itertools.count(0 if self._may_retry else 1)
         try:
-            return self._write(lambda: record.record(self.query, steps, is_repeat=is_repeat))
+            return self._write(
+                lambda: record.record(
+                    self.query, steps, is_repeat=is_repeat, is_retry=next(tries) > 0
+                )
+            )
         except Exception as error:
             # The worker halves a batch, and writes as little as possible of the run at fault. If
             # that is rejected, too, the row itself is the cause.

@@ -116,7 +116,7 @@ class _Values:
 
     def at(self, place: _Place) -> str:
         name, times = place
-        _, _, params, many, _ = self._statement
+        params, many = self._statement.params, self._statement.many
         if name == "found":
             return listed([row[0] if len(row) == 1 else row for row in self._found])
         if name.startswith("found_"):

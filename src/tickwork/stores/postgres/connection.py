@@ -1,8 +1,9 @@
 """One connection to PostgreSQL, with few round trips, each with a timeout.
 
-Statements are sent in pipelines. BEGIN is sent with the first statement, COMMIT with the last, and
-a statement whose result is not read is sent with the next one: adding a run takes one round trip,
-claiming and recording take two.
+Statements are sent in pipelines. BEGIN is sent with the first statement, and a statement whose
+result is not read is sent with the next one. COMMIT is sent with the last statement if its result
+is not read, or if it is known to be the last. Adding a run, accepting runs and recording successes
+take one round trip, claiming takes two.
 
 The session has almost no state, so that a pooler may use another server connection for each
 transaction. Timeouts are set for the transaction. The few statements that run all the time are
@@ -60,10 +61,10 @@ _ANSWER_GRACE: Final = timedelta(seconds=5)
 
 _PREPARED: Final = frozenset(
     {
-        "accept_runs",
-        "accepted_runs",
+        "accept_and_read",
         "count_head",
         "extend_leases",
+        "finish_all",
         "finish_plain",
         "finish_runs",
         "free_keys",
@@ -191,7 +192,10 @@ class PostgresConnection:
             self._to_prepare.update(message.text for message in sent)
         if not statement.needs_result:
             return ()
-        results = self._send()
+        if statement.is_last:
+            *results, _ = self._commit()
+        else:
+            results = self._send()
         last = results[-1]
         if last.status == pq.ExecStatus.TUPLES_OK:
             self._loader.set_pgresult(last)
@@ -228,11 +232,13 @@ class PostgresConnection:
             # A transaction that starts by adding runs needs no settings for the planner.
             self._unsent.extend(setup.adding if first == "insert_runs" else setup.writing)
 
-    def _commit(self) -> None:
-        if self._is_begun:
-            self._unsent.append(_COMMIT)
-            self._is_commit_sent = True
-            self._send()
+    def _commit(self) -> list[PGresult]:
+        """Send COMMIT with the pending messages, unless the last statement has done so."""
+        if not self._is_begun or self._is_commit_sent:
+            return []
+        self._unsent.append(_COMMIT)
+        self._is_commit_sent = True
+        return self._send()
 
     def _roll_back(self) -> None:
         is_begun_on_server = self._pgconn.transaction_status != pq.TransactionStatus.IDLE

@@ -48,6 +48,8 @@ _CONFLICTS: Final = frozenset(
         # A duplicate key: another transaction took it, and the next try sees it. A key that
         # stays taken fails in the last try, too.
         "23505",
+        # A division by zero: finish_all found that a claim was lost. The next try checks each.
+        "22012",
         # Concurrent installations.
         "42P07",
         "42710",
@@ -193,6 +195,8 @@ class PostgresStore(ServerStore["PostgresConnection"]):
 
 class _PostgresCallerStore(PostgresStore):
     """The store on a caller's connection: see :meth:`PostgresStore.using`."""
+
+    _may_retry = False
 
     def __init__(self, store: PostgresStore, connection: "PostgresCallerConnection") -> None:
         # It shares everything else with the store, and does not use the pool.

@@ -61,10 +61,21 @@ def accept(
     until: datetime,
     started_at: datetime | None,
 ) -> Operation[list[Claim]]:
-    shared = (tag, worker, micros(until), micros_or_none(started_at))
     handovers = sorted(set(handovers))
-    yield query.command("accept_runs", many=[(*shared, *one) for one in handovers])
     ids = [one.run_id for one in handovers]
+    if "accept_and_read" in query:
+        rows = yield query.final(
+            "accept_and_read",
+            tag=tag,
+            worker=worker,
+            lease_until=micros(until),
+            started_at=micros_or_none(started_at),
+            ids=ids,
+            tokens=[one.token for one in handovers],
+        )
+        return read_standing(rows)
+    shared = (tag, worker, micros(until), micros_or_none(started_at))
+    yield query.command("accept_runs", many=[(*shared, *one) for one in handovers])
     return read_standing((yield query("accepted_runs", ids=ids, worker=worker, tag=tag)))
 
 

@@ -29,27 +29,24 @@ SET external_id = given.external_id
 FROM unnest(:c1::text[], :c2::uuid[], :c3::integer[]) AS given (external_id, id, token)
 WHERE run.id = ANY (ARRAY[given.id]) AND run.token - given.token = 0 AND run.status = 'running';
 
--- name: accept_runs
+-- name: accept_and_read
 -- The token guards each row, as in finish_runs: of two processes that accept the same run, the
 -- second one waits for the first, and then finds another token.
-UPDATE tickwork_run AS run
-SET token = run.token + 1,
-    claim_tag = given.tag,
-    worker = given.worker,
-    lease_until = greatest(run.lease_until, given.lease_until),
-    started_at = given.started_at
-FROM unnest(
-    :c1::text[], :c2::uuid[], :c3::bigint[], :c4::bigint[], :c5::uuid[], :c6::integer[]
-) AS given (tag, worker, lease_until, started_at, id, token)
-WHERE run.id = ANY (ARRAY[given.id])
-  AND run.token - given.token = 0
-  AND run.status = 'running'
-  AND run.cancel_requested_at IS NULL;
-
--- name: accepted_runs
-SELECT {claim_columns} FROM tickwork_run
-WHERE id = ANY (:ids::uuid[]) AND worker = :worker::uuid AND claim_tag = :tag::text
-ORDER BY priority, due_at, id;
+WITH accepted AS (
+    UPDATE tickwork_run AS run
+    SET token = run.token + 1,
+        claim_tag = :tag::text,
+        worker = :worker::uuid,
+        lease_until = greatest(run.lease_until, :lease_until::bigint),
+        started_at = :started_at::bigint
+    FROM unnest(:ids::uuid[], :tokens::integer[]) AS given (id, token)
+    WHERE run.id = ANY (ARRAY[given.id])
+      AND run.token - given.token = 0
+      AND run.status = 'running'
+      AND run.cancel_requested_at IS NULL
+    RETURNING run.*
+)
+SELECT {claim_columns} FROM accepted ORDER BY priority, due_at, id;
 
 -- name: held_rows
 SELECT id, token, status, cancel_requested_at FROM tickwork_run WHERE id = ANY (:ids::uuid[]);
@@ -90,21 +87,31 @@ FROM gone;
 
 -- name: finish_plain
 -- The same for runs that succeeded at the first attempt, which are most.
-WITH gone AS (
-    DELETE FROM tickwork_run AS run
-    USING unnest(:c1::uuid[], :c2::integer[], :c3::bigint[], :c4::bigint[], :c5::text[])
-        AS step (id, token, started_at, ended_at, result)
-    WHERE run.id = ANY (ARRAY[step.id]) AND run.token - step.token = 0 AND run.status = 'running'
-    RETURNING {run.moved_columns}, run.attempt, run.crashes, run.cancel_requested_at,
-              run.started_at AS claimed_at, step.started_at, step.ended_at, step.result
-)
+WITH gone AS ({take_plain})
+{keep_plain};
+
+-- name: finish_all
+-- The same, where no claim was lost. It fails with a division by zero otherwise, so that the
+-- statements that follow can be sent with it: the store writes the runs again, and checks each.
+WITH gone AS ({take_plain}), moved AS ({keep_plain} RETURNING 1)
+SELECT 1 / (count(*) = cardinality(:c1::uuid[]))::integer FROM moved;
+
+-- fragment: take_plain
+DELETE FROM tickwork_run AS run
+USING unnest(:c1::uuid[], :c2::integer[], :c3::bigint[], :c4::bigint[], :c5::text[])
+    AS step (id, token, started_at, ended_at, result)
+WHERE run.id = ANY (ARRAY[step.id]) AND run.token - step.token = 0 AND run.status = 'running'
+RETURNING {run.moved_columns}, run.attempt, run.crashes, run.cancel_requested_at,
+          run.started_at AS claimed_at, step.started_at, step.ended_at, step.result
+
+-- fragment: keep_plain
 INSERT INTO tickwork_history (
     {moved_columns}, status, attempt, crashes, cancel_requested_at, started_at, ended_at, outcome,
     result, reason
 )
 SELECT {moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
        coalesce(started_at, claimed_at), ended_at, 'succeeded', result, ''
-FROM gone;
+FROM gone
 
 -- name: free_keys
 -- Locked keys are skipped: another run is taking them over. Most databases have no unique keys at
