@@ -88,7 +88,13 @@ class Transition(NamedTuple):
 
 def settle_success(claim: Claim, now: datetime, started_at: datetime | None) -> Transition:
     """A fast :func:`settle` for a success without a result or a note: most runs."""
-    return Transition(claim, RunStatus.COMPLETED, OutcomeKind.SUCCEEDED, now, started_at)
+    # As Transition(...), in 60 % of the time: that one has sixteen parameters.
+    return _new(Transition, (claim, *_SUCCESS, now, started_at, *_DEFAULTS))
+
+
+_new: Final = tuple.__new__
+_SUCCESS: Final = (RunStatus.COMPLETED, OutcomeKind.SUCCEEDED)
+_DEFAULTS: Final = tuple(map(Transition._field_defaults.get, Transition._fields[5:]))
 
 
 def settle(

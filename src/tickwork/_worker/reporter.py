@@ -62,8 +62,9 @@ class Reporter:
         """Report transitions that were written; ``lost`` are runs that another worker has."""
         self.stats.add(steps)
         is_verbose = bool(lost) or self._bus.has_subscribers or _runs_log.isEnabledFor(logging.INFO)
+        succeeded = OutcomeKind.SUCCEEDED
         for step in steps:
-            if is_verbose or step.outcome is not OutcomeKind.SUCCEEDED:
+            if is_verbose or step.outcome is not succeeded:
                 self._report(step, is_lost=step.claim.run_id in lost, at=at)
             if step.follow_ups and step.claim.run_id not in lost:
                 self._on_follow_ups(step.follow_ups)

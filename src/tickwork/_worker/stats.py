@@ -36,7 +36,8 @@ class Stats:
 
     def add(self, steps: Iterable[Transition]) -> None:
         made = [step for step in steps if step.started_at is not None]
-        failures = sum(step.outcome is OutcomeKind.FAILED for step in made)
+        failed = OutcomeKind.FAILED
+        failures = len([step for step in made if step.outcome is failed])
         late = [step.started_at - step.claim.due_at for step in made if step.started_at is not None]
         with self._lock:
             self.attempts += len(made)

@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Lock
 from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId
@@ -67,6 +68,7 @@ class Writer:
         self._reporter = reporter
         self._log_capture = log_capture
         self._batch = batch
+        self._lock = Lock()
         self.done: deque[Transition] = deque()
         self._repeats: deque[Sequence[Transition]] = deque()
         self._rejected: deque[tuple[float, Transition]] = deque()  # with the time of the retry
@@ -107,15 +109,16 @@ class Writer:
         except Exception as error:  # noqa: BLE001  # one bad transition must not block the others
             self._split(steps, error)
             return WriteResult(len(steps))
-        self._held.drop_all([step.claim for step in steps])
+        claims = [step.claim for step in steps]
+        self._held.drop_all(claims)
         written = [*landed, *unwritten] if landed else unwritten
         self._reporter.report_written(written, lost=lost, at=self._clock.now())
-        limited = len([step for step in steps if step.claim.limit_keys])
+        limited = len([claim for claim in claims if claim.limit_keys])
         return WriteResult(
             len(steps),
-            may_unblock=any(map(_may_unblock, steps)),
+            may_unblock=_may_unblock(steps),
             is_limited=2 * limited > len(steps),
-            jobs=frozenset([step.claim.job for step in steps]),
+            jobs=frozenset([claim.job for claim in claims]),
             written=written,
         )
 
@@ -141,11 +144,10 @@ class Writer:
     def _take_batch(self) -> tuple[Sequence[Transition], bool]:
         with suppress(IndexError):  # there is none, or another pump took it
             return self._repeats.popleft(), True
-        steps: list[Transition] = []
-        with suppress(IndexError):
-            for _ in range(self._batch):
-                steps.append(self.done.popleft())  # noqa: PERF401  # keeps what it has when the deque is empty
-        return steps, False
+        done = self.done
+        # Only this takes from the deque, one pump at a time: it has as many as were counted.
+        with self._lock:
+            return [done.popleft() for _ in range(min(len(done), self._batch))], False
 
     def _split(self, steps: Sequence[Transition], error: Exception) -> None:
         """Halve a batch that was rejected as a whole, until the bad transition is alone."""
@@ -187,12 +189,16 @@ def _cause_of(error: Exception) -> str:
     return error.what if isinstance(error, TickworkError) else type(error).__name__
 
 
-def _may_unblock(step: Transition) -> bool:
-    """Whether it can make a run ready: one that waited for it, or the run itself."""
-    claim = step.claim
-    return (
-        bool(claim.limit_keys)
-        or claim.schedule is not None
-        or step.outcome is not OutcomeKind.SUCCEEDED
-        or bool(step.follow_ups)
-    )
+def _may_unblock(steps: Sequence[Transition]) -> bool:
+    """Whether one of them can make a run ready: one that waited for it, or the run itself."""
+    succeeded = OutcomeKind.SUCCEEDED
+    for step in steps:
+        claim = step.claim
+        if (
+            step.outcome is not succeeded
+            or claim.limit_keys
+            or claim.schedule is not None
+            or step.follow_ups
+        ):
+            return True
+    return False

