@@ -86,10 +86,10 @@ class Ceiling(NamedTuple):
     statements: int = 60
     transactions: int = 30
     switches: int = 400
-    calls: int = 50
+    calls: int = 32
 
 
-CEILINGS = {"plain": Ceiling(), "coroutine": Ceiling(calls=70)}
+CEILINGS = {"plain": Ceiling(), "coroutine": Ceiling(calls=60)}
 
 
 def count_costs(project: Project, kind: str, what: str) -> dict[str, float]:
