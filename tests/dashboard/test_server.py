@@ -53,7 +53,7 @@ def test_a_worker_serves_the_dashboard_and_probes(project):
     project.dispatch("send")
     project.marked("send")
 
-    project.until(lambda: get(f"http://{dashboard}/")[0] == 200, seconds=30)
+    project.until(lambda: get(f"http://{dashboard}/")[0] == 200, seconds=120)
     assert '"send"' in get(f"http://{dashboard}/api/v1/jobs")[1]
     assert get(f"http://{dashboard}/", Host="shop.example.org")[0] == 403
     assert get(f"http://{probes}/readyz")[0] == 200

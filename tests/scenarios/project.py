@@ -211,7 +211,7 @@ class Project:
                 )
             time.sleep(0.01)
 
-    def marked(self, word: str, count: int = 1, *, seconds: float = 20) -> list[dict[str, Any]]:
+    def marked(self, word: str, count: int = 1, *, seconds: float = 60) -> list[dict[str, Any]]:
         """Wait for so many marks of this name, and return them."""
 
         def enough() -> list[dict[str, Any]] | None:
