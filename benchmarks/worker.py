@@ -1,11 +1,13 @@
 """The worker beside a bare driver loop and other libraries, in one run.
 
     .venv/bin/python benchmarks/worker.py [sqlite] [postgres] [mariadb] [mysql]
+    .venv/bin/python benchmarks/worker.py --peers 20000 100000
 
 Limits, attempts, heartbeats, fencing and history are on. Handlers write 24 bytes to a file, as
 those of the other libraries do. Our rate is measured from the start of the worker to the last
 record. The others run in virtual environments of their own; one that cannot be installed is
-reported.
+reported. With ``--peers``, only drains and bulk dispatches are measured, at each of these sizes,
+and all programs take turns five times.
 """
 
 import json
@@ -35,6 +37,7 @@ COUNT = 40_000
 PEER_COUNT = 20_000
 PRIORITIES = range(10, 101, 10)
 ROUNDS = 3
+PEER_ROUNDS = 5
 PEERS = {
     "postgres": ("pgqueuer", ["pgqueuer", "asyncpg", "uvloop"]),
     "sqlite": ("huey", ["huey"]),
@@ -176,7 +179,7 @@ app.forever()
 """
 
 
-def peer(kind: str, where: str) -> dict[str, float] | None:
+def peer(kind: str, where: str, size: int | None = None) -> dict[str, float] | None:
     """Run the benchmark of the other library; None if it cannot be installed."""
     if kind not in PEERS:
         return None
@@ -190,7 +193,7 @@ def peer(kind: str, where: str) -> dict[str, float] | None:
                 [str(python), "-m", "pip", "install", "--quiet", *packages], check=True
             )
         script = ROOT / "benchmarks" / "peers" / f"{name}_peer.py"
-        count = str(PEER_COUNT if kind == "postgres" else 5_000)
+        count = str(size or (PEER_COUNT if kind == "postgres" else 5_000))
         answer = subprocess.run(  # our own script
             [str(python), str(script), where, count],
             check=True,
@@ -334,7 +337,42 @@ def bench(kind: str) -> None:
         print(f"{what:44} {medians(lambda: selected(it)):.1f} ms (≤ 10)")
 
 
+def bench_peers(size: int) -> None:
+    """Drain and dispatch this many runs, in turns with the other library."""
+    for kind in PEERS:
+        print(f"\n{kind}, {size:,} runs")
+        with opened(kind) as (url, bare, where):
+            it = Bench(url, bare)
+
+            def in_bulk(it: Bench = it) -> float:
+                with it.app() as app:
+                    return it.fill(app, "plain", size)
+
+            rounds: list[tuple[dict[str, float], float, float, float]] = []
+            for _ in range(PEER_ROUNDS):
+                # A rate of Huey does not depend on the size, and 100,000 of its runs take a minute.
+                figures = peer(kind, where, size if kind == "postgres" else min(size, 20_000))
+                if figures is None:
+                    return
+                ours = it.drain("plain", size, threads=4), it.drain("coroutine", size)
+                rounds.append((figures, *ours, in_bulk()))
+        theirs, plain, coroutines, bulk = zip(*rounds, strict=True)
+        name = PEERS[kind][0]
+        for what, found, key in (
+            ("drain, 4 threads", plain, "drain"),
+            ("drain, coroutines", coroutines, "drain"),
+            ("dispatch_many, 1,000 a call", bulk, "dispatch_many"),
+        ):
+            if key in theirs[0]:
+                other = statistics.median(figures[key] for figures in theirs)
+                line(what, statistics.median(found), "/s", (name, other, None))
+
+
 def main() -> None:
+    if "--peers" in sys.argv:
+        for size in sys.argv[2:]:
+            bench_peers(int(size))
+        return
     for kind in sys.argv[1:] or ["sqlite", "postgres", "mariadb"]:
         bench(kind)
     threading.Timer(5, os._exit, [0]).start()
