@@ -589,6 +589,17 @@ class TestClockSteps:
 
         assert book.broken(manifest=manifest() | {"rates": [rate]}) == []
 
+    def test_a_window_of_a_unique_key_that_the_clock_shows_twice(self):
+        book = Book()
+        book.add("r1", "windowed", args={"key": 1}, created_at=T0)
+        book.run_to_end("r1")
+        book.set_clock(3600)  # the window ends
+        book.set_clock(-20)
+        book.add("r2", "windowed", args={"key": 1}, created_at=T0)
+        book.run_to_end("r2")
+
+        assert book.broken() == []
+
 
 class TestLimits:
     def test_one_too_many(self):

@@ -93,7 +93,12 @@ def keys_are_unique(evidence: Evidence) -> Iterator[Violation]:
 
 
 def windows_are_kept(evidence: Evidence) -> Iterator[Violation]:
-    """Within the window of a unique key, there is one run of it, finished or not."""
+    """Within the window of a unique key, there is one run of it, finished or not.
+
+    A window in which the clock was set is left out: the window ends by that clock, and the clock
+    may show the same times twice.
+    """
+    clock = ClockSteps(evidence)
     last: dict[Key, Change] = {}
     for born in sorted(evidence.births.values(), key=lambda born: born.created_at):
         facts = evidence.facts_by_job.get(born.job, {})
@@ -102,7 +107,11 @@ def windows_are_kept(evidence: Evidence) -> Iterator[Violation]:
         key = born.job, born.tenant, json.loads(born.args or "{}").get(facts["unique_by"])
         before = last.get(key)
         window = round(facts["unique_within"] * SECOND)
-        if before is not None and born.created_at - before.created_at < window:
+        if (
+            before is not None
+            and born.created_at - before.created_at < window
+            and len(clock.offsets(*sorted((before.at, born.at)))) == 1
+        ):
             apart = (born.created_at - before.created_at) / SECOND
             yield Violation("unique", f"{key} was added twice within {apart:.3f} s", born.run)
         last[key] = born

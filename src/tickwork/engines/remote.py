@@ -23,7 +23,7 @@ from tickwork.errors import EngineError, StoreError
 
 __all__ = ["Handover", "RemoteEngine", "Transport", "encode_message"]
 
-LOOK_BUSY: Final = 0.05
+LOOK_BUSY: Final = 0.1
 LOOK_IDLE: Final = 0.25
 """Seconds between two looks at claims that were submitted, if most slots are taken, or few are."""
 
