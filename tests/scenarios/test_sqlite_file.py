@@ -233,7 +233,7 @@ class TestADamagedFile:
             assert "Traceback" not in process.log, command
 
     def test_stops_the_worker_and_no_run_has_failed(self, shop):
-        worker = shop.work("--drain", "2s")
+        worker = shop.work("--drain", "20s")
         shop.dispatch("slow", seconds=2)
         shop.marked("begun")
 
@@ -241,7 +241,7 @@ class TestADamagedFile:
 
         assert worker.wait(30) == EXIT_STORE
         assert shop.marks("done")
-        assert "1 outcomes could not be written; their runs will run again." in worker.log
+        assert "1 outcome could not be written. The attempts will be repeated." in worker.log
         assert "the database rejected the outcome" not in worker.log
         assert "damaged" in worker.log
 

@@ -19,6 +19,7 @@ from tickwork._domain.outcome import Failed, Outcome
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id
+from tickwork._kernel.plurals import count_of
 from tickwork._kernel.processes import ThisProcess
 from tickwork._worker.attempt_runner import AttemptRunner
 from tickwork._worker.cancel_poller import CancelPoller
@@ -222,7 +223,8 @@ class RemoteWorker:
                 _log.debug("Outcomes wait for the database: %s", error.what)
             if all(run.is_lost for run in map(self._held.of, left) if run is not None):
                 self._held.drop_all(left)
-                _log.error("The outcomes of %d runs could not be written in time.", len(left))
+                count = count_of(len(left), "outcome")
+                _log.error("%s could not be written in time.", count)
             self._is_over.wait(backoff.seconds())
         try:
             self._writer.write_logs()

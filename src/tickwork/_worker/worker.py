@@ -13,6 +13,7 @@ from tickwork._domain.health import WorkerState
 from tickwork._domain.outcome import Interrupted
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
+from tickwork._kernel.plurals import count_of
 from tickwork._worker.attempt_runner import STOPPED, AttemptRunner
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held_runs import HeldRuns
@@ -256,7 +257,8 @@ class Worker:
         unwritten = len(parts.writer)
         if unwritten:
             # The row of this worker stays, so that others see that its process is gone.
-            _log.error("%d outcomes could not be written; their runs will run again.", unwritten)
+            count = count_of(unwritten, "outcome")
+            _log.error("%s could not be written. The attempts will be repeated.", count)
             return
         with suppress(StoreError):
             parts.unregister()

@@ -16,6 +16,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork._kernel.clock import Clock
+from tickwork._kernel.plurals import count_of
 from tickwork._worker.completions import check_completions
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.log_capture import LINES_MAX, LogCapture
@@ -139,7 +140,7 @@ class Writer:
             self._log_capture.put_back(lines)
             raise
         except Exception:  # noqa: BLE001  # outcomes matter more than logs
-            _log.exception("Log lines of %d runs could not be written.", len(lines))
+            _log.exception("Log lines of %s could not be written.", count_of(len(lines), "run"))
 
     def _take_batch(self) -> tuple[Sequence[Transition], bool]:
         with suppress(IndexError):  # there is none, or another pump took it
