@@ -25,7 +25,7 @@ __all__ = ["Handover", "RemoteEngine", "Transport", "encode_message"]
 
 LOOK_BUSY: Final = 0.1
 LOOK_IDLE: Final = 0.25
-"""Seconds between two looks at claims that were submitted, if most slots are taken, or few are."""
+"""Seconds between two looks at claims that were submitted: with many slots in use, and with few."""
 
 AWAY_FIRST: Final = 0.25
 AWAY_LONGEST: Final = 5.0
@@ -310,13 +310,16 @@ class RemoteEngine:
     def _look(self) -> None:
         with self._lock:
             claims = [run.claim for run in self._submitted.values()]
-        self._look_at_claims(claims)
-        pace = LOOK_BUSY if 2 * self.running > self._slots else LOOK_IDLE
+        gone = self._look_at_claims(claims)
+        # Many that are accepted soon are replaced soon.
+        is_busy = 2 * max(self.running, gone) > self._slots
+        pace = LOOK_BUSY if is_busy else LOOK_IDLE
         self._look_at = self._clock.monotonic() + pace
 
-    def _look_at_claims(self, claims: Sequence[Claim]) -> None:
+    def _look_at_claims(self, claims: Sequence[Claim]) -> int:
+        """Release claims that were accepted, or have ended; return how many."""
         if not claims:
-            return
+            return 0
         view = self._handovers.look(claims)
         for job, seconds in view.durations:
             self._measured.add(job, seconds)
@@ -328,3 +331,4 @@ class RemoteEngine:
         self._handovers.release(view.gone)
         if view.gone:
             self._host.notify()
+        return len(view.gone)
