@@ -187,7 +187,7 @@ class WorkerServices:
     def run(self, batch: int, stop: threading.Event) -> int:
         """Make one pass; return the number of attempts."""
         if not 1 <= batch <= BATCH_MAX:
-            raise InvalidOption("batch", batch, f"must be between 1 and {BATCH_MAX}")
+            raise InvalidOption("batch", batch, f"must be between 1 and {BATCH_MAX:,}")
         with self.log_capture.capturing():
             return count_attempts(self.make_pass(batch, stop=stop).transitions)
 

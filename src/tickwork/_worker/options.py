@@ -10,7 +10,7 @@ from tickwork._kernel.durations import as_duration
 from tickwork.errors import InvalidOption, UnknownOption
 
 SLOTS_MAX: Final = 1_000
-BATCH_MAX: Final = 500
+BATCH_MAX: Final = 1_000
 """The most transitions that are written, or runs that are claimed, in one transaction."""
 
 _ZERO: Final = timedelta(0)
@@ -48,7 +48,7 @@ class WorkerOptions:
             if not 1 <= value <= SLOTS_MAX:
                 raise InvalidOption(name, value, f"must be between 1 and {SLOTS_MAX:,}")
         if not 1 <= self.batch <= BATCH_MAX:
-            raise InvalidOption("batch", self.batch, f"must be between 1 and {BATCH_MAX}")
+            raise InvalidOption("batch", self.batch, f"must be between 1 and {BATCH_MAX:,}")
         if self.unwritten_max < self.batch:
             raise InvalidOption(
                 "unwritten_max", self.unwritten_max, f"must be at least batch ({self.batch})"

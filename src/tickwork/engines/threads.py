@@ -10,8 +10,8 @@ from tickwork.engines.contract import EngineSetup
 from tickwork.engines.thread_caller import ThreadCaller
 from tickwork.engines.thread_pool import ThreadPoolEngine
 
-ASSIST_MAX: Final = 500
-ASSIST_SECONDS: Final = 0.02
+ASSIST_MAX: Final = 1_000
+ASSIST_SECONDS: Final = 0.04
 """How many attempts an assistant makes, and for how long. Then it has outcomes to write."""
 
 
