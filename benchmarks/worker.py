@@ -337,41 +337,36 @@ def bench(kind: str) -> None:
         print(f"{what:44} {medians(lambda: selected(it)):.1f} ms (≤ 10)")
 
 
-def bench_peers(size: int) -> None:
-    """Drain and dispatch this many runs, in turns with the other library."""
-    for kind in PEERS:
-        print(f"\n{kind}, {size:,} runs")
+def bench_peers(kind: str, size: int) -> None:
+    """Drain and dispatch this many runs, in turns with the other library, on empty databases."""
+    print(f"\n{kind}, {size:,} runs")
+    rounds: list[tuple[dict[str, float], float, float, float]] = []
+    for _ in range(PEER_ROUNDS):
         with opened(kind) as (url, bare, where):
+            # A rate of Huey does not depend on the size, and 100,000 of its runs take a minute.
+            figures = peer(kind, where, size if kind == "postgres" else min(size, 20_000))
+            if figures is None:
+                return
             it = Bench(url, bare)
-
-            def in_bulk(it: Bench = it) -> float:
-                with it.app() as app:
-                    return it.fill(app, "plain", size)
-
-            rounds: list[tuple[dict[str, float], float, float, float]] = []
-            for _ in range(PEER_ROUNDS):
-                # A rate of Huey does not depend on the size, and 100,000 of its runs take a minute.
-                figures = peer(kind, where, size if kind == "postgres" else min(size, 20_000))
-                if figures is None:
-                    return
-                ours = it.drain("plain", size, threads=4), it.drain("coroutine", size)
-                rounds.append((figures, *ours, in_bulk()))
-        theirs, plain, coroutines, bulk = zip(*rounds, strict=True)
-        name = PEERS[kind][0]
-        for what, found, key in (
-            ("drain, 4 threads", plain, "drain"),
-            ("drain, coroutines", coroutines, "drain"),
-            ("dispatch_many, 1,000 a call", bulk, "dispatch_many"),
-        ):
-            if key in theirs[0]:
-                other = statistics.median(figures[key] for figures in theirs)
-                line(what, statistics.median(found), "/s", (name, other, None))
+            drains = it.drain("plain", size, threads=4), it.drain("coroutine", size)
+            with it.app() as app:
+                rounds.append((figures, *drains, it.fill(app, "plain", size)))
+    theirs, plain, coroutines, bulk = zip(*rounds, strict=True)
+    for what, found, key in (
+        ("drain, 4 threads", plain, "drain"),
+        ("drain, coroutines", coroutines, "drain"),
+        ("dispatch_many, 1,000 a call", bulk, "dispatch_many"),
+    ):
+        if key in theirs[0]:
+            other = statistics.median(figures[key] for figures in theirs)
+            line(what, statistics.median(found), "/s", (PEERS[kind][0], other, None))
 
 
 def main() -> None:
     if "--peers" in sys.argv:
         for size in sys.argv[2:]:
-            bench_peers(int(size))
+            for kind in PEERS:
+                bench_peers(kind, int(size))
         return
     for kind in sys.argv[1:] or ["sqlite", "postgres", "mariadb"]:
         bench(kind)

@@ -33,7 +33,7 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
         position=2,
         hint="Write '22-23,0-2'.",
     ),
-    errors.InvalidOption("batch", 0, "must be between 1 and 500"),
+    errors.InvalidOption("batch", 0, "must be between 1 and 1,000"),
     errors.UnknownOption("A job", "retrys", known=["queue", "retries"]),
     errors.InvalidDuration("5 parsecs", "'parsecs' is not a unit."),
     errors.NaiveDatetime(datetime(2026, 1, 1)),  # noqa: DTZ001  # the point of the example
