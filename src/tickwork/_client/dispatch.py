@@ -1,4 +1,4 @@
-"""Dispatching: the options of one dispatch, and the runs that they make."""
+"""Dispatching: the options of one dispatch, and how runs are made from them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -164,7 +164,7 @@ class DispatchServices(Protocol):
     def tracer(self) -> DispatchTracer | None: ...
 
     def check_connection(self, connection: object) -> None:
-        """Check that creating the tables does not wait for this connection of the caller."""
+        """Raise an error if creating the tables would wait for this connection of the caller."""
         ...
 
 
@@ -230,7 +230,7 @@ class Dispatcher:
         ]
 
     def _prepare(self, connection: object) -> tuple[Store, datetime]:
-        # The first use of the store checks its tables, before anything else is done.
+        # The first use of the store may create its tables.
         if connection is not None:
             self.services.check_connection(connection)
         return self.services.store, self.services.clock.now()

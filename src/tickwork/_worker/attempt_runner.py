@@ -84,7 +84,7 @@ class AttemptRunner:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Have a process that a handler forked end when its code leaves the handler.
+        """Note that a handler forked this process: it ends when the handler returns or raises.
 
         Otherwise it would go on as a second worker with one thread, which nothing stops.
         """
@@ -243,7 +243,7 @@ class AttemptRunner:
     def give_up(self, run: HeldRun, outcome: Failed | Crashed) -> None:
         """Record a failure, even if the attempt is still running.
 
-        If only its hooks are still running, its outcome is recorded.
+        If the handler has ended and only hooks are still running, its own outcome is recorded.
         """
         claim = run.claim
         step = self._transition(claim, self._find(claim.job), run.decide(outcome))
@@ -262,7 +262,7 @@ class AttemptRunner:
         run.request_stop()
 
     def leave(self) -> None:
-        """From now on, attempts that are ended from outside are interrupted, not failed."""
+        """From now on, an attempt that the worker stops is recorded as interrupted."""
         self._is_leaving = True
 
     def watch_deadlines(self, grace: timedelta) -> bool:

@@ -29,7 +29,7 @@ WAITING_BATCHES: Final = 2
 
 HOLD_SECONDS: Final = 0.002
 HOLD_MAX: Final = 48
-"""How long, and how many, runs with limits may wait here: they occupy places of their limits."""
+"""Seconds for which runs with limits may wait for a slot, and how many: they use their limits."""
 
 REST_FACTOR: Final = 8
 """After a claim that found nothing, the next one waits for this many times its duration."""
@@ -53,11 +53,11 @@ class EmptyPoll(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """How many runs can start at once, how many within a moment, and how many soon."""
+    """How many runs a claim may take."""
 
-    free: int
-    hold: int
-    ahead: int
+    free: int  # slots that are idle now
+    hold: int  # more that can start within HOLD_SECONDS, with limits or without
+    ahead: int  # more that can start within the option "ahead"; none with limits
 
 
 class Lane:
@@ -107,12 +107,12 @@ class Lane:
             self._reserved -= count
 
     def on_claimed(self, count: int, capacity: Capacity, *, took: float, now: float) -> None:
-        """Learn whether there are runs to claim in advance. Runs with limits are not."""
+        """Postpone the next claim in advance if this one got no runs without limits."""
         if capacity.ahead and count <= capacity.free + capacity.hold:
             self._ahead_at = now + REST_FACTOR * took
 
     def is_idle(self, new_work_count: int, *, now: float, is_crowded: bool) -> bool:
-        """Whether a claim would find nothing: the last one did not, and no notification came.
+        """Whether a claim would find no runs: the last one found none, and no notification came.
 
         A notification may be about runs of other engines. While those have work
         (``is_crowded``), this lane rests before it polls again.
@@ -160,9 +160,9 @@ class PumpSerializer:
 
     @contextmanager
     def turn(self, *, now: float, is_urgent: bool) -> Iterator[bool]:
-        """Wrap one step of a pump; False when the pump has to leave the work to another.
+        """Wrap one step of a pump; False while it is another pump's turn.
 
-        The other one does the work: it checks for signals again when it is done. A pump does not
+        That pump checks for notifications again before its turn ends. A pump does not
         wait when the other takes too long, or when its own work is urgent and only it can do it.
         """
         if is_urgent or not self.is_serial:
@@ -267,7 +267,7 @@ class Pump:
 
     @property
     def is_resting(self) -> bool:
-        """Whether a notification came, but every lane rests for a moment before it polls."""
+        """Whether a notification came, and a lane has to wait for a moment before it polls."""
         count, now = self._wakeup.new_work_count, self._clock.monotonic()
         return any(lane.is_resting(count, now=now) for lane in self._lanes)
 

@@ -180,7 +180,7 @@ class RemoteWorker:
     def _hold(self, claims: Sequence[Claim], *, now: datetime, sent_at: float) -> None:
         for claim in claims:
             self._learn(claim)
-            # As if it were extended when the rest of the lease began.
+            # The lease may be shorter than that of the job: it counts as extended that much ago.
             passed = self._known.lease_of(claim.job) - (claim.lease_until - now)
             self._held.add([claim], extended_at=sent_at - passed.total_seconds())
 

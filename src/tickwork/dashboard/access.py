@@ -60,7 +60,7 @@ class AccessToken:
         if len(self.secret) < SECRET_MIN:
             raise InvalidOption(
                 f"the token of {self.name!r}",
-                "a shorter one",
+                len(self.secret),
                 f"must have at least {SECRET_MIN} characters",
                 fix='Make one: python -c "import secrets; print(secrets.token_urlsafe())"',
             )
@@ -92,7 +92,7 @@ def parse_tokens(text: str) -> list[AccessToken]:
         if len(words) != 3 or words[1].upper() not in Role.__members__:
             raise InvalidOption(
                 f"line {number} of the token file",
-                "something else",
+                f"{len(words)} words",
                 "must be a name, a role (reader, operator or admin) and a secret",
             )
         found.append(AccessToken(name=words[0], secret=words[2], role=Role[words[1].upper()]))
@@ -105,7 +105,8 @@ class TokenTable:
     def __init__(self, tokens: Sequence[AccessToken], secret: str = "") -> None:
         by_digest = {_digest(token.secret): token for token in tokens}
         if len(by_digest) < len(tokens):
-            raise InvalidOption("tokens", "two equal ones", "must differ from each other")
+            counts = f"{len(by_digest)} secrets of {len(tokens)} tokens"
+            raise InvalidOption("tokens", counts, "must have different secrets")
         self._tokens = by_digest
         # Derived from the tokens, so that every process accepts the sessions of the others, and
         # a change of the tokens ends all sessions. Without tokens there is nothing to share.

@@ -61,7 +61,7 @@ class Gate:
         """The user of a request.
 
         Raises:
-            ProblemError: There is none, the token is wrong, or the address has to wait.
+            ProblemError: The request has no user, its token is wrong, or its address has to wait.
         """
         if self.is_local_only:
             return _find_local(request)
@@ -144,7 +144,7 @@ def check_same_origin(request: HTTPConnection) -> None:
     """Refuse a request that a page of another site sends.
 
     Raises:
-        ProblemError: It does.
+        ProblemError: The request comes from another site.
     """
     site = request.headers.get("sec-fetch-site", "none")
     origin = request.headers.get("origin")
@@ -161,8 +161,8 @@ def address_of(request: HTTPConnection) -> str:
 
 
 def _find_local(request: HTTPConnection) -> Visitor:
-    # The name in the URL counts, too: a page of another site may give its own name the address
-    # 127.0.0.1. A proxy on this machine would make every client a local one.
+    # The Host header counts, too: a page of another site may give its own name the address
+    # 127.0.0.1 (DNS rebinding). Behind a proxy on this machine, every client has such an address.
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     is_proxied = any(name in request.headers for name in _FORWARDED)
     if is_proxied or not (is_loopback(address_of(request)) and is_loopback(host)):

@@ -70,13 +70,13 @@ class JobDurations:
         self.typical *= LONGER if seconds > self.typical else SHORTER
 
     def add_assisted(self, seconds: float, now: float) -> bool:
-        """Add an attempt that an assistant made, which had other work to do.
+        """Add an attempt that a thread of a pump made.
 
         Return whether the job is still quick. This is called for most runs of a busy worker, so
         it calls nothing else for them.
 
-        The average over all jobs must change together with the mean of the job: where that is
-        several times longer for a moment, no runs are claimed in advance.
+        The average over all jobs must change together with the mean of the job. If the mean is
+        several times longer, also for a moment, no runs of the job are claimed in advance.
         """
         if self.first:
             self.add(seconds)

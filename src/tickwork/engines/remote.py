@@ -4,7 +4,8 @@ A remote engine is a :class:`Transport`: it submits messages, and that is nearly
 decides about everything else. Before a run is submitted, its claim and its external id
 (``run:token``) are stored. The process that gets the message accepts the run under that token,
 which gives it a new one (:class:`tickwork._worker.remote_worker.RemoteWorker`). So a message may be
-lost, delayed or delivered twice: the run is executed once.
+lost, delayed or delivered twice: at most one process accepts the run under each token. If that
+process dies, the run is claimed again.
 """
 
 import logging
@@ -95,8 +96,8 @@ class SubmittedRun:
 class RemoteEngine:
     """Submits claims in a thread of its own, and follows them until they are accepted.
 
-    ``slots`` bounds the claims that wait to be accepted: there are none while the other system
-    does not answer. Claims that were not accepted when the worker stops are given back.
+    ``slots`` limits the claims that wait to be accepted. It is 0 while the other system does not
+    answer. Claims that were not accepted when the worker stops are given back.
     """
 
     def __init__(self, setup: EngineSetup, transport: Transport) -> None:
@@ -115,7 +116,6 @@ class RemoteEngine:
         self._changed = threading.Event()
         self._is_stopping = False
         self._is_away = False
-        self._was_away = False
         self._wait = AWAY_FIRST
         self._look_at = 0.0
         self._thread: threading.Thread | None = None

@@ -9,7 +9,7 @@ The session has almost no state, so that a pooler may use another server connect
 transaction. Timeouts are set for the transaction. The few statements that run all the time are
 prepared, which halves their cost on the server. The name of a prepared statement is a hash of its
 text, so that the same name always means the same statement. If a pooler does not support them,
-the first error disables them: see :data:`UNPREPARABLE`.
+the first such error disables them: see :data:`UNPREPARABLE`.
 """
 
 import re
@@ -44,9 +44,9 @@ _TIMEOUTS: Final = (
     b"SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)"
 )
 # The table of unfinished runs is empty at one moment and has a million rows at the next, so its
-# statistics are always wrong: a claim might sort all ready runs, or recording 500 runs read the
-# whole table. These tables are in memory, where an index look-up costs no more than the next row of
-# a scan. With these settings the planner uses the indexes, in their order.
+# statistics are always wrong: a claim might sort all ready runs, and recording a batch might read
+# the whole table. These tables are in memory, where an index look-up costs no more than the next
+# row of a scan. With these settings the planner uses the indexes, in their order.
 _BY_INDEX: Final = (
     _TIMEOUTS + b", set_config('random_page_cost', '0.1', true), set_config('jit', 'off', true)"
     b", set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
@@ -82,9 +82,10 @@ _REFUSAL: Final = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|not permitted to log in"
     r"|permission denied for database|(role|database) .* does not exist|no such (user|database)"
 )
-"""What a server, or PgBouncer, says that does not accept the user, the password or the database.
+"""Errors of a server, or of PgBouncer, that rejects the user, the password or the database.
 
-The driver has no error code for it. A server that speaks another language seems to be away.
+The driver has no error code for them. If the messages of the server are translated, the server
+seems to be unavailable.
 """
 
 READ_ONLY: Final = "25006"

@@ -57,7 +57,7 @@ def record(
     succeeded = OutcomeKind.SUCCEEDED  # for each step, the look-up in the enum takes 0.2 µs
     for step in steps:
         claim = step.claim
-        # Of most runs, only the row in history must be written. In a repeat each step is checked:
+        # Most runs need only a row in the history. In a repeat each step is checked:
         # it may be stored already.
         if (
             step.outcome is succeeded
@@ -68,7 +68,7 @@ def record(
         else:
             others.append(step)
     if not (others or is_retry) and "finish_all" in query:
-        # If the end of a run can start another one, more than these rows must be written.
+        # The end of a run with limits or of a schedule changes slots or skips, too.
         claims = [step.claim for step in plain]
         if not any(claim.limit_keys or claim.schedule is not None for claim in claims):
             yield from _finish_all(query, plain)
@@ -315,7 +315,7 @@ def reap(
     only: Collection[RunId] | None = None,
     seen: list[RunId] | None = None,
 ) -> Operation[list[Transition]]:
-    """Return runs whose lease has expired. ``only`` and ``seen`` are as for a claim."""
+    """Take back runs whose lease has expired. ``only`` and ``seen`` are as for a claim."""
     steps: list[Transition] = []
     broken: list[tuple[RunId, Exception]] = []
     rows = yield query("expired_runs", now=micros(now), limit=limit)
