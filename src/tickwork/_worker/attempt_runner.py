@@ -47,10 +47,10 @@ from tickwork.errors import AttemptTimeout, StoreError, TickworkError
 from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
 
-STOPPED: Final = "The worker was stopped while it ran."
+STOPPED: Final = "The worker stopped during the attempt."
 _CANCELED: Final = "Its cancellation was requested."
-_CANCELED_BEFORE: Final = "Its cancellation was requested before it started."
-_STOPPED_EARLY: Final = "Its handler stopped when it was requested to."
+_CANCELED_BEFORE: Final = "Its cancellation was requested before the attempt started."
+_STOPPED_EARLY: Final = "The handler stopped because that was requested."
 _TAKEN_OVER: Final = "Another worker has taken over the run."
 _UNKNOWN: Final = "This process does not know the job any more."
 

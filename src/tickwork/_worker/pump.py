@@ -38,8 +38,8 @@ TURN_SECONDS: Final = 0.05
 """Seconds for which a pump leaves the work to another before it continues anyway."""
 
 LATE_FIRST: Final = Lease(LEASE_MIN).stop_after.total_seconds()
-CLAIMED_TOO_LATE: Final = Interrupted("Its claim took longer than its lease.")
-NOT_STARTED: Final = Interrupted("The worker was stopped before it started.")
+CLAIMED_TOO_LATE: Final = Interrupted("Claiming the run took longer than its lease.")
+NOT_STARTED: Final = Interrupted("The worker stopped before the attempt started.")
 
 _log: Final = logging.getLogger("tickwork.worker")
 
