@@ -27,9 +27,10 @@ def places_of(part: str) -> set[int]:
 
 BATCHES = sorted(
     name
-    for name in SQLITE.names & POSTGRES.names
+    for name in SQLITE.names
     if any("?" in part or ":rows" in part for part in SQLITE(name).parts)
 )
+OUR_BATCHES = [name for name in BATCHES if name in POSTGRES]
 COLUMNS = re.compile(r":[cev](\d+)\b")
 
 
@@ -39,7 +40,7 @@ class TestNames:
     def test_queries_name_only_existing_columns(self):
         assert POSTGRES.names >= connection._PREPARED
 
-    @pytest.mark.parametrize("name", BATCHES)
+    @pytest.mark.parametrize("name", OUR_BATCHES)
     def test_they_take_the_same_values(self, name):
         wanted = max(place for part in SQLITE(name).parts for place in places_of(part))
         ours = {int(place) for part in POSTGRES(name).parts for place in COLUMNS.findall(part)}
@@ -55,7 +56,7 @@ class TestNames:
             if any(re.search(":[ce]1", p) for p in POSTGRES(name).parts)
         }
 
-        assert sorted(ours - OWN) == BATCHES
+        assert sorted(ours - OWN) == OUR_BATCHES
 
 
 class TestTables:
