@@ -536,7 +536,9 @@ class _World:
             *PAGES,
             *(f"/runs/{quote(run_id, safe='', errors='replace')}" for run_id in run_ids),
         ]
-        client = TestClient(dashboard.asgi(self.app), base_url="http://127.0.0.1", client=LOCAL)
+        # On a busy machine a page may take longer than the limit of a server.
+        pages = dashboard.asgi(self.app, read_timeout=timedelta(minutes=2))
+        client = TestClient(pages, base_url="http://127.0.0.1", client=LOCAL)
         with client:
             for path in paths:
                 found = client.get(path)
