@@ -29,6 +29,11 @@ def is_claim_valid(tables: Tables, claim: Claim) -> bool:
 
 def was_written(tables: Tables, step: Transition) -> bool:
     """Whether a step was written by an earlier try whose answer was lost."""
+    made = step.claim.token, step.outcome.value, step.ended_at
+    attempts = tables.attempts.get(step.claim.run_id, ())
+    # Another worker may have claimed the run since then: its attempt is still there.
+    if step.leaves_attempt and made in [(one.token, one.outcome, one.ended_at) for one in attempts]:
+        return True
     unfinished = tables.runs.get(step.claim.run_id)
     if unfinished is not None:
         # If it waits under this token, the earlier try or the reaper released it.

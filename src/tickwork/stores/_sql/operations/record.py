@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.limits import gate_of, is_kept_between_attempts, slots_in
@@ -11,7 +11,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
-from tickwork.stores._sql.columns import CLAIM
+from tickwork.stores._sql.columns import ATTEMPT, CLAIM, names
 from tickwork.stores._sql.operations.claim import set_aside
 from tickwork.stores._sql.operations.enqueue import enqueue
 from tickwork.stores._sql.operations.limits import free_slots, unblock
@@ -36,6 +36,9 @@ from tickwork.stores._sql.rows import (
 )
 from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import Expired, ReapDecision
+
+_MADE: Final = [names(ATTEMPT).index(name) for name in ("token", "outcome", "ended_at")]
+"""The columns by which an attempt is found again. The reaper writes another outcome."""
 
 
 class _Written(NamedTuple):
@@ -229,6 +232,13 @@ def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set
         or ended.get(_key(step)) == step.to_status
         or (step.due_at is not None and _key(step) in ended)
     }
+    for step in steps:
+        # Another worker may have claimed the run since then: its attempt is still there.
+        if step.claim.run_id not in landed and step.leaves_attempt:
+            attempts = yield query("get_attempts", id=step.claim.run_id)
+            made = (step.claim.token, step.outcome.value, micros(step.ended_at))
+            if made in [tuple(row[place] for place in _MADE) for row in attempts]:
+                landed.add(step.claim.run_id)
     skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in landed]
     if skipped:
         merger = yield from SkipMerger.read(query, {schedule_of(step.claim) for step in skipped})

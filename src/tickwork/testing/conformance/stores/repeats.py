@@ -1,5 +1,7 @@
 """An answer may be lost: a caller that does not know the result may repeat the call."""
 
+from datetime import timedelta
+
 import pytest
 
 from tickwork._domain.limits import UniqueKey
@@ -197,6 +199,20 @@ class TestRepeatsRecordingAgain:
 
         assert lost == []
         assert ([store.run_record(run.id) for run in runs], store.list_jobs()) == before
+
+    @pytest.mark.parametrize("outcome", [Failed("no", delay=timedelta(0)), Snoozed(timedelta(0))])
+    def test_it_landed_and_another_worker_has_claimed_or_ended_the_run(
+        self, store, worker, other_worker, outcome
+    ):
+        add(store, run := a_run(attempts_max=3))
+        steps = [settled(worker.claim_one(), outcome)]
+        store.record(steps)
+        claim = other_worker.claim_one()
+
+        assert store.record(steps, is_repeat=True) == []
+        other_worker.record(claim)
+        assert store.record(steps, is_repeat=True) == []
+        assert the_run(store, run).status is RunStatus.COMPLETED
 
     def test_what_happened_to_the_job_since_is_not_undone(self, store, worker):
         add(store, a_run(), a_run())
