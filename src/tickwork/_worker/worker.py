@@ -104,23 +104,23 @@ class PumpDriver:
     def __init__(self, pump: Pump) -> None:
         self.pump = pump
         self.thread: threading.Thread | None = None
-        self._assists = 0
-        self._is_assisting = False
-        self._assists_seen = 0
+        self._batches = 0
+        self._is_attempting = False
+        self._batches_seen = 0
 
-    def assist(self, engines: Sequence[Engine]) -> bool:
+    def make_quick_attempts(self, engines: Sequence[Engine]) -> bool:
         """Make quick attempts; True if there were any."""
-        self._assists += 1
-        self._is_assisting = True
+        self._batches += 1
+        self._is_attempting = True
         try:
-            return any(engine.assist() for engine in engines)
+            return any(engine.make_quick_attempts() for engine in engines)
         finally:
-            self._is_assisting = False
+            self._is_attempting = False
 
     def is_stuck(self) -> bool:
-        """Whether it makes the same attempts as at the last call. It stops after a moment."""
-        seen, self._assists_seen = self._assists_seen, self._assists
-        return self._is_assisting and seen == self._assists
+        """Whether it makes the same attempts as at the last call. Quick ones would have ended."""
+        seen, self._batches_seen = self._batches_seen, self._batches
+        return self._is_attempting and seen == self._batches
 
     @property
     def is_replaced(self) -> bool:
@@ -304,7 +304,7 @@ class Worker:
                 is_busy = False
             if self._is_drained.is_set() and not parts.writer.pending:
                 return
-            if driver.assist(parts.engines):
+            if driver.make_quick_attempts(parts.engines):
                 is_busy = True
                 if driver.is_replaced:
                     return

@@ -108,7 +108,7 @@ class AsyncEngine:
             self._ready.clear()
         return taken
 
-    def assist(self) -> bool:
+    def make_quick_attempts(self) -> bool:
         return False
 
     def rebalance(self) -> None:

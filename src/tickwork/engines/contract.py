@@ -184,11 +184,11 @@ class Engine(Protocol):
         """Accept claims. They start in this order, as soon as slots are free."""
         ...
 
-    def assist(self) -> bool:
-        """Make attempts in the calling thread, for a moment; False if there are none to make.
+    def make_quick_attempts(self) -> bool:
+        """Make quick attempts in the calling thread, for a moment; False if none was made.
 
-        The threads that claim runs call this. It saves the hand-over to another thread, which
-        takes longer than a quick attempt itself.
+        The threads of the pumps call this. It saves the hand-over to another thread, which takes
+        longer than a quick attempt itself. An engine may always return False.
         """
         ...
 

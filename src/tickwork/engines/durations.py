@@ -19,7 +19,7 @@ QUICK: Final = 0.0002
 
 QUICK_TOTAL: Final = 0.1
 QUICK_WINDOW: Final = 64
-"""This many attempts that assistants make may take this long in all; else the job is slow."""
+"""In the thread of a pump, so many attempts may take this long in all; else the job is slow."""
 
 SLOW_REST: Final = 0.5
 """Seconds for which a job counts as slow after that."""
@@ -69,7 +69,7 @@ class JobDurations:
         self.mean += WEIGHT * (seconds - self.mean)
         self.typical *= LONGER if seconds > self.typical else SHORTER
 
-    def add_assisted(self, seconds: float, now: float) -> bool:
+    def add_quick(self, seconds: float, now: float) -> bool:
         """Add an attempt that a thread of a pump made.
 
         Return whether the job is still quick. This is called for most runs of a busy worker, so

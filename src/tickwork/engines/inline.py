@@ -92,7 +92,7 @@ class InlineEngine:
         self._ready.clear()
         return taken
 
-    def assist(self) -> bool:
+    def make_quick_attempts(self) -> bool:
         return False
 
     def rebalance(self) -> None:

@@ -143,7 +143,7 @@ class RemoteEngine:
         self._ready.extend(claims)
         self._changed.set()
 
-    def assist(self) -> bool:
+    def make_quick_attempts(self) -> bool:
         return False
 
     def rebalance(self) -> None:

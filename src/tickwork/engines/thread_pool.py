@@ -34,7 +34,7 @@ class ThreadPoolEngine(ABC):
         self._idle = 0
         self._alive = 0
         self._threads_started = 0
-        self._assistants = 0
+        self._pump_threads = 0  # threads of pumps that make attempts now
         self._is_stopped = False
         self._claim_by_thread: dict[int, Claim] = {}
 
@@ -52,7 +52,7 @@ class ThreadPoolEngine(ABC):
 
     @property
     def running(self) -> int:
-        return self._alive - self._idle + self._assistants
+        return self._alive - self._idle + self._pump_threads
 
     def start(self) -> None:  # noqa: B027  # threads start with the first claims
         pass
@@ -61,7 +61,7 @@ class ThreadPoolEngine(ABC):
         self._ready.extend(claims)
         self._wake(len(self._ready))
 
-    def assist(self) -> bool:
+    def make_quick_attempts(self) -> bool:
         return False
 
     def rebalance(self) -> None:
@@ -100,8 +100,8 @@ class ThreadPoolEngine(ABC):
     def _wake(self, wanted: int) -> None:
         with self._condition:
             missing = min(wanted, self._slots) - self._idle
-            # An assistant takes the place of a thread.
-            for _ in range(min(missing, self._slots - self._alive - self._assistants)):
+            # The thread of a pump that makes attempts takes one of the slots.
+            for _ in range(min(missing, self._slots - self._alive - self._pump_threads)):
                 if not self._add_thread():
                     break
             if self._idle:

@@ -10,17 +10,17 @@ from tickwork.engines.contract import EngineSetup
 from tickwork.engines.thread_caller import ThreadCaller
 from tickwork.engines.thread_pool import ThreadPoolEngine
 
-ASSIST_MAX: Final = 1_000
-ASSIST_SECONDS: Final = 0.04
-"""How many attempts an assistant makes, and for how long. Then it has outcomes to write."""
+QUICK_ATTEMPTS_MAX: Final = 1_000
+QUICK_ATTEMPTS_SECONDS: Final = 0.04
+"""How many attempts the thread of a pump makes, and for how long. Then it writes outcomes."""
 
 
 class ThreadEngine(ThreadPoolEngine):
     """Makes attempts in threads, and lets the threads that claim runs make the quick ones.
 
     Several threads that make quick attempts compete for the interpreter's lock, and handing a
-    claim over takes longer than the attempt. If an assistant gets stuck, :meth:`rebalance` wakes
-    the engine's own threads.
+    claim over takes longer than the attempt. If the thread of a pump gets stuck in a handler,
+    :meth:`rebalance` wakes the engine's own threads.
     """
 
     def __init__(self, setup: EngineSetup) -> None:
@@ -35,24 +35,24 @@ class ThreadEngine(ThreadPoolEngine):
         else:
             super().submit(claims)
 
-    def assist(self) -> bool:
+    def make_quick_attempts(self) -> bool:
         ready = self._ready
         if not ready:
             return False
         with self._condition:
             if self.running >= self._slots:
                 return False
-            self._assistants += 1
+            self._pump_threads += 1
         try:
-            made, needs_threads = self._make_quick_attempts()
+            made, needs_threads = self._make_attempts()
         finally:
             with self._condition:
-                self._assistants -= 1
+                self._pump_threads -= 1
         if needs_threads:
             self._wake(len(ready))
         return made > 0
 
-    def _make_quick_attempts(self) -> tuple[int, bool]:
+    def _make_attempts(self) -> tuple[int, bool]:
         """Return how many were made, and whether the next claim is for a thread."""
         # This loop runs once for each run of a busy worker. What depends on the job only is looked
         # up when the job changes.
@@ -61,8 +61,8 @@ class ThreadEngine(ThreadPoolEngine):
         job, is_quick, durations, attempt_simply = "", False, None, None
         made, needs_threads = 0, False
         now, ended_at = perf_counter(), self._clock.now()
-        until = now + ASSIST_SECONDS
-        while made < ASSIST_MAX and now < until:
+        until = now + QUICK_ATTEMPTS_SECONDS
+        while made < QUICK_ATTEMPTS_MAX and now < until:
             try:
                 claim = ready.popleft()
             except IndexError:
@@ -91,7 +91,7 @@ class ThreadEngine(ThreadPoolEngine):
                 del claim_by_thread[number]
             began_at, now = now, perf_counter()
             if is_made:
-                is_quick = durations.add_assisted(now - began_at, now)
+                is_quick = durations.add_quick(now - began_at, now)
         return made, needs_threads
 
     def _attempt(self, claim: Claim) -> bool:

@@ -38,19 +38,19 @@ def test_a_job_whose_attempts_became_long_is_not_quick():
     assert not durations.is_quick("quick", now=NOW)
 
 
-def test_a_job_that_delayed_an_assistant_is_slow_for_a_while():
+def test_a_job_that_delayed_a_pump_is_slow_for_a_while():
     durations = quick_estimate()
 
-    assert not durations.of("quick").add_assisted(2 * QUICK_TOTAL, NOW)
+    assert not durations.of("quick").add_quick(2 * QUICK_TOTAL, NOW)
     assert not durations.is_quick("quick", now=NOW)
     assert not durations.is_quick("quick", now=NOW + SLOW_REST / 2)
     assert durations.is_quick("quick", now=NOW + SLOW_REST)
 
 
-def test_many_quick_attempts_by_an_assistant_do_not_make_a_job_slow():
+def test_many_quick_attempts_by_a_pump_do_not_make_a_job_slow():
     durations = quick_estimate()
     for _ in range(1000):
-        assert durations.of("quick").add_assisted(QUICK / 2, NOW)
+        assert durations.of("quick").add_quick(QUICK / 2, NOW)
 
     assert durations.is_quick("quick", now=NOW)
 
@@ -75,10 +75,10 @@ def test_a_new_quick_job_does_not_change_the_average_at_once():
     assert durations.seconds > 0.9
 
 
-def test_a_job_that_is_alone_stays_similar_after_one_long_attempt_by_an_assistant():
+def test_a_job_that_is_alone_stays_similar_after_one_long_attempt_by_a_pump():
     durations = quick_estimate()
     for seconds in [QUICK / 2] * 100 + [QUICK_TOTAL / 2]:
-        durations.of("quick").add_assisted(seconds, NOW)
+        durations.of("quick").add_quick(seconds, NOW)
 
     assert durations.seconds == pytest.approx(durations.mean_of("quick"), rel=0.01)
     assert durations.similar_jobs(NOW) == {"quick"}

@@ -161,7 +161,7 @@ class EngineBench:
     def submit(self, *claims: Claim) -> None:
         """Submit claims to the engine."""
         self.engine.submit(claims)
-        while self.engine.assist():  # as the threads of a worker that claim runs do
+        while self.engine.make_quick_attempts():  # as the pumps of a worker do
             pass
 
     def steps(self, count: int, *, seconds: float = 30) -> list[Any]:
