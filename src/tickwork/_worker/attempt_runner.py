@@ -75,7 +75,6 @@ class AttemptRunner:
         self._bus = bus
         self._find = find
         self._held = held
-        self._outbox = writer.done
         self._draw_random = draw_random
         self._is_leaving = False
         self._is_forked = False
@@ -159,7 +158,7 @@ class AttemptRunner:
         known, payload = definition, definition.payload
         decode, encode_result = payload.decode, payload.encode_result
         find_held, bus, store = self._held.get, self._bus, self._store
-        now, put = self._clock.now, self._outbox.append
+        now, put = self._clock.now, self.outbox.append
 
         def attempt_simply(claim: Claim, started_at: datetime) -> datetime | None:
             run = find_held(claim.run_id)
@@ -211,7 +210,7 @@ class AttemptRunner:
             # Most attempts.
             step = settle_success(attempt.claim, self._clock.now(), attempt.started_at)
             if run.try_settle():
-                self._outbox.append(step)
+                self.outbox.append(step)
             return
         decided = run.decisions[0] if run.decisions else self._recorded_outcome(attempt, outcome)
         self._put(run, self._transition_of(attempt, decided))
@@ -297,7 +296,7 @@ class AttemptRunner:
         if ctx is not None and ctx.follow_ups and step.outcome is OutcomeKind.SUCCEEDED:
             step = step._replace(follow_ups=ctx.follow_ups)
         if run.try_settle():
-            self._outbox.append(step)
+            self.outbox.append(step)
 
     def _settle_without_attempt(self, run: HeldRun, outcome: Interrupted | Canceled) -> None:
         decided = run.decide(outcome)
