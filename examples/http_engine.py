@@ -48,10 +48,6 @@ class HttpTransport:
         except (OSError, ValueError) as error:
             raise EngineUnavailable("http", self._address, reason=str(error)) from error
 
-    def poll(self, handover: Handover) -> str:
-        """Return what the process knows about a run: nothing that the database does not know."""
-        return f"unknown: {handover.external_id}"
-
     def cancel(self, handover: Handover) -> None:
         """Do nothing: the process cannot accept a run that was canceled."""
 

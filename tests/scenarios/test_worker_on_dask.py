@@ -331,7 +331,7 @@ class TestTransport:
         transport.submit([[handover]])
         assert run.result(timeout=60) == 10
         transport.submit([[handover]])
-        bench.until(lambda: transport.poll(handover) == "unknown")
+        bench.until(lambda: transport._find(handover) is None)
 
         transport.close()
         assert len(bench.calls()) == 1

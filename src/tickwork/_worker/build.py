@@ -24,7 +24,7 @@ from tickwork._worker.attempt_store import HeldAttemptStore, PlanRun, PolledAtte
 from tickwork._worker.cancel_poller import CancelPoller
 from tickwork._worker.claimer import Claimer
 from tickwork._worker.crash_hooks import CallHooks, CrashHooks
-from tickwork._worker.handovers import HandoverDesk
+from tickwork._worker.handovers import HandoverTracker
 from tickwork._worker.heartbeat import Heartbeat
 from tickwork._worker.held_runs import HeldRuns
 from tickwork._worker.known_jobs import COROUTINES, FUNCTIONS, KnownJobs, engine_of
@@ -144,7 +144,7 @@ class WorkerContext(NamedTuple):
             host=host,
             clock=self.clock,
             slots=slots,
-            handovers=HandoverDesk(store=self.store, clock=self.clock, held=held, bus=self.bus),
+            handovers=HandoverTracker(store=self.store, clock=self.clock, held=held, bus=self.bus),
             construct=self.construct,
             app_location=self.app_location,
             add_log_line=self._add_log_line,

@@ -1,4 +1,4 @@
-"""The claims that this worker hands over to a remote engine: stores that, and follows them."""
+"""Tracks the claims that this worker hands over to a remote engine, until they are accepted."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,10 +13,10 @@ from tickwork.events.bus import EventBus
 from tickwork.stores.contract import HeldClaim, Store
 
 DURATIONS_MAX: Final = 8
-"""Of how many finished runs one look reads the durations."""
+"""Of how many finished runs one poll reads the durations."""
 
 
-class HandoverDesk:
+class HandoverTracker:
     """What remote engines need of a worker: see :class:`tickwork.engines.contract.Handovers`."""
 
     def __init__(self, *, store: Store, clock: Clock, held: HeldRuns, bus: EventBus) -> None:
@@ -52,7 +52,7 @@ class HandoverDesk:
                 )
         return allowed
 
-    def look(self, claims: Sequence[Claim]) -> HandoverView:
+    def poll(self, claims: Sequence[Claim]) -> HandoverView:
         check = self._store.check_claims([HeldClaim(one.run_id, one.token) for one in claims])
         for run_id in check.cancel_requested:
             self._held.cancel(run_id)

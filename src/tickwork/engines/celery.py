@@ -153,13 +153,6 @@ class CeleryTransport:
     def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
         self._publisher.publish(map(self._task_message, messages))
 
-    def poll(self, handover: Handover) -> str:
-        """Ask the Celery workers. They do not know messages that wait in the broker."""
-        inspect = self._celery.control.inspect(timeout=SECONDS_MAX, limit=1)
-        found = inspect.query_task(handover.external_id) or {}
-        states = [state for tasks in found.values() for state, _ in tasks.values()]
-        return str(states[0]) if states else "unknown"
-
     def cancel(self, handover: Handover) -> None:
         self._celery.control.revoke(handover.external_id)
 

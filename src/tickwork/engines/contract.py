@@ -123,7 +123,7 @@ class Handovers(Protocol):
         """
         ...
 
-    def look(self, claims: Sequence[Claim]) -> HandoverView:
+    def poll(self, claims: Sequence[Claim]) -> HandoverView:
         """Read what became of these claims. The worker cancels those that were canceled.
 
         Raises:

@@ -183,12 +183,6 @@ class DaskTransport:
         workers = len(client.scheduler_info().get("workers", {}))
         return f"Dask at {self._address}: {count_of(workers, 'worker')}"
 
-    def poll(self, handover: Handover) -> str:
-        future = self._find(handover)
-        if future is None:
-            return "unknown"
-        return self._states(self._connection.connect(), [future.key])[future.key] or "unknown"
-
     def cancel(self, handover: Handover) -> None:
         future = self._find(handover)
         if future is not None:

@@ -24,9 +24,9 @@ from tickwork.errors import EngineError, StoreError
 
 __all__ = ["Handover", "RemoteEngine", "Transport", "encode_message"]
 
-LOOK_BUSY: Final = 0.1
-LOOK_IDLE: Final = 0.25
-"""Seconds between two looks at claims that were submitted: with many slots in use, and with few."""
+POLL_BUSY: Final = 0.1
+POLL_IDLE: Final = 0.25
+"""Seconds between two polls of the claims that were submitted: with many slots in use, and few."""
 
 AWAY_FIRST: Final = 0.25
 AWAY_LONGEST: Final = 5.0
@@ -63,10 +63,6 @@ class Transport(Protocol):
         Raises:
             EngineError: It does not answer. Messages may have been sent: they are sent again.
         """
-        ...
-
-    def poll(self, handover: Handover) -> str:
-        """Return what the other system knows about a run, for people. The database decides."""
         ...
 
     def cancel(self, handover: Handover) -> None:
@@ -117,7 +113,7 @@ class RemoteEngine:
         self._is_stopping = False
         self._is_away = False
         self._wait = AWAY_FIRST
-        self._look_at = 0.0
+        self._poll_at = 0.0
         self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------ for the worker
@@ -150,7 +146,7 @@ class RemoteEngine:
         pass
 
     def take_back(self) -> list[Claim]:
-        self._try_look()  # to give back only what was not accepted
+        self._try_poll()  # to give back only what was not accepted
         with self._lock:
             taken = [*self._ready, *(run.claim for run in self._submitted.values())]
             self._ready.clear()
@@ -200,8 +196,8 @@ class RemoteEngine:
         """
         self._cancel_all()
         now = self._clock.monotonic()
-        if now >= self._look_at:
-            self._look()
+        if now >= self._poll_at:
+            self._poll()
             self._resubmit_stale(now)
         self._submit_ready()
         self._wait = AWAY_FIRST
@@ -215,7 +211,7 @@ class RemoteEngine:
             return self._wait
         if self._ready:
             return 0.0
-        return max(self._look_at - self._clock.monotonic(), 0.0) if self._submitted else LOOK_IDLE
+        return max(self._poll_at - self._clock.monotonic(), 0.0) if self._submitted else POLL_IDLE
 
     def _on_away(self, error: Exception) -> None:
         if not self._is_away:
@@ -251,7 +247,8 @@ class RemoteEngine:
             return
         stale = stale[:RESUBMIT_MAX]
         count = count_of(len(stale), "run")
-        _log.info("%s submitted to %s again: not accepted.", count, self._transport.name)
+        text = "No process of %s has accepted %s in time. The worker submits the messages again."
+        _log.info(text, self._transport.name, count)
         self._transport.submit([[handover_of(run.claim)] for run in stale])
         for run in stale:
             run.postpone(now=now)
@@ -298,29 +295,29 @@ class RemoteEngine:
         except Exception as error:  # noqa: BLE001  # the database decides: this only saves work
             _log.debug("Run %s was not removed from its engine: %s", claim.run_id, error)
 
-    def _try_look(self) -> None:
+    def _try_poll(self) -> None:
         with self._lock:
             # A message may be delivered, and its run accepted, before its submission is over.
             claims = [*self._ready, *(run.claim for run in self._submitted.values())]
         try:
-            self._look_at_claims(claims)
+            self._poll_claims(claims)
         except StoreError as error:
             _log.debug("Claims that were handed over could not be read: %s", error.what)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with self._lock:
             claims = [run.claim for run in self._submitted.values()]
-        gone = self._look_at_claims(claims)
+        gone = self._poll_claims(claims)
         # Many that are accepted soon are replaced soon.
         is_busy = 2 * max(self.running, gone) > self._slots
-        pace = LOOK_BUSY if is_busy else LOOK_IDLE
-        self._look_at = self._clock.monotonic() + pace
+        pace = POLL_BUSY if is_busy else POLL_IDLE
+        self._poll_at = self._clock.monotonic() + pace
 
-    def _look_at_claims(self, claims: Sequence[Claim]) -> int:
+    def _poll_claims(self, claims: Sequence[Claim]) -> int:
         """Release claims that were accepted, or have ended; return how many."""
         if not claims:
             return 0
-        view = self._handovers.look(claims)
+        view = self._handovers.poll(claims)
         for job, seconds in view.durations:
             self._measured.add(job, seconds)
         with self._lock:

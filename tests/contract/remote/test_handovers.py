@@ -108,7 +108,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
-    monkeypatch.setattr(remote, "LOOK_IDLE", 0.02)
+    monkeypatch.setattr(remote, "POLL_IDLE", 0.02)
     monkeypatch.setattr(remote, "AWAY_FIRST", 0.02)
     monkeypatch.setattr("tickwork._worker.worker.MAINTAIN_EVERY", 60.0)
     bench = Bench(f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL")

@@ -42,7 +42,7 @@ class DeliveredMessages(ListTransport):
 
 @pytest.fixture
 def tested_engine(tmp_path, monkeypatch) -> Iterator[TestedEngine]:
-    monkeypatch.setattr("tickwork.engines.remote.LOOK_IDLE", 0.02)
+    monkeypatch.setattr("tickwork.engines.remote.POLL_IDLE", 0.02)
     url = f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL"
     transport = DeliveredMessages(url)
 

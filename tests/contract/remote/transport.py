@@ -32,10 +32,6 @@ class ListTransport:
     def run_ids(self) -> set[str]:
         return {run_id for message in self.messages for run_id, _ in message["runs"]}
 
-    def poll(self, handover: Handover) -> str:
-        is_here = any(list(handover) in message["runs"] for message in self.messages)
-        return "queued" if is_here else "unknown"
-
     def cancel(self, handover: Handover) -> None:
         self.removed.append(handover.external_id)
 
