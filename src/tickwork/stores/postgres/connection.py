@@ -89,12 +89,12 @@ seems to be unavailable.
 """
 
 READ_ONLY: Final = "25006"
-COLUMN_CHANGED: Final = "0A000"
+FEATURE_NOT_SUPPORTED: Final = "0A000"
 UNPREPARABLE: Final = frozenset(
     {
         "26000",  # no such statement: it was prepared on another server connection
         "42P05",  # another client prepared it, on a server connection that a pooler shares
-        COLUMN_CHANGED,  # a column has changed since the statement was prepared
+        FEATURE_NOT_SUPPORTED,  # cached plan must not change result type: a column has changed
     }
 )
 """Errors of a prepared statement that is missing or differs on the server."""
@@ -339,8 +339,8 @@ def _rejection(result: PGresult) -> StatementRejected:
         return (result.error_field(code) or b"").decode(errors="replace")
 
     state = field(pq.DiagnosticField.SQLSTATE)
-    if state == COLUMN_CHANGED and field(pq.DiagnosticField.SOURCE_FILE) == "guc.c":
-        # BEGIN READ WRITE on a standby has the code of a changed column.
+    if state == FEATURE_NOT_SUPPORTED and field(pq.DiagnosticField.SOURCE_FILE) == "guc.c":
+        # BEGIN READ WRITE on a standby has the same code.
         state = READ_ONLY
     return StatementRejected(state, result.get_error_message())
 

@@ -144,7 +144,7 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         """
         if error.state not in self._driver.UNPREPARABLE:
             return False
-        if error.state != self._driver.COLUMN_CHANGED:
+        if error.state != self._driver.FEATURE_NOT_SUPPORTED:
             self._may_prepare = False
         self._pool.clear()
         return True
