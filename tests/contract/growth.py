@@ -267,7 +267,7 @@ class Verbs:
         taken = self.store.reap(
             now=now,
             limit=500,
-            verdict=lambda expired: reap(
+            decide=lambda expired: reap(
                 expired.claim, has_started=False, now=now, is_cancel_requested=False
             ),
         )

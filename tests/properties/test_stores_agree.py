@@ -558,7 +558,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.after_complete(claims))
 
     def reap(self) -> None:
-        def verdict(expired: Expired) -> Transition:
+        def decide(expired: Expired) -> Transition:
             step = reap(
                 expired.claim,
                 has_started=expired.has_started,
@@ -569,7 +569,7 @@ class StoresAgree(RuleBasedStateMachine):
             # The same for all: which of them is a job's last error is free.
             return step._replace(reason=f"{expired.worker} is gone")
 
-        self.both(lambda store: sorted(store.reap(now=self.now, limit=ALL, verdict=verdict)))
+        self.both(lambda store: sorted(store.reap(now=self.now, limit=ALL, decide=decide)))
 
     def cancel(self, run_id: RunId) -> None:
         self.close_schedule(self.run_of(run_id))

@@ -381,7 +381,7 @@ class StoreWorker:
         now = self.store.database_time()
         self.store.stage(now=now, limit=500)
 
-        def verdict(expired: Expired) -> Transition:
+        def decide(expired: Expired) -> Transition:
             return reap(
                 expired.claim,
                 has_started=expired.has_started,
@@ -398,7 +398,7 @@ class StoreWorker:
                 rows, now=now, jobs=JOBS, rule_of=lambda _: EVERY_SECOND, taken=taken
             ),
         )
-        taken_back = self.store.reap(now=now, limit=100, verdict=verdict)
+        taken_back = self.store.reap(now=now, limit=100, decide=decide)
         self.log.write(*(("reaped", *_attempt(step), _status_of(step)) for step in taken_back))
         self.store.sweep(now=now, limit=100)
         self.store.unblock_rated(now=self.store.database_time(), limit=100)

@@ -85,10 +85,10 @@ class Worker:
             return self.reap_at(now)
 
     def reap_at(self, now: datetime) -> list[Transition]:
-        def verdict(expired: Expired) -> Transition:
+        def decide(expired: Expired) -> Transition:
             return reap(expired.claim, has_started=expired.has_started, now=now)
 
-        return self.store.reap(now=now, limit=100, verdict=verdict)
+        return self.store.reap(now=now, limit=100, decide=decide)
 
     def tick(self) -> TickPlan:
         with self.at_home() as now:

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.transitions import Transition
-from tickwork._domain.transitions import reap as decide
+from tickwork._domain.transitions import Transition, reap
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.plurals import count_of
 from tickwork._kernel.processes import ThisProcess, has_ended, is_running
@@ -87,10 +86,10 @@ class Reaper:
         now = self._clock.now()
         self._found = set()
 
-        def verdict(expired: Expired) -> Transition | None:
+        def decide(expired: Expired) -> Transition | None:
             if self._keeps_lease(expired):
                 return None
-            return decide(
+            return reap(
                 expired.claim,
                 has_started=expired.has_started,
                 now=now,
@@ -98,7 +97,7 @@ class Reaper:
                 is_cancel_requested=expired.is_cancel_requested,
             )
 
-        reaped = self._store.reap(now=now, limit=REAP_MAX, verdict=verdict)
+        reaped = self._store.reap(now=now, limit=REAP_MAX, decide=decide)
         if reaped:
             self._on_reaped(reaped)
         return len(reaped)

@@ -154,8 +154,8 @@ class EncryptedStore:
             list(map(self._payloads.encrypt_step, steps)), is_repeat=is_repeat
         )
 
-    def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
-        steps = self._store.reap(now=now, limit=limit, verdict=verdict)
+    def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
+        steps = self._store.reap(now=now, limit=limit, decide=decide)
         return [step._replace(claim=self._payloads.decrypt_claim(step.claim)) for step in steps]
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:

@@ -338,7 +338,7 @@ class TestFencing:
         clock.advance(minutes=5)
         takeover = begin()
         taken_back = takeover.run(
-            record.reap(store.query, now=clock.now(), limit=50, verdict=given_back(clock))
+            record.reap(store.query, now=clock.now(), limit=50, decide=given_back(clock))
         )
         assert len(taken_back) == 50
         retaken = takeover.run(
@@ -390,7 +390,7 @@ class TestFencing:
         [stale] = Hands(store, clock).claim(1)
         clock.advance(minutes=5)
         takeover = begin()
-        takeover.run(record.reap(store.query, now=clock.now(), limit=1, verdict=given_back(clock)))
+        takeover.run(record.reap(store.query, now=clock.now(), limit=1, decide=given_back(clock)))
         before = the_run(store, stale).lease_until
 
         # The takeover is not committed yet: the run is passed over, neither lost nor extended.

@@ -142,7 +142,7 @@ class TestLostLeases:
             app._services.store.reap(
                 now=later,
                 limit=1,
-                verdict=lambda it: reap(it.claim, has_started=True, now=later, crashes_max=9),
+                decide=lambda it: reap(it.claim, has_started=True, now=later, crashes_max=9),
             )
 
         end = bench.runner.decide(attempt, AttemptEnd(SUCCEEDED))

@@ -349,7 +349,7 @@ class Workers:
     def remove_worker(self, worker):
         self.rows = [row for row in self.rows if row.id != worker]
 
-    def reap(self, *, now, limit, verdict):
+    def reap(self, *, now, limit, decide):
         return ["taken"]
 
 

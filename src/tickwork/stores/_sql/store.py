@@ -188,11 +188,11 @@ class SqlStore(ABC):
             cause = error
         return self._write(lambda: record.give_up(self.query, steps[0], cause))
 
-    def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
+    def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
         def reap_part(only: Sequence[RunId] | None) -> list[Transition]:
             return self._write(
                 lambda: record.reap(
-                    self.query, now=now, limit=limit, verdict=verdict, only=only, seen=seen
+                    self.query, now=now, limit=limit, decide=decide, only=only, seen=seen
                 )
             )
 

@@ -129,8 +129,8 @@ class RunStore(Protocol):
         with the same token is not lost.
         """
 
-    def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
-        """Take back runs whose lease has expired, as ``verdict`` decides for each."""
+    def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
+        """Take back runs whose lease has expired, as ``decide`` says for each."""
 
     def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
         """Expire all leases of a dead worker, for the next reap; return how many."""

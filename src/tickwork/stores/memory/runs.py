@@ -191,7 +191,7 @@ class MemoryRuns(TableHolder):
             write_steps(tables, valid)
             return lost
 
-    def reap(self, *, now: datetime, limit: int, verdict: ReapDecision) -> list[Transition]:
+    def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
         with self._writing() as tables:
             expired = [
                 (run.lease_until, run.id, run)
@@ -199,7 +199,7 @@ class MemoryRuns(TableHolder):
                 if run.lease_until is not None and has_expired(run.lease_until, now=now)
             ]
             decided = [
-                verdict(
+                decide(
                     Expired(
                         claim=_claim_of(run),
                         has_started=run.started_at is not None,

@@ -217,7 +217,7 @@ class StoreDriver:
     def reap(self, limit: int = 10) -> list[Transition]:
         now = self._clock.now()
 
-        def verdict(expired: Expired) -> Transition:
+        def decide(expired: Expired) -> Transition:
             return reap(
                 expired.claim,
                 has_started=expired.has_started,
@@ -225,7 +225,7 @@ class StoreDriver:
                 is_cancel_requested=expired.is_cancel_requested,
             )
 
-        return self._store.reap(now=now, limit=limit, verdict=verdict)
+        return self._store.reap(now=now, limit=limit, decide=decide)
 
     def run(self, limit: int = 10, **wanted: Any) -> list[RunId]:
         """Claim, and succeed with everything."""

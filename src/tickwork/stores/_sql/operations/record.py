@@ -321,7 +321,7 @@ def reap(
     *,
     now: datetime,
     limit: int,
-    verdict: ReapDecision,
+    decide: ReapDecision,
     only: Collection[RunId] | None = None,
     seen: list[RunId] | None = None,
 ) -> Operation[list[Transition]]:
@@ -341,7 +341,7 @@ def reap(
             broken.append((row[0], error))
             continue
         has_started, is_canceled = started_at is not None, cancel_requested_at is not None
-        step = verdict(Expired(claim, has_started, is_canceled, worker))
+        step = decide(Expired(claim, has_started, is_canceled, worker))
         if step is not None:
             steps.append(step)
     if broken:

@@ -76,7 +76,7 @@ class TestExpiredLeasesReaping:
         assert worker.reap() == []
 
 
-class TestExpiredLeasesVerdicts:
+class TestExpiredLeaseDecisions:
     """What becomes of such a run is decided by the one who asks, with all the facts."""
 
     def test_the_facts(self, store, clock, worker):
@@ -86,11 +86,11 @@ class TestExpiredLeasesVerdicts:
         clock.advance(hours=1)
         seen = []
 
-        def verdict(expired):
+        def decide(expired):
             seen.append(expired)
             return reap(expired.claim, has_started=False, now=clock.now())
 
-        steps = store.reap(now=clock.now(), limit=10, verdict=verdict)
+        steps = store.reap(now=clock.now(), limit=10, decide=decide)
 
         assert seen == [
             Expired(
@@ -128,20 +128,20 @@ class TestExpiredLeasesVerdicts:
         add(store, a_run())
         worker.claim_one()
 
-        steps = store.reap(now=clock.now(), limit=10, verdict=lambda _: pytest.fail("called"))
+        steps = store.reap(now=clock.now(), limit=10, decide=lambda _: pytest.fail("called"))
 
         assert steps == []
 
-    def test_a_verdict_that_fails_takes_nothing_back(self, store, clock, worker):
+    def test_a_decision_that_fails_takes_nothing_back(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run()]))
         claims = worker.claim()
         clock.advance(minutes=2)
 
-        def verdict(expired):
+        def decide(expired):
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            store.reap(now=clock.now(), limit=10, verdict=verdict)
+            store.reap(now=clock.now(), limit=10, decide=decide)
 
         assert [the_run(store, run).status for run in runs] == [RunStatus.RUNNING] * 2
         assert [worker.record(claim) for claim in claims] == [[], []]

@@ -91,12 +91,12 @@ class TestLeasesHeartbeats:
         worker.claim(2, lease=MINUTE)
         clock.advance(minutes=5)
 
-        def verdict(expired: Expired) -> Transition | None:
+        def decide(expired: Expired) -> Transition | None:
             if expired.claim.run_id == kept.id:
                 return None
             return reap(expired.claim, has_started=expired.has_started, now=clock.now())
 
-        steps = store.reap(now=clock.now(), limit=10, verdict=verdict)
+        steps = store.reap(now=clock.now(), limit=10, decide=decide)
 
         assert [step.claim.run_id for step in steps] == [taken.id]
         assert the_run(store, kept).status is RunStatus.RUNNING

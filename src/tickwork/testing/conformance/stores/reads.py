@@ -103,7 +103,7 @@ class TestReadsOutcomes:
         store.complete(completed, now=clock.now())
         worker.start(expired)
         clock.advance(minutes=2)
-        store.reap(now=clock.now(), limit=1, verdict=lambda one: reaped(one.claim, clock.now()))
+        store.reap(now=clock.now(), limit=1, decide=lambda one: reaped(one.claim, clock.now()))
         [waiting] = [run for run in store.list_runs(EVERYTHING).runs if not run.is_finished]
         store.cancel(waiting.id, now=clock.now())
 
