@@ -257,7 +257,7 @@ def new_run(
 ) -> NewRun:
     """One run of a job, with its arguments checked and encoded."""
     if options is NO_DISPATCH_OPTIONS:
-        stored = definition.args_of(args, kwargs)
+        stored = definition.payload.encode_call(args, kwargs)
         return definition.spec.new_run(run_id, now=now, due_at=now, args=stored)
     if options.args:
         kwargs = {**options.args, **definition.parameters.bind(definition.name, args, kwargs)}
@@ -270,7 +270,7 @@ def new_run(
         run_id,
         now=now,
         due_at=options.due_at(now),
-        args=definition.args_of(args, kwargs),
+        args=definition.payload.encode_call(args, kwargs),
         tenant=options.tenant,
         queue=options.queue,
         priority=options.priority,
@@ -313,7 +313,7 @@ def _copies(
     make = partial(tuple.__new__, NewRun)  # _make() takes three times as long
     return [
         make((run_id, *before, args, *after))
-        for run_id, args in zip(ids, definition.args_of_many(calls), strict=True)
+        for run_id, args in zip(ids, definition.payload.encode_calls(calls), strict=True)
     ]
 
 

@@ -342,7 +342,8 @@ class Job(Dispatchable[P, R], DispatchOptionMethods["Draft[P, R]"], Generic[P, R
             PayloadError: They cannot be stored.
         """
         dispatcher = self._dispatcher
-        definition = dispatcher.registry.get(self.name)
+        registry = dispatcher.registry
+        definition = registry.current.get(self.name) or registry.get(self.name)
         return dispatcher.dispatch(definition, NO_DISPATCH_OPTIONS, args, kwargs)
 
     def dispatch_many(self, calls: Calls, /) -> list[RunHandle[R]]:

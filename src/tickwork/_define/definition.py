@@ -1,6 +1,6 @@
 """Jobs as a program declares them, and as the registry defines them once they are checked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -90,26 +90,6 @@ class Definition:
     @property
     def parameters(self) -> Parameters:
         return self.handler.parameters
-
-    def args_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Merge the arguments of a dispatch with the defaults, check them, and encode them."""
-        parameters, name = self.handler.parameters, self.spec.name
-        given = parameters.bind(name, args, kwargs) if args else kwargs
-        if self.options.args:
-            given = {**self.options.args, **given}
-        parameters.check(name, given)
-        return self.payload.encode(given)
-
-    def args_of_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The same for many dispatches."""
-        if self.options.args:
-            return [self.args_of((), kwargs) for kwargs in calls]
-        name, check, encode = self.spec.name, self.handler.parameters.check, self.payload.encode
-        texts = []
-        for kwargs in calls:
-            check(name, kwargs)
-            texts.append(encode(kwargs))
-        return texts
 
     def check_unique(self, unique: Unique) -> None:
         _check_names(self.name, set(unique.by), "uses the argument", self.parameters)

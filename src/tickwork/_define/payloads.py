@@ -1,7 +1,7 @@
 """The payload of a handler: its arguments and its result, encoded and rebuilt by annotation."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Final, Union, Unpack, get_args, get_origin
 
@@ -13,17 +13,17 @@ from tickwork._define.type_codecs import EXACT, TypeCodec, Unresolved, WrongType
 from tickwork._domain.outcome import JobResult
 from tickwork._domain.run import NO_ARGS
 from tickwork._kernel.codec import (
+    INT_MAX,
     SIMPLE,
     Unfit,
-    check_text,
     decode,
-    encode_simple,
+    encode_checked,
     escape,
-    is_short,
 )
 from tickwork.errors import ArgumentError, NotSerializable, PayloadMismatch, PayloadUnreadable
 
 _NOTHING: Final[frozenset[type]] = frozenset()
+_NO_DEFAULTS: Final[Mapping[str, Any]] = {}
 
 
 class HandlerPayload:
@@ -31,13 +31,14 @@ class HandlerPayload:
 
     Annotations are resolved at the first use, because a type that they name may not exist yet
     when the job is defined. An argument whose annotation cannot be resolved even then is stored
-    as one without annotation.
+    as one without annotation. ``defaults`` are the arguments that the job sets.
     """
 
     __slots__ = (
         "_checked",
         "_codec",
         "_codec_by_name",
+        "_defaults",
         "_handler",
         "_is_trial",
         "_job",
@@ -58,6 +59,7 @@ class HandlerPayload:
         *,
         size_max: int,
         secrets: frozenset[str],
+        defaults: Mapping[str, Any] = _NO_DEFAULTS,
         is_trial: bool = False,
     ) -> None:
         self._job = job
@@ -65,6 +67,7 @@ class HandlerPayload:
         self._codec = codec
         self._size_max = size_max
         self._secrets = secrets
+        self._defaults = defaults
         self._is_trial = is_trial
         # By parameter: the types that are stored as they are.
         self._simple: dict[str, frozenset[type]] | None = None
@@ -76,8 +79,36 @@ class HandlerPayload:
         self._checked = False
         self._result: TypeCodec = codec.untyped
 
+    def encode_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Merge the arguments of a dispatch with the defaults, check them, and encode them.
+
+        Raises:
+            ArgumentError: They do not fit the handler.
+            NotSerializable: One cannot be stored.
+        """
+        parameters = self._handler.parameters
+        given = parameters.bind(self._job, args, kwargs) if args else kwargs
+        if self._defaults:
+            given = {**self._defaults, **given}
+        if not parameters.required <= given.keys() <= parameters.known:
+            parameters.check(self._job, given)
+        return self.encode(given)
+
+    def encode_calls(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
+        """The same for many dispatches."""
+        if self._defaults:
+            return [self.encode_call((), kwargs) for kwargs in calls]
+        parameters, encode = self._handler.parameters, self.encode
+        required, known = parameters.required, parameters.known
+        texts = []
+        for kwargs in calls:
+            if not required <= kwargs.keys() <= known:
+                parameters.check(self._job, kwargs)
+            texts.append(encode(kwargs))
+        return texts
+
     def encode(self, given: Mapping[str, Any]) -> str:
-        """Check arguments and encode them.
+        """Check the types of arguments and encode them. Required ones may be missing.
 
         Raises:
             ArgumentError: One has another type than its parameter.
@@ -92,10 +123,12 @@ class HandlerPayload:
         # Most arguments are stored as they are, and need no more than this loop.
         for name, value in given.items():
             kind = type(value)
-            if kind not in simple.get(name, rest) or (kind is int and not is_short(value)):
+            if kind not in simple.get(name, rest) or (
+                kind is int and not -INT_MAX <= value <= INT_MAX
+            ):
                 return self._encode_typed(given)
         plain = given if type(given) is dict else dict(given)
-        return check_text(encode_simple(escape(plain) if rest else plain), self._size_max)
+        return encode_checked(escape(plain) if rest else plain, self._size_max)
 
     def decode(self, text: str) -> dict[str, Any]:
         """Decode and rebuild stored arguments.
@@ -149,7 +182,7 @@ class HandlerPayload:
         codec = self._result
         try:
             plain = codec.encode(value)
-            text = check_text(encode_simple(plain), self._size_max)
+            text = encode_checked(plain, self._size_max)
             if codec.exactness != EXACT and not codec.is_rebuilt(value, codec.decode(decode(text))):
                 raise WrongType(_not_rebuilt(value))  # reported like other wrong types
         except Unfit as unfit:
@@ -184,7 +217,7 @@ class HandlerPayload:
         try:
             for name, value in given.items():
                 plain[name] = codec_by_name.get(name, rest).encode(value)
-            text = check_text(encode_simple(escape(plain)), self._size_max)
+            text = encode_checked(escape(plain), self._size_max)
             if self._checked:
                 self._check_rebuilt(given, text)
         except Unfit as unfit:

@@ -56,6 +56,8 @@ class Registry:
         self._resolved: dict[str, Definition] = {}  # by path or by job type, on demand
         self._built: dict[Declaration, Definition] = {}
         self._by_name: dict[str, Definition] = {}
+        self.current: Mapping[str, Definition] = {}
+        """The definitions by name; empty from a change until they are built again."""
         self._imported: dict[str, object] = {}  # by path
         self._is_stale = True
         self._middleware: tuple[MiddlewarePair, ...] = ()
@@ -66,7 +68,7 @@ class Registry:
         """Add a declaration to which a builder may add options later."""
         with self._lock:
             self._append(declaration)
-            self._is_stale = True
+            self._mark_stale()
 
     def add_complete(self, declaration: Declaration) -> None:
         """Add a declaration that will not change any more. On an error, nothing is added."""
@@ -85,11 +87,12 @@ class Registry:
         """Add a job that only this process knows, in place of any other of that name."""
         with self._lock:
             self._declarations[declaration.name] = [declaration]
-            self._is_stale = True
+            self._mark_stale()
 
     def mark_changed(self) -> None:
         """Note that a builder changed a declaration that was added before."""
-        self._is_stale = True
+        with self._lock:
+            self._mark_stale()
 
     def add_handler(self, instance: Any) -> None:
         for method in ("supports", "handle"):
@@ -107,7 +110,11 @@ class Registry:
         with self._lock:
             self._resolved.clear()
             self._built.clear()
-            self._is_stale = True
+            self._mark_stale()
+
+    def _mark_stale(self) -> None:
+        self._is_stale = True
+        self.current = {}
 
     def add_middleware(self, middleware: Middleware, *, on_loop: Middleware | None = None) -> None:
         """Wrap the attempts of every job, inside of those that were added before.
@@ -119,9 +126,7 @@ class Registry:
             check_middleware(each)
         with self._lock:
             self._middleware = (*self._middleware, pair)
-            self._resolved.clear()
-            self._built.clear()
-            self._is_stale = True
+            self._forget_built()
 
     # ------------------------------------------------------------ reading
 
@@ -131,13 +136,15 @@ class Registry:
             self._import_paths()
         with self._lock:
             if self._is_stale:
-                # Cleared first: a change that another thread makes meanwhile sets it again.
+                # Cleared first: a module that is imported meanwhile may declare a job.
                 self._is_stale = False
                 try:
                     self._by_name = self._build()
                 except BaseException:
                     self._is_stale = True
                     raise
+                if not self._is_stale:
+                    self.current = self._by_name
             return self._by_name
 
     def schedules(self) -> list[Declaration]:
@@ -291,7 +298,7 @@ class Registry:
                     self._declarations[name] = others
             raise
         finally:
-            self._is_stale = True
+            self._mark_stale()
 
     def _append_complete(self, declaration: Declaration) -> None:
         for other in self._append(declaration):
@@ -342,17 +349,31 @@ class Registry:
         self._built = built
         return by_name
 
-    def payload_of(self, job: str, handler: Handler, *, is_trial: bool = False) -> HandlerPayload:
+    def payload_of(
+        self,
+        job: str,
+        handler: Handler,
+        *,
+        defaults: Mapping[str, Any] = NO_OPTIONS.args,
+        is_trial: bool = False,
+    ) -> HandlerPayload:
         """Return what encodes and rebuilds the arguments of a handler."""
-        secrets = handler.parameters.secrets | self._redact
         return HandlerPayload(
-            job, handler, self.codec, size_max=self._size_max, secrets=secrets, is_trial=is_trial
+            job,
+            handler,
+            self.codec,
+            size_max=self._size_max,
+            secrets=handler.parameters.secrets | self._redact,
+            defaults=defaults,
+            is_trial=is_trial,
         )
 
     def _define(
         self, declaration: Declaration, handler: Handler, *, is_trial: bool = False
     ) -> Definition:
-        payload = self.payload_of(declaration.name, handler, is_trial=is_trial)
+        payload = self.payload_of(
+            declaration.name, handler, defaults=declaration.options.args, is_trial=is_trial
+        )
         return define(
             declaration,
             handler,

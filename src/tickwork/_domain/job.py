@@ -23,7 +23,6 @@ from tickwork._domain.run import (
     PRIORITY_LIMIT,
     QUEUE_DEFAULT,
     NewRun,
-    check_run,
 )
 from tickwork._kernel.codec import decode
 from tickwork._kernel.durations import format_duration, later
@@ -162,7 +161,7 @@ class JobSpec(JobPolicies):
         expires = expires or self.expires
         limit_keys: tuple[str, ...] = ()
         unique = None
-        if self.has_keys:
+        if self.limits or self.unique:
             values = decode(args)
             limit_keys = tuple(
                 limit.key(job=self.name, queue=queue, tenant=tenant, args=values)
@@ -174,8 +173,12 @@ class JobSpec(JobPolicies):
             limit_keys = (*limit_keys, one_at_a_time)
         if tags:
             tags = tuple(tag for tag in tags if tag not in self.tags)
+        # What only a bug in tickwork could violate.
+        assert now.tzinfo is not None, now
+        assert due_at.tzinfo is not None, due_at
+        assert (schedule is None) == (nominal_at is None), (schedule, nominal_at)
         # Positional arguments take half the time of keywords, and this runs for every run.
-        made = NewRun(
+        return NewRun(
             run_id,
             self.name,
             now,
@@ -194,7 +197,6 @@ class JobSpec(JobPolicies):
             nominal_at,
             target,
         )
-        return check_run(made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class NewRun(NamedTuple):
     ``args`` is JSON text. A run of a schedule has the name of the schedule and its nominal time;
     jitter can make ``due_at`` later.
 
-    It is a tuple, because one is built for every run. :func:`check_run` checks it.
+    It is a tuple, because one is built for every run. ``JobSpec.new_run`` checks it.
     """
 
     id: RunId
@@ -49,15 +49,6 @@ class NewRun(NamedTuple):
     def phase(self) -> Phase:
         """The first phase: ready if the run is due already."""
         return Phase.READY if self.due_at <= self.created_at else Phase.WAITING
-
-
-def check_run(run: NewRun) -> NewRun:
-    """Assert what only a bug in tickwork could violate, and return the run."""
-    assert run.created_at.tzinfo is not None, run
-    assert run.due_at.tzinfo is not None, run
-    assert run.attempts_max >= 1, run
-    assert (run.schedule is None) == (run.nominal_at is None), run
-    return run
 
 
 class Claim(NamedTuple):

@@ -17,7 +17,7 @@ name of its zone. ``$tuple`` is written only for annotations such as ``Sequence[
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from json import JSONDecoder, JSONEncoder
@@ -40,7 +40,7 @@ NESTING_MAX: Final = 64
 
 # Integers beyond this range and floats in exponent form are tagged, because MySQL's JSON
 # turns the former into floats and PostgreSQL's the latter into integers.
-_INT_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**63 - 1
 
 _encode_json = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _encode_sorted = JSONEncoder(
@@ -48,25 +48,25 @@ _encode_sorted = JSONEncoder(
 ).encode
 
 
-def _build_encoder(make: Callable[..., Any] | None) -> Callable[[object], str]:
+def _build_encoder(make: Callable[..., Any] | None) -> Callable[[object, int], Iterable[str]]:
     """Build the C encoder once. JSONEncoder.encode builds one for every call.
 
     Interpreters other than CPython have no C encoder.
     """
     if make is None:
-        return _encode_json
+        return lambda payload, _: (_encode_json(payload),)
     text = json.encoder.encode_basestring
-    chunks = make(None, _refuse, text, None, ":", ",", False, False, False)
-    join = "".join
-    return lambda payload: join(chunks(payload, 0))
+    chunks: Callable[[object, int], Iterable[str]] = make(
+        None, _refuse, text, None, ":", ",", False, False, False
+    )
+    return chunks
 
 
 def _refuse(value: object) -> NoReturn:
     raise TypeError(f"{type(value).__name__} was not made plain.")
 
 
-encode_simple: Final = _build_encoder(getattr(json.encoder, "c_make_encoder", None))
-"""Encodes JSON types, without any check. For payloads that were made plain."""
+_encode_parts: Final = _build_encoder(getattr(json.encoder, "c_make_encoder", None))
 
 SIMPLE: Final[frozenset[type]] = frozenset({str, bool, int, type(None)})
 """Types that are stored as they are; of integers only those that are short."""
@@ -74,7 +74,25 @@ SIMPLE: Final[frozenset[type]] = frozenset({str, bool, int, type(None)})
 
 def is_short(number: int) -> bool:
     """Whether every database keeps this number exactly, so that it needs no tag."""
-    return -_INT_MAX <= number <= _INT_MAX
+    return -INT_MAX <= number <= INT_MAX
+
+
+def encode_simple(plain: object) -> str:
+    """Encode JSON types, without any check. For payloads that were made plain."""
+    return "".join(_encode_parts(plain, 0))
+
+
+def encode_checked(plain: object, size_max: int) -> str:
+    """Encode JSON types, and check the text.
+
+    Raises:
+        NotSerializable: A text cannot be stored.
+        PayloadTooLarge: The text has more than ``size_max`` bytes.
+    """
+    text = "".join(_encode_parts(plain, 0))
+    if text.isascii() and len(text) <= size_max and "\\u0000" not in text:
+        return text
+    return _check_text(text, size_max)
 
 
 def _is_simple(payload: object) -> bool:
@@ -101,8 +119,8 @@ def encode(payload: object, *, size_max: int = SIZE_MAX) -> str:
         PayloadTooLarge: The text has more than ``size_max`` bytes.
     """
     if _is_simple(payload):
-        return check_text(encode_simple(payload), size_max)
-    return check_text(encode_simple(_Plain(size_max).of(payload)), size_max)
+        return encode_checked(payload, size_max)
+    return encode_checked(_Plain(size_max).of(payload), size_max)
 
 
 def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
@@ -113,7 +131,7 @@ def encode_canonical(payload: object, *, size_max: int = SIZE_MAX) -> str:
     >>> encode_canonical({"b": 1, "a": 2})
     '{"a":2,"b":1}'
     """
-    return check_text(_encode_sorted(_Plain(size_max, in_utc=True).of(payload)), size_max)
+    return _check_text(_encode_sorted(_Plain(size_max, in_utc=True).of(payload)), size_max)
 
 
 def make_plain(payload: object, *, size_max: int = SIZE_MAX) -> object:
@@ -337,7 +355,7 @@ def plain_float(number: float) -> object:
     return {"$float": text} if "e" in text or text == "-0.0" else number
 
 
-def check_text(text: str, size_max: int) -> str:
+def _check_text(text: str, size_max: int) -> str:
     if "\\u0000" in text and _has_nul(json.loads(text)):
         raise NotSerializable(
             "payload", "a string contains a NUL character.", fix="Pass bytes, or remove it."

@@ -33,7 +33,7 @@ def a_definition(
         name="send", target=handler, place="a.py:1", options=options_by_name(options)
     )
     found = handler_of(handler)
-    payload = Registry(redact=redact).payload_of("send", found)
+    payload = Registry(redact=redact).payload_of("send", found, defaults=declaration.options.args)
     return define(declaration, found, payload=payload, redact=redact)
 
 
@@ -87,14 +87,14 @@ class TestArgumentsOfADispatch:
     def test_they_override_key_by_key(self):
         made = a_definition(args={"to": "ann", "subject": "Hi"})
 
-        assert made.args_of((), {"subject": "Bye"}) == '{"to":"ann","subject":"Bye"}'
-        assert made.args_of(("bob",), {}) == '{"to":"bob","subject":"Hi"}'
+        assert made.payload.encode_call((), {"subject": "Bye"}) == '{"to":"ann","subject":"Bye"}'
+        assert made.payload.encode_call(("bob",), {}) == '{"to":"bob","subject":"Hi"}'
 
     def test_they_are_checked_together(self):
         with pytest.raises(ArgumentError, match="'to' is missing"):
-            a_definition(args={"subject": "Hi"}).args_of((), {})
+            a_definition(args={"subject": "Hi"}).payload.encode_call((), {})
         with pytest.raises(ArgumentError, match="takes no argument 'cc'"):
-            a_definition(args={"to": "ann"}).args_of((), {"cc": "bob"})
+            a_definition(args={"to": "ann"}).payload.encode_call((), {"cc": "bob"})
 
 
 class TestSecrets:

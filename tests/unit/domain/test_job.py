@@ -121,6 +121,20 @@ class TestNewRun:
     def test_without_keys_the_arguments_are_not_even_read(self):
         assert a_run(a_job(), args="not json").args == "not json"
 
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"due_at": NOON.replace(tzinfo=None)},
+            {"now": NOON.replace(tzinfo=None)},
+            {"schedule": "nightly"},
+            {"nominal_at": NOON},
+        ],
+        ids=str,
+    )
+    def test_an_invalid_run_is_an_error(self, options):
+        with pytest.raises(AssertionError):
+            a_run(a_job(), **options)
+
 
 class TestScheduleSpec:
     """A schedule is a checked value too."""

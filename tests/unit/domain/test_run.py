@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.run import Claim, NewRun, Run, check_claim, check_run
+from tickwork._domain.run import Claim, NewRun, Run, check_claim
 from tickwork._domain.status import PHASES, Phase, RunStatus
 from tickwork.errors import NaiveDatetime
 from unit.builders import MINUTE, NOON, SECOND, a_claim
@@ -44,21 +44,6 @@ class TestNewRun:
     )
     def test_it_waits_only_if_it_is_not_due_yet(self, due_at, phase):
         assert a_new_run(due_at=due_at).phase is phase
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"due_at": NOON.replace(tzinfo=None)},
-            {"created_at": NOON.replace(tzinfo=None)},
-            {"attempts_max": 0},
-            {"schedule": "nightly"},
-            {"nominal_at": NOON},
-        ],
-        ids=str,
-    )
-    def test_an_invalid_run_is_an_error(self, options):
-        with pytest.raises(AssertionError):
-            check_run(a_new_run(**options))
 
 
 class TestClaim:
