@@ -13,7 +13,8 @@ from playwright.sync_api import Browser, sync_playwright
 from servers.chromium import find_programs
 from tickwork import ScheduleDefinition, Secret, Tickwork
 from tickwork.dashboard import Role, User, asgi
-from tickwork.dashboard.actions import Actions, Caller
+from tickwork.dashboard.access import Caller
+from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.schedule_editor import ScheduleEditor
 
 FLAGS = (

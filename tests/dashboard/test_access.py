@@ -175,7 +175,7 @@ class TestHostUsers:
 
         client = client_of(identify=identify)
         assert client.get(f"{API}/queues").status_code == 200
-        # A browser sends the cookie of the host application by itself, so the proof is needed.
+        # A browser sends the cookie of the host application by itself, so the CSRF token is needed.
         assert client.post(f"{API}/queues/emails/pause").status_code == 403
         assert app.pauses() == []
 

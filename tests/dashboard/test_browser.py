@@ -271,7 +271,7 @@ class TestControl:
 
         page.get_by_label("The last").fill("3d")
         page.get_by_role("button", name="Count").click()
-        expect(page.get_by_role("status")).to_contain_text("3 instants")
+        expect(page.get_by_role("status")).to_contain_text("Firings in that time: 3")
 
         expect(page.get_by_label("The last")).to_have_value("3d")
         page.get_by_role("button", name="Backfill").click()

@@ -14,9 +14,9 @@ import uvicorn
 
 from tickwork.dashboard import AccessToken, Role, asgi
 from tickwork.dashboard.actions import Actions
+from tickwork.dashboard.authentication import Authenticator
 from tickwork.dashboard.context import Site
-from tickwork.dashboard.gate import Gate
-from tickwork.dashboard.stream import Pulse
+from tickwork.dashboard.stream import ChangeDetector
 from tickwork.stores._sql.statement import Statement
 
 from .conftest import API
@@ -71,17 +71,17 @@ class TestSlowReads:
 def site(app):
     return Site(
         app,
-        gate=Gate((), None),
+        authenticator=Authenticator((), None),
         actions=Actions(app, is_read_only=False),
         read_timeout=timedelta(seconds=1),
     )
 
 
-@pytest.mark.parametrize(("seconds", "rest"), [(0.001, 1.0), (0.06, 3.0), (2.0, 5.0)])
-def test_a_live_page_rests_the_longer_its_reads_take(site, seconds, rest):
+@pytest.mark.parametrize(("seconds", "delay"), [(0.001, 1.0), (0.06, 3.0), (2.0, 5.0)])
+def test_a_live_page_waits_longer_if_its_reads_are_slow(site, seconds, delay):
     site.read_seconds = seconds
 
-    assert Pulse(site).rest == pytest.approx(rest)
+    assert ChangeDetector(site).delay == pytest.approx(delay)
 
 
 async def _read_twice(site: Site) -> list[float]:

@@ -181,7 +181,7 @@ class TestForms:
     @pytest.mark.parametrize(
         "target", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", ""]
     )
-    def test_they_lead_back_to_this_site_only(self, local, target):
+    def test_they_redirect_to_this_site_only(self, local, target):
         data = {"csrf": csrf_of(local), "next": target}
         answer = local.post("/queues/emails/pause", data=data, headers=HTML)
 
@@ -277,12 +277,12 @@ class TestStreams:
 
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "60")
 
-    def test_the_pulse_changes_with_the_runs(self, app):
-        texts = [app.inspect.pulse()]
+    def test_the_fingerprint_changes_with_the_runs(self, app):
+        texts = [app.inspect.fingerprint()]
         run = app.dispatch("send_email", to="ann")
-        texts.append(app.inspect.pulse())
+        texts.append(app.inspect.fingerprint())
         app.run()
-        texts.append(app.inspect.pulse())
+        texts.append(app.inspect.fingerprint())
 
         assert run.status is RunStatus.COMPLETED
         assert len(set(texts)) == 3

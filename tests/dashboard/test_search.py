@@ -76,7 +76,7 @@ class TestArguments:
     def test_bulk_actions_take_the_runs_that_were_found(self, admin):
         page = admin.get("/runs/bulk", params={"arg": "to=42"})
 
-        assert "<strong>1</strong> runs match" in page.text
+        assert "<strong>1</strong> run matches" in page.text
 
     def test_export_has_the_runs_that_were_found(self, admin):
         rows = admin.get("/runs/export.json", params={"arg": "to=42"}).json()

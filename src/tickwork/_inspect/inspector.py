@@ -95,8 +95,8 @@ class Inspector:
             ready = self._store.count_runs().by_phase.get(Phase.READY, 0)
         return read_activity(self._store, now=self._clock.now(), ready=ready)
 
-    def pulse(self) -> str:
-        """A short text that changes when runs come, start or end. It is cheap to read."""
+    def fingerprint(self) -> str:
+        """A short text that changes when runs are added, start or end. It is cheap to read."""
         newest = self._store.list_runs(RunFilter(), limit=1).runs
         counts = self._store.count_runs(cap=1_000).by_phase
         shown = [f"{run.id} {run.status} {run.attempt}" for run in newest]

@@ -1,4 +1,4 @@
-"""Who may use the dashboard: roles, tokens, sessions, CSRF, and the rate limit of logins."""
+"""Access control: users, roles, tokens, sessions, CSRF tokens, and the limit of failed logins."""
 
 import hmac
 import ipaddress
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tickwork.errors import InvalidOption
 
@@ -46,6 +46,14 @@ class User:
         return self.role >= role
 
 
+class Caller(NamedTuple):
+    """The user who sent a request, the client's address, and how the user was authenticated."""
+
+    user: User
+    address: str
+    method: str = ""  # bearer, session, host or loopback
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AccessToken:
     """A secret that gives its holder a name and a role."""
@@ -70,7 +78,7 @@ class AccessToken:
 
     @property
     def user(self) -> User:
-        """The user that the token stands for."""
+        """The user to whom the token belongs."""
         return User(name=self.name, role=self.role)
 
 
@@ -141,13 +149,14 @@ class TokenTable:
         name, role, until = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         return User(name=name, role=Role(role)) if until > now else None
 
-    def csrf_of(self, user: User) -> str:
-        """The token that forms of this user contain."""
+    def csrf_token_of(self, user: User) -> str:
+        """The CSRF token that forms of this user contain."""
         return self._sign("csrf", user.name)
 
-    def is_csrf(self, user: User, given: str) -> bool:
-        """Whether a form contained the token of this user."""
-        return hmac.compare_digest(given.encode(errors="replace"), self.csrf_of(user).encode())
+    def is_csrf_token(self, given: str, user: User) -> bool:
+        """Whether this is the CSRF token of this user."""
+        token = self.csrf_token_of(user)
+        return hmac.compare_digest(given.encode(errors="replace"), token.encode())
 
     def _sign(self, purpose: str, text: str) -> str:
         message = f"{purpose}\0{text}".encode(errors="surrogatepass")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from tickwork._client.runs import RunHandle
 from tickwork._client.schedule_view import ScheduleView
@@ -14,7 +14,7 @@ from tickwork._domain.identity import RunId
 from tickwork._inspect.runs import RunView
 from tickwork._kernel.json_form import as_json
 from tickwork.app import Tickwork
-from tickwork.dashboard.access import Role, User
+from tickwork.dashboard.access import Caller, Role, User
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import RunNotFound, TickworkError
 from tickwork.stores.contract import LimitRow, Pause, WorkerRow
@@ -51,13 +51,6 @@ DISPATCH_OPTIONS: Final = (
 )
 
 
-class Caller(NamedTuple):
-    """Who acts, and the address of the client."""
-
-    user: User
-    source: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchedRunView:
     """A run that was dispatched or retried."""
@@ -67,7 +60,7 @@ class DispatchedRunView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelAnswer:
+class CancelResponse:
     """The result of a cancel."""
 
     run: str
@@ -105,7 +98,7 @@ class Actions:
         }
         facts = as_json(given)
         audit = self.app.audit
-        audit.record(action, subject, actor=caller.user.name, source=caller.source, detail=facts)
+        audit.record(action, subject, actor=caller.user.name, source=caller.address, detail=facts)
         try:
             return do()
         except TickworkError as error:
@@ -113,7 +106,7 @@ class Actions:
                 f"{action}.failed",
                 subject,
                 actor=caller.user.name,
-                source=caller.source,
+                source=caller.address,
                 detail={"error": error.code},
             )
             raise
@@ -169,7 +162,7 @@ class Actions:
         handle = self.act(caller, "run.retry", f"run/{run_id}", lambda: self.app.runs.retry(run_id))
         return self._dispatched(handle)
 
-    def cancel(self, caller: Caller, run_id: RunId, *, reason: str = "") -> CancelAnswer:
+    def cancel(self, caller: Caller, run_id: RunId, *, reason: str = "") -> CancelResponse:
         done = self.act(
             caller,
             "run.cancel",
@@ -177,7 +170,7 @@ class Actions:
             lambda: self.app.runs.cancel(run_id, reason=reason),
             {"reason": reason},
         )
-        return CancelAnswer(run=run_id, is_canceled=done)
+        return CancelResponse(run=run_id, is_canceled=done)
 
     def reschedule(self, caller: Caller, run_id: RunId, due_at: datetime | timedelta) -> RunView:
         self.act(

@@ -19,7 +19,8 @@ from tickwork._inspect.schedules import UpcomingFirings
 from tickwork._inspect.status import JobView, QueueView, WorkerView
 from tickwork.app import Tickwork
 from tickwork.dashboard import fields
-from tickwork.dashboard.actions import Actions, Caller, CancelAnswer, DispatchedRunView
+from tickwork.dashboard.access import Caller
+from tickwork.dashboard.actions import Actions, CancelResponse, DispatchedRunView
 from tickwork.dashboard.fields import InputField
 from tickwork.dashboard.problems import ProblemError
 from tickwork.stores.contract import AuditEntry, LimitRow, Pause, RunFilter
@@ -260,13 +261,13 @@ def delete_run(call: ApiCall) -> None:
     "POST",
     "/runs/{id}/cancel",
     tag="runs",
-    result=CancelAnswer,
+    result=CancelResponse,
     action="run.cancel",
     names=_RUN,
     body=(InputField("reason", fields.TEXT, "The reason, stored with the run."),),
     errors=CHANGE_ERRORS,
 )
-def cancel_run(call: ApiCall) -> CancelAnswer:
+def cancel_run(call: ApiCall) -> CancelResponse:
     """Cancel a waiting run, or request that its worker stops it."""
     return call.actions.cancel(
         call.caller, RunId(call.path["id"]), reason=call.body.get("reason", "")
@@ -347,17 +348,17 @@ def _pause(kind: str) -> Callable[[ApiCall], Pause]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeAnswer:
+class ResumeResponse:
     """The result of a resume."""
 
     name: str
     was_paused: bool
 
 
-def _resume(kind: str) -> Callable[[ApiCall], ResumeAnswer]:
-    def resume(call: ApiCall) -> ResumeAnswer:
+def _resume(kind: str) -> Callable[[ApiCall], ResumeResponse]:
+    def resume(call: ApiCall) -> ResumeResponse:
         name = call.path["name"]
-        return ResumeAnswer(name=name, was_paused=call.actions.resume(call.caller, kind, name))
+        return ResumeResponse(name=name, was_paused=call.actions.resume(call.caller, kind, name))
 
     resume.__name__ = f"resume_{kind}"
     resume.__doc__ = f"Resume a {kind}."
@@ -379,7 +380,7 @@ for _kind in ("job", "queue"):
         "POST",
         f"/{_kind}s/{{name}}/resume",
         tag=f"{_kind}s",
-        result=ResumeAnswer,
+        result=ResumeResponse,
         action=f"{_kind}.resume",
         names=NAMED,
         errors=CHANGE_ERRORS,
@@ -521,7 +522,7 @@ def run_schedule(call: ApiCall) -> DispatchedRunView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillAnswer:
+class BackfillResponse:
     """The runs that a backfill has added."""
 
     runs: list[str]
@@ -531,7 +532,7 @@ class BackfillAnswer:
     "POST",
     "/schedules/{name}/backfill",
     tag="schedules",
-    result=BackfillAnswer,
+    result=BackfillResponse,
     action="schedule.backfill",
     names=NAMED,
     query=(TENANT,),
@@ -541,7 +542,7 @@ class BackfillAnswer:
     ),
     errors=CHANGE_ERRORS,
 )
-def backfill_schedule(call: ApiCall) -> BackfillAnswer:
+def backfill_schedule(call: ApiCall) -> BackfillResponse:
     """Add a run for each past instant without one, at most 1,000."""
     runs = call.actions.backfill(
         call.caller,
@@ -550,7 +551,7 @@ def backfill_schedule(call: ApiCall) -> BackfillAnswer:
         until=call.body["until"],
         tenant=call.query.get("tenant", ""),
     )
-    return BackfillAnswer(runs=runs)
+    return BackfillResponse(runs=runs)
 
 
 @endpoint(
@@ -664,8 +665,8 @@ def list_workers(call: ApiCall) -> list[WorkerView]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainAnswer:
-    """The worker that shall drain."""
+class DrainResponse:
+    """The worker that will drain."""
 
     id: str
     host: str
@@ -676,15 +677,15 @@ class DrainAnswer:
     "POST",
     "/workers/{id}/drain",
     tag="workers",
-    result=DrainAnswer,
+    result=DrainResponse,
     action="worker.drain",
     names=(InputField("id", fields.RUN_ID, "The id of the worker.", is_required=True),),
     errors=CHANGE_ERRORS,
 )
-def drain_worker(call: ApiCall) -> DrainAnswer:
+def drain_worker(call: ApiCall) -> DrainResponse:
     """Ask a worker to claim no more runs, to finish those it has, and to exit."""
     row = call.actions.drain(call.caller, call.path["id"])
-    return DrainAnswer(id=row.id, host=row.host, pid=row.pid)
+    return DrainResponse(id=row.id, host=row.host, pid=row.pid)
 
 
 # ---------------------------------------------------------------- explanations and audit

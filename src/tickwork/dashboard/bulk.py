@@ -7,7 +7,8 @@ from typing import Final
 
 from tickwork._domain.identity import RunId
 from tickwork._kernel.ids import new_id
-from tickwork.dashboard.actions import Actions, Caller
+from tickwork.dashboard.access import Caller
+from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
@@ -15,7 +16,7 @@ RUNS_MAX: Final = 10_000
 """The most runs that one bulk action changes."""
 
 TASKS_MAX: Final = 50
-VERBS: Final = {"retry": "run.retry", "cancel": "run.cancel", "delete": "run.delete"}
+ACTIONS: Final = {"retry": "run.retry", "cancel": "run.cancel", "delete": "run.delete"}
 
 
 class BulkTask:
@@ -66,9 +67,9 @@ class BulkTasks:
         Raises:
             ProblemError: There is no such action, or the caller may not take it.
         """
-        if action not in VERBS:
+        if action not in ACTIONS:
             raise ProblemError(422, "The action must be retry, cancel or delete.", field="action")
-        self._actions.check(caller, VERBS[action])
+        self._actions.check(caller, ACTIONS[action])
         chosen = list(ids)[:RUNS_MAX]
         task = BulkTask(new_id(self._actions.app.clock.now()), action, chosen)
         self._tasks[task.id] = task
@@ -85,18 +86,18 @@ class BulkTasks:
         return task
 
     def stop(self, caller: Caller, task_id: str) -> None:
-        """Stop a task, as one who might have started it.
+        """Stop a task, if the caller has the role that its action needs.
 
         Raises:
             ProblemError: This process does not know it, or the caller may not take its action.
         """
         task = self.get(task_id)
-        self._actions.check(caller, VERBS[task.action])
+        self._actions.check(caller, ACTIONS[task.action])
         self._actions.app.audit.record(
             "bulk.stop",
             f"bulk/{task_id}",
             actor=caller.user.name,
-            source=caller.source,
+            source=caller.address,
             detail={"action": task.action, "done": task.done, "total": task.total},
         )
         task.stop()
@@ -108,5 +109,5 @@ class BulkTasks:
             ProblemError: This process does not know it.
         """
         if task_id not in self._tasks:
-            raise ProblemError(404, "This server does not know that task.")
+            raise ProblemError(404, "This server does not know this bulk action.")
         return self._tasks[task_id]

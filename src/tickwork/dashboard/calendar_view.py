@@ -26,7 +26,7 @@ WALK_MAX: Final = 48
 
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
-_TICK: Final = timedelta(microseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def _coming(
 ) -> Iterator[tuple[datetime, int, list[datetime]]]:
     """The cells in which a schedule will fire: how often, and when if that is not too often."""
     for day in begins:
-        begin, end = max(day, now), day + _DAY - _TICK
+        begin, end = max(day, now), day + _DAY - _MICROSECOND
         total = count_firings(schedule, begin, end) if begin <= end else 0
         if not total:
             continue
@@ -160,11 +160,11 @@ def _coming(
             yield day, total, []
         elif total <= WALK_MAX:
             first = max(begin, schedule.next_due_at or end)
-            for at in islice(walk(schedule.rule, first - _TICK), total):
+            for at in islice(walk(schedule.rule, first - _MICROSECOND), total):
                 yield day + (at - day) // _HOUR * _HOUR, 1, [at.astimezone(day.tzinfo)]
         else:
             for hour in (day + number * _HOUR for number in range(24)):
-                count = count_firings(schedule, max(hour, now), hour + _HOUR - _TICK)
+                count = count_firings(schedule, max(hour, now), hour + _HOUR - _MICROSECOND)
                 if count:
                     yield hour, count, []
 

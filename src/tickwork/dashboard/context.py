@@ -1,4 +1,4 @@
-"""What all requests share: the application, the gate, the actions, and a few threads."""
+"""What all requests share: the application, the authenticator, the actions, and a few threads."""
 
 import time
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from tickwork._domain.health import Check
 from tickwork._kernel.read_limit import limit_reads
 from tickwork.app import Tickwork
 from tickwork.dashboard.actions import Actions
+from tickwork.dashboard.authentication import Authenticator
 from tickwork.dashboard.fields import BODY_MAX
-from tickwork.dashboard.gate import Gate
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import ReadTimeout
 
@@ -34,10 +34,15 @@ class Site:
     """What all requests share."""
 
     def __init__(
-        self, app: Tickwork, *, gate: Gate, actions: Actions, read_timeout: timedelta
+        self,
+        app: Tickwork,
+        *,
+        authenticator: Authenticator,
+        actions: Actions,
+        read_timeout: timedelta,
     ) -> None:
         self.app = app
-        self.gate = gate
+        self.authenticator = authenticator
         self.actions = actions
         self._read_timeout = read_timeout
         self._checks: tuple[float, list[Check]] | None = None

@@ -1,4 +1,4 @@
-"""The forms of the pages: each checks the CSRF token, acts, and leads back to its page."""
+"""The forms of the pages: each checks the CSRF token, acts, and redirects to a page."""
 
 import json
 from collections.abc import Callable
@@ -12,12 +12,13 @@ from starlette.responses import RedirectResponse, Response
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
 from tickwork._kernel.durations import parse_duration
+from tickwork._kernel.plurals import count_of
 from tickwork.dashboard import fields
-from tickwork.dashboard.access import SESSION_SECONDS
-from tickwork.dashboard.actions import Actions, Caller
+from tickwork.dashboard.access import SESSION_SECONDS, Caller
+from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.api import DISPATCH_FIELDS
+from tickwork.dashboard.authentication import COOKIE, check_same_origin
 from tickwork.dashboard.context import read_body_bytes
-from tickwork.dashboard.gate import COOKIE, address_of, check_same_origin
 from tickwork.dashboard.pages import (
     FLASH_COOKIE,
     RUN_QUERY,
@@ -36,7 +37,7 @@ FIELDS_MAX: Final = 2_000
 
 
 class Form:
-    """The values of one form, and the caller that sent it."""
+    """The values of one form, and the caller who sent it."""
 
     def __init__(self, values: list[tuple[str, str]], caller: Caller) -> None:
         self._values = values
@@ -57,7 +58,7 @@ class Form:
 
 
 class Forms:
-    """Takes the actions of people."""
+    """Carries out the forms that users submit."""
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
@@ -68,19 +69,16 @@ class Forms:
         return self._site.actions
 
     async def read(self, request: Request) -> Form:
-        visitor = await self._site.gate.find_visitor(request)
+        caller = await self._site.authenticator.authenticate(request)
         values = await _read_form(request)
-        csrf = next((value for name, value in values if name == "csrf"), "")
-        # The header is for the command line only: a form always has the token.
-        if not self._site.gate.tokens.is_csrf(visitor.user, csrf):
-            raise ProblemError(
-                403, "The form is too old, or from another site.", code="csrf", fix="Reload it."
-            )
+        token = next((value for name, value in values if name == "csrf"), "")
+        # A form always contains the token. Only requests of the API send it as a header.
+        self._site.authenticator.check_csrf_token(caller, token)
         check_same_origin(request)
-        return Form(values, Caller(visitor.user, address_of(request)))
+        return Form(values, caller)
 
     async def act(self, request: Request, act: Callable[[Form], tuple[str, str] | str]) -> Response:
-        """Act, and return to the page with a message.
+        """Act, and redirect to the page with a message.
 
         ``act`` returns the message, and the page if it is not the one of the form.
         """
@@ -90,20 +88,18 @@ class Forms:
             done = await self._site.write(lambda: act(form))
         except ValueError as error:
             if isinstance(error, TickworkError):
-                return self.lead_back(request, target, problem_of(error).detail, tone="bad")
-            return self.lead_back(request, target, f"A value must be {error}.", tone="bad")
+                return self.redirect(request, target, problem_of(error).detail, tone="bad")
+            return self.redirect(request, target, f"A value must be {error}.", tone="bad")
         except ProblemError as error:
             if error.status == 403:
                 raise
-            return self.lead_back(request, target, error.detail, tone="bad")
+            return self.redirect(request, target, error.detail, tone="bad")
         except TickworkError as error:
-            return self.lead_back(request, target, problem_of(error).detail, tone="bad")
+            return self.redirect(request, target, problem_of(error).detail, tone="bad")
         text, target = done if isinstance(done, tuple) else (done, target)
-        return self.lead_back(request, target, text)
+        return self.redirect(request, target, text)
 
-    def lead_back(
-        self, request: Request, target: str, text: str, *, tone: str = "good"
-    ) -> Response:
+    def redirect(self, request: Request, target: str, text: str, *, tone: str = "good") -> Response:
         base = base_of(request)
         found = RedirectResponse(f"{base}{safe_target(target)}", 303)
         found.set_cookie(
@@ -123,7 +119,7 @@ class Forms:
         values = dict(await _read_form(request))
         target = values.get("next", "/")
         try:
-            user = self._site.gate.log_in(request, values.get("token", ""))
+            user = self._site.authenticator.log_in(request, values.get("token", ""))
         except ProblemError as error:
             found = self._pages.render(
                 "login.html", request, code=error.status, error=error.detail, next=target
@@ -134,7 +130,7 @@ class Forms:
         answer = RedirectResponse(f"{base}{safe_target(target)}", 303)
         answer.set_cookie(
             COOKIE,
-            self._site.gate.start_session(user),
+            self._site.authenticator.start_session(user),
             max_age=SESSION_SECONDS,
             path=base or "/",
             httponly=True,
@@ -189,7 +185,7 @@ class Forms:
         def act(form: Form) -> str:
             delay = fields.DURATION.parse(form.get("delay"), True)
             self._actions.reschedule(form.caller, run_id, delay)
-            return "The run is due at another time now."
+            return "The run is rescheduled."
 
         return await self.act(request, act)
 
@@ -204,7 +200,7 @@ class Forms:
             if not ids:
                 raise ProblemError(422, "No run was selected.")
             task = self._pages.bulk.start(form.caller, form.get("action"), ids)
-            return f"{task.total:,} runs are being changed.", f"/bulk/{task.id}"
+            return f"{runs_are(task.total)} being changed.", f"/bulk/{task.id}"
 
         return await self.act(request, act)
 
@@ -227,7 +223,7 @@ class Forms:
             return await self._pages.dispatch(
                 request, given=values, error=f"{problem.detail} {problem.fix}"
             )
-        return self.lead_back(request, f"/runs/{made.run.id}", "The run is dispatched.")
+        return self.redirect(request, f"/runs/{made.run.id}", "The run is dispatched.")
 
     def _dispatch(self, form: Form) -> Any:
         definition = self._site.app.registry.get(form.get("job"))
@@ -315,7 +311,11 @@ class Forms:
 
         def act(form: Form) -> tuple[str, str]:
             made = self._actions.run_schedule(form.caller, name, tenant=tenant)
-            text = "The run is added." if made.is_new else "The schedule allows one run at a time."
+            text = (
+                "The run is added."
+                if made.is_new
+                else "No run is added: the schedule allows one run at a time."
+            )
             return text, f"/runs/{made.run.id}"
 
         return await self.act(request, act)
@@ -330,11 +330,11 @@ class Forms:
             if form.get("dry"):
                 self._actions.check(form.caller, "schedule.backfill")
                 total = self._site.app.schedules.count_between(name, since, now, tenant=tenant)
-                text = f"{total:,} instants lie in that time. Those with a run are left out."
+                text = f"Firings in that time: {total:,}. A backfill skips those that have a run."
                 query = {"length": length} | ({"tenant": tenant} if tenant else {})
                 return text, f"/schedules/{path_part(name)}?{urlencode(query)}"
             runs = self._actions.backfill(form.caller, name, since=since, until=now, tenant=tenant)
-            return f"{len(runs):,} runs are added."
+            return f"{runs_are(len(runs))} added."
 
         return await self.act(request, act)
 
@@ -355,6 +355,10 @@ def read_arguments(form: Form, definition: Definition) -> dict[str, Any]:
         is_text = parameters[name].annotation in {str, "str"} or name in definition.secrets
         found[name] = text if is_text else _json_or_text(text)
     return found
+
+
+def runs_are(count: int) -> str:
+    return f"{count_of(count, 'run')} {'is' if count == 1 else 'are'}"
 
 
 def safe_target(target: str) -> str:

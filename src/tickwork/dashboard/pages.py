@@ -30,9 +30,11 @@ from tickwork._inspect.runs import RunView
 from tickwork._inspect.schedules import ActiveSchedule
 from tickwork._inspect.simulation import Collision, Simulation, simulate
 from tickwork._kernel.json_form import as_json
+from tickwork._kernel.plurals import count_of
 from tickwork._kernel.version import VERSION
 from tickwork.app import Tickwork
 from tickwork.dashboard import fields
+from tickwork.dashboard.access import Caller
 from tickwork.dashboard.api import (
     RUN_FILTERS,
     RUN_SEARCH,
@@ -44,7 +46,6 @@ from tickwork.dashboard.bulk import RUNS_MAX, BulkTasks
 from tickwork.dashboard.calendar_view import VIEWS, build_calendar, count_firings, read_date
 from tickwork.dashboard.context import Site
 from tickwork.dashboard.fields import FieldKind, InputField
-from tickwork.dashboard.gate import Visitor
 from tickwork.dashboard.presentation import FILTERS, draw_gantt, draw_timeline, path_part
 from tickwork.dashboard.problems import ProblemError
 from tickwork.dashboard.schedule_editor import ScheduleEditor
@@ -65,7 +66,7 @@ NAV: Final = (
 )
 PAGE_SIZE: Final = 40
 EXPORT_MAX: Final = 10_000
-STRIP_LENGTH: Final = 12
+OUTCOMES_SHOWN: Final = 12
 COUNTED_MAX: Final = 2_500
 """The most unfinished runs of each phase that a page counts: SQLite looks up each of them."""
 
@@ -106,7 +107,7 @@ class Alert(NamedTuple):
 
 
 class Pages:
-    """Reads and renders."""
+    """Reads the values of each page, and renders its template."""
 
     def __init__(self, site: Site, bulk: BulkTasks) -> None:
         self.site = site
@@ -146,7 +147,7 @@ class Pages:
         template: str = "",
     ) -> Response:
         """Read the values of a page in a thread, and render it."""
-        visitor = await self.site.gate.find_visitor(request)
+        caller = await self.site.authenticator.authenticate(request)
         values = await self.site.read(read)
         flash = _read_flash(request)
         found = self.render(
@@ -155,23 +156,23 @@ class Pages:
             page=page,
             title=values.pop("title", title),
             flash=flash,
-            **self.frame(request, visitor),
+            **self.frame(request, caller),
             **values,
         )
         if flash is not None:
             found.delete_cookie(FLASH_COOKIE, path=base_of(request) or "/")
         return found
 
-    def frame(self, request: Request, visitor: Visitor) -> dict[str, Any]:
+    def frame(self, request: Request, caller: Caller) -> dict[str, Any]:
         """The values that every page has."""
         query = f"?{request.url.query}" if request.url.query else ""
         return {
             "nav": NAV,
-            "user": visitor.user,
-            "has_session": visitor.proof == "session",
-            "csrf": self.site.gate.tokens.csrf_of(visitor.user),
+            "user": caller.user,
+            "has_session": caller.method == "session",
+            "csrf": self.site.authenticator.tokens.csrf_token_of(caller.user),
             "is_read_only": self.site.actions.is_read_only,
-            "may": lambda action: self.site.actions.may(visitor.user, action),
+            "may": lambda action: self.site.actions.may(caller.user, action),
             "version": VERSION,
             "now": self.app.clock.now(),
             "here": local_path(request) + query,
@@ -299,7 +300,7 @@ class Pages:
 
     async def export(self, request: Request) -> Response:
         """The newest runs that match, at most ten thousand, as CSV or JSON."""
-        await self.site.gate.find_visitor(request)
+        await self.site.authenticator.authenticate(request)
         given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
 
         def read() -> list[dict[str, Any]]:
@@ -450,7 +451,7 @@ class Pages:
             for run in newest:
                 outcomes.setdefault((run.tenant, run.schedule), []).append(run)
             rows = [
-                (each, outcomes.get((each.tenant, each.name), [])[STRIP_LENGTH - 1 :: -1])
+                (each, outcomes.get((each.tenant, each.name), [])[OUTCOMES_SHOWN - 1 :: -1])
                 for each in page.schedules
             ]
             return {"rows": rows, "cursor": page.cursor}
@@ -491,7 +492,7 @@ class Pages:
 
     async def preview(self, request: Request) -> Response:
         """The preview of a rule, as a part of a page."""
-        await self.site.gate.find_visitor(request)
+        await self.site.authenticator.authenticate(request)
         rule = request.query_params.get("rule", "")[: fields.TEXT_MAX]
         zone = request.query_params.get("timezone", "")[: fields.TEXT_MAX] or "UTC"
         now = self.app.clock.now()
@@ -531,7 +532,7 @@ class Pages:
                 "cells": [
                     {
                         "level": _level(cells[hour, part], most),
-                        "text": f"{hour:02}:{part * 5:02}: {cells[hour, part]} firings",
+                        "text": f"{hour:02}:{part * 5:02}: {count_of(cells[hour, part], 'firing')}",
                     }
                     for part in range(12)
                 ],

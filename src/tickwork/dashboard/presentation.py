@@ -1,4 +1,4 @@
-"""Values as pages show them: times, lengths, colours, and the geometry of pictures."""
+"""Values as pages show them: times, durations, colours, and the geometry of charts."""
 
 import json
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from tickwork._inspect.runs import RunView
 from tickwork._kernel.json_form import as_json
+from tickwork._kernel.plurals import count_of
 from tickwork.stores.contract import Attempt, CountPrecision, RunCount
 
 TONES: Final = {
@@ -47,7 +48,7 @@ def relative(at: datetime, now: datetime) -> str:
 
 
 def seconds(value: float) -> str:
-    """A length of time with two or three digits."""
+    """A duration, rounded to two units at most."""
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 60:
@@ -94,6 +95,10 @@ def total(found: RunCount) -> str:
             return f"{found.number:,}"
 
 
+def total_runs(found: RunCount) -> str:
+    return f"{total(found)} run{'' if found.number == 1 else 's'}"
+
+
 def plain(value: Any) -> str:
     """An option in one line."""
     if value is None or value in ("", [], {}):
@@ -108,18 +113,20 @@ FILTERS: Final = {
     "relative": relative,
     "seconds": seconds,
     "count": count,
+    "count_of": count_of,
     "total": total,
+    "total_runs": total_runs,
     "pretty": pretty,
     "brief": brief,
     "path": path_part,
 }
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- charts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBar:
-    """A bar of a picture of time."""
+    """A bar of a chart over time."""
 
     label: str
     text: str
@@ -161,7 +168,7 @@ class Gantt:
 
 
 class _Scale:
-    """Maps instants to places between ``left`` and ``right``."""
+    """Maps instants to x coordinates between ``left`` and ``right``."""
 
     def __init__(self, begin: datetime, end: datetime, *, left: float, right: float) -> None:
         self._begin = begin

@@ -97,7 +97,7 @@ def change_schedule(call: ApiCall) -> ScheduleView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveAnswer:
+class RemoveResponse:
     """The result of the removal of a schedule."""
 
     name: str
@@ -108,19 +108,19 @@ class RemoveAnswer:
     "DELETE",
     "/schedules/{name}",
     tag="schedules",
-    result=RemoveAnswer,
+    result=RemoveResponse,
     action="schedule.remove",
     names=NAMED,
     query=(TENANT,),
     errors=CHANGE_ERRORS,
 )
-def remove_schedule(call: ApiCall) -> RemoveAnswer:
+def remove_schedule(call: ApiCall) -> RemoveResponse:
     """Remove a schedule that is not defined in code, and cancel its unfinished runs."""
     name = call.path["name"]
     runs = ScheduleEditor(call.actions).remove(
         call.caller, name, tenant=call.query.get("tenant", "")
     )
-    return RemoveAnswer(name=name, runs=runs)
+    return RemoveResponse(name=name, runs=runs)
 
 
 @endpoint(

@@ -12,7 +12,8 @@ from tickwork._define.secret_mask import MASK, mask_args
 from tickwork._domain.job import ScheduleOrigin
 from tickwork._inspect.schedule_details import ScheduleDetails, show_option
 from tickwork.app import Tickwork
-from tickwork.dashboard.actions import Actions, Caller
+from tickwork.dashboard.access import Caller
+from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.problems import ProblemError
 
 ENTRIES_MAX: Final = 200

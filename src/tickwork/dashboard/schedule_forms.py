@@ -1,4 +1,4 @@
-"""The pages that create and edit schedules, with a preview of the firings while one types."""
+"""The pages that create and edit schedules, with a preview of the firings while a user types."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ from tickwork._inspect.schedule_details import ScheduleDetails, show_option
 from tickwork._kernel.json_form import as_json
 from tickwork.dashboard import fields
 from tickwork.dashboard.fields import InputField
-from tickwork.dashboard.forms import Form, Forms, read_arguments
+from tickwork.dashboard.forms import Form, Forms, read_arguments, runs_are
 from tickwork.dashboard.pages import Pages, as_text, list_parameters, name_of, tenant_of
 from tickwork.dashboard.presentation import path_part
 from tickwork.dashboard.problems import ProblemError, problem_of
@@ -38,7 +38,7 @@ CHOICES: Final = {"overlap": list(Overlap), "misfire": list(Misfire)}
 
 
 class ScheduleForms:
-    """Shows the forms, and takes what they contain."""
+    """Shows the forms of schedules, and carries them out."""
 
     def __init__(self, pages: Pages, forms: Forms) -> None:
         self._pages = pages
@@ -87,7 +87,7 @@ class ScheduleForms:
         except (TickworkError, ProblemError, ValueError) as error:
             text = _explain(error)
             return await self.show_new(request, given=dict(form.items()), error=text)
-        return self._forms.lead_back(request, target, "The schedule is created.")
+        return self._forms.redirect(request, target, "The schedule is created.")
 
     # ------------------------------------------------------------ edit
 
@@ -141,14 +141,14 @@ class ScheduleForms:
         except (TickworkError, ProblemError, ValueError) as error:
             text = _explain(error)
             return await self.show_edit(request, given=dict(form.items()), error=text)
-        return self._forms.lead_back(request, target, "The schedule is changed.")
+        return self._forms.redirect(request, target, "The schedule is changed.")
 
     async def remove(self, request: Request) -> Response:
         name, tenant = name_of(request), tenant_of(request)
 
         def act(form: Form) -> tuple[str, str]:
             runs = self._editor.remove(form.caller, name, tenant=tenant)
-            return f"The schedule {name} is removed; {runs:,} runs are canceled.", "/schedules"
+            return f"The schedule {name} is removed; {runs_are(runs)} canceled.", "/schedules"
 
         return await self._forms.act(request, act)
 

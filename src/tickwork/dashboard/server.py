@@ -52,7 +52,7 @@ def read_tokens(file: Path | None = None) -> list[AccessToken]:
 class DashboardServer:
     """Serves the dashboard: :meth:`run` until a signal, or in a thread while a block runs.
 
-    In the background, nothing that happens to it reaches the program: it logs, and tries again.
+    In a thread, its errors do not reach the program: it logs them, and starts again.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class DashboardServer:
         return f"http://{host}:{self._listener.getsockname()[1]}{self._root_path}/"
 
     def run(self) -> None:
-        """Answer requests until a signal, or :meth:`stop`. Call :meth:`listen` first."""
+        """Answer requests until a signal, or until the block ends. Call :meth:`listen` first."""
         assert self._listener is not None, "It does not listen."
         config = self._uvicorn.Config(
             self._site,

@@ -22,18 +22,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tickwork._kernel.json_form import as_json
 from tickwork.app import Tickwork
 from tickwork.dashboard.access import AccessToken, Identify
-from tickwork.dashboard.actions import Actions, Caller
+from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.api import KEY_MAX, ApiCall, Endpoint, read_call
+from tickwork.dashboard.authentication import LOCAL_ONLY, Authenticator
 from tickwork.dashboard.bulk import BulkTasks
 from tickwork.dashboard.context import Site, read_body_bytes
 from tickwork.dashboard.forms import Forms
-from tickwork.dashboard.gate import LOCAL_ONLY, Gate, address_of
 from tickwork.dashboard.openapi import PREFIX, build_document
 from tickwork.dashboard.pages import BASE, Pages, base_of, local_path
 from tickwork.dashboard.problems import TITLES, ProblemError, problem_of
 from tickwork.dashboard.schedule_api import ALL_ENDPOINTS
 from tickwork.dashboard.schedule_forms import ScheduleForms
-from tickwork.dashboard.stream import Pulse, StreamLimits, open_stream
+from tickwork.dashboard.stream import ChangeDetector, StreamLimits, open_stream
 from tickwork.errors import TickworkError
 
 UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -102,15 +102,15 @@ def build_site(
     streams_max: int,
     streams_per_client: int,
 ) -> Starlette:
-    gate = Gate(tokens, identify, secret=secret, login_url=login_url)
+    authenticator = Authenticator(tokens, identify, secret=secret, login_url=login_url)
     site = Site(
         app,
-        gate=gate,
+        authenticator=authenticator,
         actions=Actions(app, is_read_only=is_read_only),
         read_timeout=read_timeout,
     )
     limits = StreamLimits(server_max=streams_max, client_max=streams_per_client)
-    if gate.is_local_only:
+    if authenticator.is_local_only:
         log.warning(LOCAL_ONLY)
     pages = Pages(site, BulkTasks(site.actions))
     built = Starlette(
@@ -140,7 +140,7 @@ def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
     edits = ScheduleForms(pages, forms)
     reads: dict[str, Callable[..., Any]] = {
         "/": pages.overview,
-        "/events": partial(open_stream, site, Pulse(site), limits),
+        "/events": partial(open_stream, site, ChangeDetector(site), limits),
         "/login": forms.show_login,
         "/runs": pages.runs,
         "/runs/bulk": pages.bulk_preview,
@@ -214,18 +214,18 @@ def _api_routes(site: Site) -> list[Route]:
 
 
 async def _show_document(site: Site, request: Request) -> Response:
-    await site.gate.find_visitor(request)
+    await site.authenticator.authenticate(request)
     return _as_response(build_document(server=base_of(request)))
 
 
 async def _answer(site: Site, endpoints: dict[str, Endpoint], request: Request) -> Response:
     """Check a request, run its endpoint in a thread, and return its result."""
-    visitor = await site.gate.find_visitor(request)
+    caller = await site.authenticator.authenticate(request)
     method = "GET" if request.method == "HEAD" else request.method
     found = endpoints[method]
     if method in UNSAFE:
-        csrf = request.headers.get("x-csrf-token", "")
-        site.gate.check_unsafe(request, visitor, csrf=csrf)
+        token = request.headers.get("x-csrf-token", "")
+        site.authenticator.check_csrf(request, caller, token=token)
     body = await read_body_bytes(request)
     if body.strip():
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -234,7 +234,7 @@ async def _answer(site: Site, endpoints: dict[str, Endpoint], request: Request) 
     raw = ApiCall(
         app=site.app,
         actions=site.actions,
-        caller=Caller(visitor.user, address_of(request)),
+        caller=caller,
         path=dict(request.path_params),
         query={},
         body={},
@@ -303,13 +303,14 @@ async def _show_problem(request: Request, error: Exception) -> Response:
 
 def _show_error_page(request: Request, error: ProblemError, path: str) -> Response:
     pages: Pages = request.app.state.pages
-    gate = pages.site.gate
-    if error.status == 401 and (gate.tokens or gate.login_url):
+    authenticator = pages.site.authenticator
+    login_url = authenticator.login_url
+    if error.status == 401 and (authenticator.tokens or login_url):
         query = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
         target = quote(path + query) if request.method == "GET" else "/"
         base = base_of(request)
-        if gate.login_url:
-            return RedirectResponse(f"{gate.login_url}?next={quote(base)}{target}", 303)
+        if login_url:
+            return RedirectResponse(f"{login_url}?next={quote(base)}{target}", 303)
         return RedirectResponse(f"{base}/login?next={target}", 303)
     return pages.render(
         "error.html", request, code=error.status, problem=error, heading=TITLES[error.status]

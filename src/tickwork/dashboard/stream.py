@@ -1,4 +1,4 @@
-"""Server-sent events: pages learn that something changed, and load themselves again."""
+"""Server-sent events: they notify pages of changes, and the pages load themselves again."""
 
 import time
 from collections import Counter
@@ -11,27 +11,28 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tickwork.dashboard.context import Site
-from tickwork.dashboard.gate import address_of
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
 POLL_SECONDS: Final = 1.0
 """How often the database is read for all streams together."""
 
-REST_FACTOR: Final = 50
-REST_LONGEST: Final = 5.0
-"""After a change, a live page rests for 50 times as long as its reads take, up to 5 seconds.
+DELAY_FACTOR: Final = 50
+DELAY_MAX: Final = 5.0
+"""After a change, a live page waits 50 times as long as its reads take, up to 5 seconds.
 
 So live pages cost a worker on the same machine little, however large the tables are.
 """
 
-BEAT_SECONDS: Final = 15.0
+KEEPALIVE_SECONDS: Final = 15.0
+"""How often an idle stream sends a comment, so that proxies do not close the connection."""
+
 STREAM_SECONDS: Final = 600.0
 """A stream ends after this time; the browser opens another one."""
 
 
-class Pulse:
-    """The state of the database in a short text, read at most once a second for all streams."""
+class ChangeDetector:
+    """Finds out whether rows have changed: one read a second at most, for all streams together."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -39,19 +40,19 @@ class Pulse:
         self._read_at = float("-inf")
         self._lock: anyio.Lock | None = None
 
-    async def text(self) -> str:
+    async def fingerprint(self) -> str:
         if self._lock is None:
             self._lock = anyio.Lock()
         async with self._lock:
             if time.monotonic() - self._read_at >= POLL_SECONDS:
-                self._text = await self._site.read(self._site.app.inspect.pulse)
+                self._text = await self._site.read(self._site.app.inspect.fingerprint)
                 self._read_at = time.monotonic()
             return self._text
 
     @property
-    def rest(self) -> float:
-        """Seconds between a change and the next one that a page learns of."""
-        return min(max(POLL_SECONDS, REST_FACTOR * self._site.read_seconds), REST_LONGEST)
+    def delay(self) -> float:
+        """Seconds between two changes that a page is notified of."""
+        return min(max(POLL_SECONDS, DELAY_FACTOR * self._site.read_seconds), DELAY_MAX)
 
 
 class StreamLimits:
@@ -94,17 +95,19 @@ def _refusal(status: int, reason: str) -> ProblemError:
     )
 
 
-async def open_stream(site: Site, pulse: Pulse, limits: StreamLimits, request: Request) -> Response:
-    """A stream of events; the number of streams is bounded.
+async def open_stream(
+    site: Site, changes: ChangeDetector, limits: StreamLimits, request: Request
+) -> Response:
+    """Open a stream of events, if there are not too many.
 
     Raises:
         ProblemError: There are too many streams.
     """
-    visitor = await site.gate.find_visitor(request)
+    caller = await site.authenticator.authenticate(request)
     # The user and the address: many people may share a token, or an address of a proxy.
-    client = f"{visitor.user.name} {address_of(request)}"
+    client = f"{caller.user.name} {caller.address}"
     limits.add(client)
-    return EventStream(_events(pulse, request), end=lambda: limits.remove(client))
+    return EventStream(_events(changes, request), end=lambda: limits.remove(client))
 
 
 class EventStream(StreamingResponse):
@@ -123,22 +126,22 @@ class EventStream(StreamingResponse):
             self._end()
 
 
-async def _events(pulse: Pulse, request: Request) -> AsyncIterator[str]:
+async def _events(changes: ChangeDetector, request: Request) -> AsyncIterator[str]:
     yield "retry: 5000\n\n"
-    known = await pulse.text()
+    known = await changes.fingerprint()
     opened_at = sent_at = time.monotonic()
     while time.monotonic() - opened_at < STREAM_SECONDS:
         await anyio.sleep(POLL_SECONDS)
         if await request.is_disconnected():
             return
         try:
-            found = await pulse.text()
+            found = await changes.fingerprint()
         except (ProblemError, TickworkError):
             continue  # the database may be away for a while
         if found != known:
             known, sent_at = found, time.monotonic()
             yield "event: change\ndata: 1\n\n"
-            await anyio.sleep(pulse.rest - POLL_SECONDS)
-        elif time.monotonic() - sent_at >= BEAT_SECONDS:
+            await anyio.sleep(changes.delay - POLL_SECONDS)
+        elif time.monotonic() - sent_at >= KEEPALIVE_SECONDS:
             sent_at = time.monotonic()
-            yield ": beat\n\n"
+            yield ": keep-alive\n\n"

@@ -122,12 +122,12 @@
   let waiting = null;
   document.addEventListener("submit", (event) => {
     const form = event.target;
-    const asker = event.submitter && event.submitter.dataset.confirm
+    const question = event.submitter && event.submitter.dataset.confirm
       ? event.submitter.dataset.confirm : form.dataset.confirm;
-    if (!asker || form.dataset.confirmed || !dialog) return;
+    if (!question || form.dataset.confirmed || !dialog) return;
     event.preventDefault();
     const chosen = document.querySelectorAll("input[name=id]:checked").length;
-    dialog.querySelector("[data-question]").textContent = asker.replace("{n}", String(chosen));
+    dialog.querySelector("[data-question]").textContent = question.replace("{n}", `${chosen} run${chosen === 1 ? "" : "s"}`);
     waiting = { form, submitter: event.submitter };
     dialog.showModal();
   }, true);

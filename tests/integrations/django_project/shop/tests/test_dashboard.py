@@ -6,7 +6,7 @@ from django.test import Client, TransactionTestCase, override_settings
 from project.asgi import application
 from starlette.testclient import TestClient
 
-from tickwork.dashboard import User as Visitor
+from tickwork.dashboard import User as DashboardUser
 from tickwork.dashboard.access import TokenTable
 from tickwork.integrations.django import app
 
@@ -34,7 +34,7 @@ class DashboardTest(TransactionTestCase):
 
     def pause(self, browser, name):
         # Each process of a server accepts the forms of the others.
-        csrf = TokenTable((), settings.SECRET_KEY).csrf_of(Visitor(name=name))
+        csrf = TokenTable((), settings.SECRET_KEY).csrf_token_of(DashboardUser(name=name))
         return browser.post("/jobs/queues/mail/pause", data={"csrf": csrf, "next": "/queues"})
 
     def test_other_paths_belong_to_the_project(self):

@@ -1,8 +1,8 @@
-"""Finds the user of each request, and refuses requests that another site has forged."""
+"""Authenticates the user of each request, and refuses cross-site request forgery (CSRF)."""
 
 import inspect
 import time
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 from tickwork._kernel.clock import SystemClock
 from tickwork.dashboard.access import (
     AccessToken,
+    Caller,
     Identify,
     LoginLimit,
     Role,
@@ -29,15 +30,8 @@ _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real
 _CLOCK: Final = SystemClock()
 
 
-class Visitor(NamedTuple):
-    """The user of a request, and how the request proved it."""
-
-    user: User
-    proof: str  # bearer, session, host or loopback
-
-
-class Gate:
-    """Decides who may come in."""
+class Authenticator:
+    """Authenticates requests by access token, session cookie, host application or local address."""
 
     def __init__(
         self,
@@ -57,22 +51,23 @@ class Gate:
         """Whether only requests from this machine are answered."""
         return not self.tokens and self._identify is None
 
-    async def find_visitor(self, request: HTTPConnection) -> Visitor:
-        """The user of a request.
+    async def authenticate(self, request: HTTPConnection) -> Caller:
+        """Find the user of a request.
 
         Raises:
             ProblemError: The request has no user, its token is wrong, or its address has to wait.
         """
         if self.is_local_only:
-            return _find_local(request)
+            return _authenticate_local(request)
+        address = address_of(request)
         header = request.headers.get("authorization", "")
         scheme, _, secret = header.partition(" ")
         if scheme.lower() == "bearer":
-            return Visitor(self.log_in(request, secret.strip()), "bearer")
+            return Caller(self.log_in(request, secret.strip()), address, "bearer")
         cookie = request.cookies.get(COOKIE, "")
         user = self.tokens.read_session(cookie, now=_seconds()) if cookie else None
         if user is not None:
-            return Visitor(user, "session")
+            return Caller(user, address, "session")
         if self._identify is not None:
             try:
                 found = self._identify(request)
@@ -80,7 +75,7 @@ class Gate:
             except PermissionError as error:
                 raise ProblemError(403, str(error), code="role") from error
             if user is not None:
-                return Visitor(user, "host")
+                return Caller(user, address, "host")
         raise ProblemError(
             401,
             "The request has no token.",
@@ -119,22 +114,30 @@ class Gate:
         """The value of the cookie of a new session."""
         return self.tokens.make_session(user, now=_seconds())
 
-    def check_unsafe(self, request: HTTPConnection, visitor: Visitor, *, csrf: str) -> None:
-        """Refuse a change that another site has made the browser send.
+    def check_csrf(self, request: HTTPConnection, caller: Caller, *, token: str) -> None:
+        """Refuse a change that another site made the browser send.
 
-        A bearer token is never sent by a browser on its own, so it proves the intent.
+        A browser never sends a bearer token on its own, so such requests need no CSRF token.
 
         Raises:
             ProblemError: The request comes from another site, or has no CSRF token.
         """
-        if visitor.proof == "bearer":
+        if caller.method == "bearer":
             return
         check_same_origin(request)
         headers = request.headers
         is_browser = "origin" in headers or "sec-fetch-site" in headers
-        if visitor.proof == "loopback" and not is_browser and not csrf:
+        if caller.method == "loopback" and not is_browser and not token:
             return  # curl on this machine
-        if not self.tokens.is_csrf(visitor.user, csrf):
+        self.check_csrf_token(caller, token)
+
+    def check_csrf_token(self, caller: Caller, token: str) -> None:
+        """Check that a form or a request has the CSRF token of the caller.
+
+        Raises:
+            ProblemError: The token is missing, or is not the one of the user.
+        """
+        if not self.tokens.is_csrf_token(token, caller.user):
             raise ProblemError(
                 403, "The form is too old, or from another site.", code="csrf", fix="Reload it."
             )
@@ -160,14 +163,15 @@ def address_of(request: HTTPConnection) -> str:
     return "" if request.client is None else request.client.host
 
 
-def _find_local(request: HTTPConnection) -> Visitor:
+def _authenticate_local(request: HTTPConnection) -> Caller:
     # The Host header counts, too: a page of another site may give its own name the address
     # 127.0.0.1 (DNS rebinding). Behind a proxy on this machine, every client has such an address.
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     is_proxied = any(name in request.headers for name in _FORWARDED)
-    if is_proxied or not (is_loopback(address_of(request)) and is_loopback(host)):
+    address = address_of(request)
+    if is_proxied or not (is_loopback(address) and is_loopback(host)):
         raise ProblemError(403, LOCAL_ONLY, code="local-only", fix=LOCAL_FIX)
-    return Visitor(User(name="local", role=Role.ADMIN), "loopback")
+    return Caller(User(name="local", role=Role.ADMIN), address, "loopback")
 
 
 def _seconds() -> float:
