@@ -294,7 +294,7 @@ def test_a_repeat_is_not_added_again(*, app, clock, url, connect, kind: Kind):
     async def main() -> list[Any]:
         async with kind.open(url) as borrower:
             lent = borrowed(app._services.opened_store, kind, borrower)
-            answers = await maybe(lent.enqueue([finished, landed, new], is_repeat=True))
+            answers = await maybe(lent.enqueue([finished, landed, new], may_be_stored=True))
             await borrower.commit()
             return list(answers)
 
@@ -318,11 +318,11 @@ def test_a_repeat_where_the_first_try_cannot_be_seen(
             assert app.run() == 1
             lent = borrowed(app._services.opened_store, kind, borrower)
             if kind.database == "mariadb":  # there a look that locks sees it
-                [answer] = await maybe(lent.enqueue([run], is_repeat=True))
+                [answer] = await maybe(lent.enqueue([run], may_be_stored=True))
                 assert not answer.is_new
             else:
                 with pytest.raises(WrongConnection, match=f"{level.lower()}, and sees nothing"):
-                    await maybe(lent.enqueue([run], is_repeat=True))
+                    await maybe(lent.enqueue([run], may_be_stored=True))
             await maybe(lent.enqueue([other]))
             await borrower.commit()
 

@@ -382,7 +382,7 @@ class StoresAgree(RuleBasedStateMachine):
     def enqueue_again(self) -> None:
         # What was pruned is unknown, and would be added anew.
         kept = [run for run in self.doubted.pop() if run.id not in self.pruned]
-        self.both(lambda store: store.enqueue(kept, is_repeat=True))
+        self.both(lambda store: store.enqueue(kept, may_be_stored=True))
 
     def new_run(self, plan: RunPlan) -> NewRun:
         unique = None
@@ -548,7 +548,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     def record_again(self, steps: list[Transition]) -> None:
         kept = [step for step in steps if step.claim.run_id not in self.pruned]
-        self.both(lambda store: store.record(kept, is_repeat=True))
+        self.both(lambda store: store.record(kept, may_be_stored=True))
 
     def complete(self, claim: Claim) -> None:
         self.close_schedule(self.run_of(claim.run_id))

@@ -361,7 +361,7 @@ class StoreWorker:
         recorded = [step for step in steps if step not in completed]
         lost = set(self.store.record(recorded))
         if self.random.random() < 0.05:
-            again = set(self.store.record(recorded, is_repeat=True))
+            again = set(self.store.record(recorded, may_be_stored=True))
             # A run that waits for its next attempt may have been claimed since.
             assert {run for run in again - lost if _is_final(run, recorded)} == set(), "twice"
         self.log.write(
@@ -432,7 +432,7 @@ class StoreWorker:
                 self.uniques_left -= 1
         if self.random.random() < 0.1:
             ours = [run for run, answer in zip(runs, answers, strict=True) if answer.is_new]
-            for run, answer in zip(ours, self.store.enqueue(ours, is_repeat=True), strict=True):
+            for run, answer in zip(ours, self.store.enqueue(ours, may_be_stored=True), strict=True):
                 assert answer == (run.id, False), answer
         if self.uniques_left <= 0:
             self.orders.has_added.touch()

@@ -85,7 +85,7 @@ def an_enqueue(store: Store, clock: ManualClock) -> Act:
     ]
 
     def again(store: Store) -> None:
-        answers = store.enqueue(runs, is_repeat=True)
+        answers = store.enqueue(runs, may_be_stored=True)
         # A duplicate returns the same run as before.
         assert [answer.run_id for answer in answers] == [
             runs[0].id,
@@ -160,7 +160,7 @@ def a_record(store: Store, clock: ManualClock) -> Act:
     steps += [settled(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
 
     def again(store: Store) -> None:
-        assert store.record(steps, is_repeat=True) == [stale.run_id]
+        assert store.record(steps, may_be_stored=True) == [stale.run_id]
 
     return Act(lambda store: store.record(steps), again)
 
@@ -183,7 +183,7 @@ def a_record_with_follow_ups(store: Store, clock: ManualClock) -> Act:
     ]
 
     def again(store: Store) -> None:
-        assert store.record(steps, is_repeat=True) == []
+        assert store.record(steps, may_be_stored=True) == []
 
     return Act(lambda store: store.record(steps), again)
 

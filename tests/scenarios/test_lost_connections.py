@@ -93,13 +93,13 @@ KINDS = [
 def insist(act: Callable[[bool], T]) -> T:
     """Call it until it succeeds; from the second call on it is a repeat."""
     give_up_at = time.monotonic() + PATIENCE_SECONDS
-    is_repeat = False
+    may_be_stored = False
     while True:
         try:
-            return act(is_repeat)
+            return act(may_be_stored)
         except StoreUnavailable:
             assert time.monotonic() < give_up_at
-            is_repeat = True
+            may_be_stored = True
             time.sleep(0.05)
 
 
@@ -168,17 +168,17 @@ class Stream:
             ]
             self.lost += insist(partial(self.record, steps))
 
-    def enqueue(self, batch: list[NewRun], is_repeat: bool) -> list[Enqueued]:
-        return self.store.enqueue(batch, is_repeat=is_repeat)
+    def enqueue(self, batch: list[NewRun], may_be_stored: bool) -> list[Enqueued]:
+        return self.store.enqueue(batch, may_be_stored=may_be_stored)
 
-    def claim(self, worker: WorkerId, tag: str, is_repeat: bool) -> list[Claim]:
-        found = self.store.find_claims(worker=worker, tag=tag) if is_repeat else []
+    def claim(self, worker: WorkerId, tag: str, may_be_stored: bool) -> list[Claim]:
+        found = self.store.find_claims(worker=worker, tag=tag) if may_be_stored else []
         return found or self.store.claim(
             ClaimRequest(7), worker=worker, tag=tag, now=NOON, lease=HOUR
         )
 
-    def record(self, steps: list[Transition], is_repeat: bool) -> list[RunId]:
-        return self.store.record(steps, is_repeat=is_repeat)
+    def record(self, steps: list[Transition], may_be_stored: bool) -> list[RunId]:
+        return self.store.record(steps, may_be_stored=may_be_stored)
 
     def finish(self) -> None:
         self.is_enough.set()
@@ -290,7 +290,7 @@ class TestLostAnswer:
             before = ids(all_runs(store))
 
             losing(partial(store.enqueue, batch))
-            answers = store.enqueue(batch, is_repeat=True)
+            answers = store.enqueue(batch, may_be_stored=True)
 
             assert answers == [Enqueued(run.id, is_new=False) for run in batch]
             assert ids(all_runs(store)) == [*before, *ids(batch)]
@@ -326,7 +326,7 @@ class TestLostAnswer:
         losing(lambda: store.record(steps))
         before = [store.run_record(run.id) for run in all_runs(store)], store.list_jobs()
 
-        assert store.record(steps, is_repeat=True) == []
+        assert store.record(steps, may_be_stored=True) == []
         assert ([store.run_record(run.id) for run in all_runs(store)], store.list_jobs()) == before
         assert store.list_jobs()[0].failures == 1
         assert store.count_runs().by_phase[Phase.READY] == 2, "the waiting runs are unblocked"
@@ -400,6 +400,6 @@ class TestStalledConnection:
 
         assert 1.0 < time.monotonic() - begun < 15.0
         proxy.heal()  # what was queued is delivered, late
-        assert insist(lambda _: store.enqueue([run], is_repeat=True)[0].run_id) == run.id
+        assert insist(lambda _: store.enqueue([run], may_be_stored=True)[0].run_id) == run.id
         assert ids(all_runs(store)) == [run.id]
         store.close()

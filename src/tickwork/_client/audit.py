@@ -91,6 +91,6 @@ class IdempotentDispatcher:
         held = services.store.reserve_request(wanted, now=run.created_at)
         if held.digest != digest:
             raise KeyReused(key)
-        [answer] = services.inserter.add([run._replace(id=held.run_id)], is_repeat=True)
+        [answer] = services.inserter.add([run._replace(id=held.run_id)], may_be_stored=True)
         is_new = answer.is_new and held.run_id == run.id
         return RunHandle(services.runs, answer.run_id, is_new=is_new)

@@ -54,17 +54,17 @@ class RunInserter:
         self._app = app
         self.on_added: Callable[[Sequence[NewRun]], None] | None = None
 
-    def add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+    def add(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
         """Add all of these runs or none; return one answer for each, in order.
 
-        With ``is_repeat``, runs of these ids may exist already, unfinished or finished.
+        With ``may_be_stored``, runs of these ids may exist already, unfinished or finished.
         """
         tracer = self._app.tracer
         if tracer is None:
-            answers = self._insert(runs, is_repeat=is_repeat)
+            answers = self._insert(runs, may_be_stored=may_be_stored)
         else:
             with tracer.dispatching(runs) as traced:
-                answers = self._insert(traced, is_repeat=is_repeat)
+                answers = self._insert(traced, may_be_stored=may_be_stored)
         if self._bus.has_subscribers or self.on_added is not None:
             self._report([run for run, answer in zip(runs, answers, strict=True) if answer.is_new])
         return answers
@@ -94,9 +94,9 @@ class RunInserter:
         if new and self.on_added is not None:
             self.on_added(new)
 
-    def _insert(self, runs: Sequence[NewRun], *, is_repeat: bool) -> list[Enqueued]:
+    def _insert(self, runs: Sequence[NewRun], *, may_be_stored: bool) -> list[Enqueued]:
         try:
-            return self._store.enqueue(runs, is_repeat=is_repeat)
+            return self._store.enqueue(runs, may_be_stored=may_be_stored)
         except OutcomeUnknown as error:
             lost = error
         for pause in PAUSES:
@@ -114,5 +114,5 @@ class RunInserter:
         # was added by the first try: for the caller it is new.
         return [
             answer._replace(is_new=answer.run_id == run.id)
-            for run, answer in zip(runs, self._store.enqueue(runs, is_repeat=True), strict=True)
+            for run, answer in zip(runs, self._store.enqueue(runs, may_be_stored=True), strict=True)
         ]

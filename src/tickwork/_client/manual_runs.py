@@ -74,10 +74,10 @@ class ManualRuns:
             for instant, run_id in sorted(self._find_missing(row.id, _instants(rule, since, until)))
         ]
         # Another process may have added the same runs meanwhile.
-        return [handle for handle in self._add(runs, is_repeat=True) if handle.is_new]
+        return [handle for handle in self._add(runs, may_be_stored=True) if handle.is_new]
 
-    def _add(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[RunHandle[Any]]:
-        answers = self._inserter.add(runs, is_repeat=is_repeat) if runs else []
+    def _add(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[RunHandle[Any]]:
+        answers = self._inserter.add(runs, may_be_stored=may_be_stored) if runs else []
         return [self._runs.handle(answer.run_id, is_new=answer.is_new) for answer in answers]
 
     def _job(self, row: ScheduleRow) -> JobSpec:

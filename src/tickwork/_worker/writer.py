@@ -91,18 +91,18 @@ class Writer:
             StoreBusy: The same.
         """
         self._retry_rejected()
-        steps, is_repeat = self._take_batch()
+        steps, may_be_stored = self._take_batch()
         if not steps:
             return NOTHING
         try:
             self.write_logs()
             unwritten, landed = check_completions(self._store, steps)
-            lost = self._store.record(unwritten, is_repeat=is_repeat)
+            lost = self._store.record(unwritten, may_be_stored=may_be_stored)
         except OutcomeUnknown:
             self._repeats.append(steps)
             raise
         except (StoreUnavailable, StoreBusy):
-            if is_repeat:
+            if may_be_stored:
                 self._repeats.appendleft(steps)
             else:
                 self.done.extendleft(reversed(steps))

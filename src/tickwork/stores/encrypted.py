@@ -106,8 +106,10 @@ class EncryptedStore:
 
     # ------------------------------------------------------------ runs
 
-    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        return self._store.enqueue(list(map(self._payloads.encrypt_run, runs)), is_repeat=is_repeat)
+    def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
+        return self._store.enqueue(
+            list(map(self._payloads.encrypt_run, runs)), may_be_stored=may_be_stored
+        )
 
     def claim(
         self,
@@ -149,9 +151,9 @@ class EncryptedStore:
             map(self._payloads.decrypt_claim, self._store.find_claims(worker=worker, tag=tag))
         )
 
-    def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
+    def record(self, steps: Sequence[Transition], *, may_be_stored: bool = False) -> list[RunId]:
         return self._store.record(
-            list(map(self._payloads.encrypt_step, steps)), is_repeat=is_repeat
+            list(map(self._payloads.encrypt_step, steps)), may_be_stored=may_be_stored
         )
 
     def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
@@ -275,9 +277,11 @@ class EncryptedAsyncRuns:
         self._runs = runs
         self._payloads = payloads
 
-    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+    async def enqueue(
+        self, runs: Sequence[NewRun], *, may_be_stored: bool = False
+    ) -> list[Enqueued]:
         encrypted = list(map(self._payloads.encrypt_run, runs))
-        return await self._runs.enqueue(encrypted, is_repeat=is_repeat)
+        return await self._runs.enqueue(encrypted, may_be_stored=may_be_stored)
 
     async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         return await self._runs.complete(claim, now=now, result=self._payloads.encrypt(result))

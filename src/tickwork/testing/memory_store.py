@@ -28,8 +28,10 @@ class _AsyncMemoryRuns:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        return self._store.enqueue(runs, is_repeat=is_repeat)
+    async def enqueue(
+        self, runs: Sequence[NewRun], *, may_be_stored: bool = False
+    ) -> list[Enqueued]:
+        return self._store.enqueue(runs, may_be_stored=may_be_stored)
 
     async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         return self._store.complete(claim, now=now, result=result)

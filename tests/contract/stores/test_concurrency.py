@@ -771,7 +771,7 @@ class TestUniqueness:
         first = begin()
         first.run(self.adding(store, run))
 
-        again = background.submit(store.enqueue, [run], is_repeat=True)
+        again = background.submit(store.enqueue, [run], may_be_stored=True)
         assert waits(store, again)
         first.commit()
 
@@ -789,7 +789,7 @@ class TestUniqueness:
         run = first[0]
         answers = store._write(
             lambda: interrupted(
-                enqueue.enqueue(store.query, [run], is_repeat=True),
+                enqueue.enqueue(store.query, [run], may_be_stored=True),
                 before="insert_runs",
                 act=finish_it,
             )

@@ -593,5 +593,5 @@ def test_a_commit_whose_answer_was_lost_is_unknown(behind, proxy, unique, is_las
     with pytest.raises(OutcomeUnknown, match="may be stored or not"):
         behind.enqueue([run])
 
-    assert behind.enqueue([run], is_repeat=True)[0].run_id == run.id
+    assert behind.enqueue([run], may_be_stored=True)[0].run_id == run.id
     assert ids(all_runs(behind)) == [run.id]

@@ -118,7 +118,7 @@ class TestLosingTheServer:
             behind.enqueue([run])
 
         assert isinstance(raised.value, StoreUnavailable)
-        assert behind.enqueue([run], is_repeat=True) == [Enqueued(run.id, is_new=False)]
+        assert behind.enqueue([run], may_be_stored=True) == [Enqueued(run.id, is_new=False)]
 
     def test_a_record_whose_answer_was_lost_has_landed(self, behind, proxy, clock):
         add(behind, a_run())
@@ -128,7 +128,7 @@ class TestLosingTheServer:
         with pytest.raises(OutcomeUnknown):
             behind.record([settled(claim)])
 
-        assert behind.record([settled(claim)], is_repeat=True) == []
+        assert behind.record([settled(claim)], may_be_stored=True) == []
         assert the_run(behind, claim).status is RunStatus.COMPLETED
 
     def test_a_claim_whose_answer_was_lost_is_found_by_its_tag(self, behind, proxy, clock):

@@ -252,7 +252,7 @@ class TestRepeats:
         add(store, landed := a_run())
         caller = call()
 
-        answers = caller.lent.enqueue([finished, landed, new := a_run()], is_repeat=True)
+        answers = caller.lent.enqueue([finished, landed, new := a_run()], may_be_stored=True)
         caller.commit()
 
         assert [answer.is_new for answer in answers] == [False, False, True]
@@ -296,7 +296,7 @@ class TestFailing:
         assert ids(all_runs(store)) == [run.id]
 
     def test_what_it_wrote_before_it_failed_is_undone(self, store, call, monkeypatch):
-        def half(query: Queries, runs: Sequence[NewRun], *, is_repeat: bool = False) -> Any:
+        def half(query: Queries, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> Any:
             yield query.command("insert_runs", many=[new_run_row(run) for run in runs])
             yield query("count_head", head_size=1)
             raise ZeroDivisionError

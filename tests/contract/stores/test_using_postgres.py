@@ -258,7 +258,7 @@ class TestIsolation:
         worker.run()
 
         with pytest.raises(WrongConnection, match="whose transaction is READ COMMITTED"):
-            store.using(connection).enqueue([run], is_repeat=True)
+            store.using(connection).enqueue([run], may_be_stored=True)
         assert status(connection) == TransactionStatus.INTRANS
 
     def test_a_run_is_added_all_the_same(self, store, connection, worker):

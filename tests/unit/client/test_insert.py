@@ -47,7 +47,7 @@ class TestLostAnswers:
         assert [found.id for found in runs(app)] == [run.id]
         assert run.is_new
         assert [
-            kwargs.get("is_repeat", False) for verb, kwargs in store.calls if verb == "enqueue"
+            kwargs.get("may_be_stored", False) for verb, kwargs in store.calls if verb == "enqueue"
         ] == [
             False,
             *[True] * times,

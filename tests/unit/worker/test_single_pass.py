@@ -23,9 +23,9 @@ class FaultyStore(MemoryStore):
         self._fail("claim")
         return claims
 
-    def record(self, steps: Any, *, is_repeat: bool = False) -> Any:
-        self.repeats.append(is_repeat)
-        lost = super().record(steps, is_repeat=is_repeat)
+    def record(self, steps: Any, *, may_be_stored: bool = False) -> Any:
+        self.repeats.append(may_be_stored)
+        lost = super().record(steps, may_be_stored=may_be_stored)
         self._fail("record")
         return lost
 

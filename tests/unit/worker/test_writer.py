@@ -28,8 +28,8 @@ class RecordingStore:
         self.log_faults: list[Exception] = []
         self.lost: list[str] = []
 
-    def record(self, steps, *, is_repeat=False):
-        self.writes.append(([step.claim.run_id for step in steps], is_repeat))
+    def record(self, steps, *, may_be_stored=False):
+        self.writes.append(([step.claim.run_id for step in steps], may_be_stored))
         if self.faults:
             raise self.faults.pop(0)
         if self.bad & {step.claim.run_id for step in steps}:
@@ -212,7 +212,7 @@ class TestRejectedOutcomes:
         put(writer, held, "a")
         seen = []
 
-        def record(steps, *, is_repeat=False):
+        def record(steps, *, may_be_stored=False):
             seen.extend(steps)
             if len(seen) == 1:
                 raise ValueError

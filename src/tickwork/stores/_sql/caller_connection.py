@@ -30,10 +30,14 @@ class SqlAsyncRuns(ABC):
     async def _write(self, begin: Callable[[], Operation[T]]) -> T:
         """Run an operation in the caller's transaction."""
 
-    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+    async def enqueue(
+        self, runs: Sequence[NewRun], *, may_be_stored: bool = False
+    ) -> list[Enqueued]:
         if not runs:
             return []
-        return await self._write(lambda: enqueue.enqueue(self._query, runs, is_repeat=is_repeat))
+        return await self._write(
+            lambda: enqueue.enqueue(self._query, runs, may_be_stored=may_be_stored)
+        )
 
     async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         return await self._write(

@@ -90,10 +90,10 @@ class SqlStore(ABC):
 
     # ------------------------------------------------------------ runs
 
-    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+    def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
         if not runs:
             return []
-        return self._write(lambda: enqueue.enqueue(self.query, runs, is_repeat=is_repeat))
+        return self._write(lambda: enqueue.enqueue(self.query, runs, may_be_stored=may_be_stored))
 
     def stage(self, *, now: datetime, limit: int) -> int:
         return self._write(lambda: claim.stage(self.query, now=now, limit=limit))
@@ -169,14 +169,14 @@ class SqlStore(ABC):
             return ClaimCheck([], [])
         return self._read(lambda: leases.check_claims(self.query, held))
 
-    def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
+    def record(self, steps: Sequence[Transition], *, may_be_stored: bool = False) -> list[RunId]:
         if not steps:
             return []
         tries = itertools.count(0 if self._may_retry else 1)
         try:
             return self._write(
                 lambda: record.record(
-                    self.query, steps, is_repeat=is_repeat, is_retry=next(tries) > 0
+                    self.query, steps, may_be_stored=may_be_stored, is_optimistic=next(tries) == 0
                 )
             )
         except Exception as error:
@@ -377,7 +377,9 @@ class SqlStore(ABC):
         plan: Planner,
         seen_after: datetime | None = None,
     ) -> TickPlan:
-        def fire_part(only: Sequence[ScheduleId] | None, *, is_repeat: bool = False) -> TickPlan:
+        def fire_part(
+            only: Sequence[ScheduleId] | None, *, may_be_stored: bool = False
+        ) -> TickPlan:
             return self._write(
                 lambda: schedules.fire(
                     self.query,
@@ -389,7 +391,7 @@ class SqlStore(ABC):
                     seen_after=seen_after,
                     only=only,
                     seen=seen,
-                    is_repeat=is_repeat,
+                    may_be_stored=may_be_stored,
                 )
             )
 
@@ -404,7 +406,7 @@ class SqlStore(ABC):
         unfired: list[Unfired] = []
         for schedule_id, fault in faults:
             try:
-                plans.append(fire_part([schedule_id], is_repeat=True))
+                plans.append(fire_part([schedule_id], may_be_stored=True))
             except Exception as error:
                 if not may_be_fault_of_row(error):
                     raise

@@ -55,12 +55,12 @@ class RunStore(Protocol):
         None if each call has a transaction of its own, or one of a connection that was given.
         """
 
-    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+    def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
         """Add runs, all or none, and return one answer for each, in order.
 
         A run whose unique or overlap key is taken is not added: the answer names the run that
-        holds the key. Pass ``is_repeat`` when an earlier call may have been committed: runs whose
-        ids exist, unfinished or finished, are not added again.
+        holds the key. Pass ``may_be_stored`` when an earlier call may have been committed: runs
+        whose ids exist, unfinished or finished, are not added again.
         """
 
     def stage(self, *, now: datetime, limit: int) -> int:
@@ -120,13 +120,13 @@ class RunStore(Protocol):
     def check_claims(self, held: Sequence[HeldClaim]) -> ClaimCheck:
         """Read which of these claims still hold."""
 
-    def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
+    def record(self, steps: Sequence[Transition], *, may_be_stored: bool = False) -> list[RunId]:
         """Write transitions, each only if its claim's token still matches; return the lost runs.
 
         One transaction updates history, attempts, slots, blocked runs, unique keys and job rows,
         and adds the follow-ups of the transitions that it writes, by the rules of :meth:`enqueue`.
-        Pass ``is_repeat`` when an earlier call may have been committed: a run that is in history
-        with the same token is not lost.
+        Pass ``may_be_stored`` when an earlier call may have been committed: a run whose transition
+        that call wrote is not lost.
         """
 
     def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
@@ -194,7 +194,9 @@ class RunStore(Protocol):
 class AsyncRuns(Protocol):
     """The methods that are available in a transaction of the caller's async connection."""
 
-    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+    async def enqueue(
+        self, runs: Sequence[NewRun], *, may_be_stored: bool = False
+    ) -> list[Enqueued]:
         """As :meth:`RunStore.enqueue`."""
 
     async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:

@@ -59,8 +59,8 @@ class MemoryStore(MemoryRuns, MemorySchedules, MemoryControl, MemoryAudit, Memor
     def database_time(self) -> datetime:
         return self._clock.now()
 
-    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        added = super().enqueue(runs, is_repeat=is_repeat)
+    def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
+        added = super().enqueue(runs, may_be_stored=may_be_stored)
         for listener in list(self._listeners):
             listener.call()
         return added

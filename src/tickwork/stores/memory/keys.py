@@ -42,12 +42,14 @@ def claim_order(run: Run) -> tuple[int, datetime, RunId]:
 # ---------------------------------------------------------------- adding runs
 
 
-def add_runs(tables: Tables, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+def add_runs(
+    tables: Tables, runs: Sequence[NewRun], *, may_be_stored: bool = False
+) -> list[Enqueued]:
     """Add the runs whose keys are free; for the others, return the holder of the key."""
     overlapping = overlap_holders(tables)
     answers = []
     for new in runs:
-        if is_repeat and (new.id in tables.runs or new.id in tables.history):
+        if may_be_stored and (new.id in tables.runs or new.id in tables.history):
             answers.append(Enqueued(new.id, is_new=False))
             continue
         holder = None if new.overlap_key is None else overlapping.get(new.overlap_key)

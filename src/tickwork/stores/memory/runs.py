@@ -48,9 +48,9 @@ from tickwork.stores.memory.transitions import (
 
 
 class MemoryRuns(TableHolder):
-    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
+    def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
         with self._writing() as tables:
-            return add_runs(tables, runs, is_repeat=is_repeat)
+            return add_runs(tables, runs, may_be_stored=may_be_stored)
 
     def stage(self, *, now: datetime, limit: int) -> int:
         with self._writing() as tables:
@@ -179,14 +179,14 @@ class MemoryRuns(TableHolder):
 
     # ------------------------------------------------------------ ends of attempts
 
-    def record(self, steps: Sequence[Transition], *, is_repeat: bool = False) -> list[RunId]:
+    def record(self, steps: Sequence[Transition], *, may_be_stored: bool = False) -> list[RunId]:
         with self._writing() as tables:
             valid = [step for step in steps if is_claim_valid(tables, step.claim)]
             lost = [
                 step.claim.run_id
                 for step in steps
                 if not is_claim_valid(tables, step.claim)
-                and not (is_repeat and was_written(tables, step))
+                and not (may_be_stored and was_written(tables, step))
             ]
             write_steps(tables, valid)
             return lost

@@ -125,12 +125,14 @@ class PostgresAsyncRuns(SqlAsyncRuns):
         if not is_async_session(connection):
             self._check(connection)
 
-    async def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        if not is_repeat:
+    async def enqueue(
+        self, runs: Sequence[NewRun], *, may_be_stored: bool = False
+    ) -> list[Enqueued]:
+        if not may_be_stored:
             return await super().enqueue(runs)
         return await self._write(
             lambda: require_read_committed(
-                enqueue.enqueue(self._query, runs, is_repeat=True), url=self._url
+                enqueue.enqueue(self._query, runs, may_be_stored=True), url=self._url
             )
         )
 

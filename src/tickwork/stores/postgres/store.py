@@ -209,14 +209,14 @@ class _PostgresCallerStore(PostgresStore):
     def _read(self, begin: Callable[[], Operation[T]]) -> T:
         return self._connection.run(begin)
 
-    def enqueue(self, runs: Sequence[NewRun], *, is_repeat: bool = False) -> list[Enqueued]:
-        if not is_repeat:
+    def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
+        if not may_be_stored:
             return super().enqueue(runs)
         from tickwork.stores.postgres.caller_transaction import require_read_committed  # noqa: PLC0415
 
         return self._write(
             lambda: require_read_committed(
-                enqueue.enqueue(self.query, runs, is_repeat=True), url=self.url
+                enqueue.enqueue(self.query, runs, may_be_stored=True), url=self.url
             )
         )
 

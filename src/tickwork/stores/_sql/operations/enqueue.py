@@ -12,11 +12,11 @@ from tickwork.stores.contract import Enqueued
 
 
 def enqueue(
-    query: Queries, runs: Sequence[NewRun], *, is_repeat: bool = False
+    query: Queries, runs: Sequence[NewRun], *, may_be_stored: bool = False
 ) -> Operation[list[Enqueued]]:
     holder_by_id: dict[RunId, RunId] = {}
     fresh = runs
-    if is_repeat:
+    if may_be_stored:
         # By id, not by key: a run of the first try may have finished and freed its key.
         stored = {row[0] for row in (yield query("find_ids", ids=[run.id for run in runs]))}
         holder_by_id = {run.id: run.id for run in runs if run.id in stored}
@@ -28,7 +28,7 @@ def enqueue(
         yield from insert_runs(query, fresh)
         # The first try may have committed since the query above, and its run may have finished. It
         # is no longer in tickwork_run, so the insert succeeded a second time: check history.
-        if is_repeat and (yield query("find_finished", ids=[run.id for run in fresh])):
+        if may_be_stored and (yield query("find_finished", ids=[run.id for run in fresh])):
             raise WriteConflict
     return [Enqueued(holder_by_id.get(run.id, run.id), run.id not in holder_by_id) for run in runs]
 

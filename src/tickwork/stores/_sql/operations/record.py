@@ -49,28 +49,32 @@ class _Written(NamedTuple):
 
 
 def record(
-    query: Queries, steps: Sequence[Transition], *, is_repeat: bool = False, is_retry: bool = False
+    query: Queries,
+    steps: Sequence[Transition],
+    *,
+    may_be_stored: bool = False,
+    is_optimistic: bool = True,
 ) -> Operation[list[RunId]]:
     """Write transitions; return the runs whose claims were lost.
 
-    The first try may assume that none was lost: the database rejects it if that is wrong.
+    With ``may_be_stored``, an earlier call may have been committed: its steps are not lost.
+    ``is_optimistic`` assumes that no claim was lost; the database rejects the batch if one was.
     """
     plain: list[Transition] = []
     others: list[Transition] = []
     succeeded = OutcomeKind.SUCCEEDED  # for each step, the look-up in the enum takes 0.2 µs
     for step in steps:
         claim = step.claim
-        # Most runs need only a row in the history. In a repeat each step is checked:
-        # it may be stored already.
+        # Most runs need only a row in the history. A step that may be stored already is checked.
         if (
             step.outcome is succeeded
             and claim.attempt == 1
-            and not (step.reason or claim.crashes or step.follow_ups or is_repeat)
+            and not (step.reason or claim.crashes or step.follow_ups or may_be_stored)
         ):
             plain.append(step)
         else:
             others.append(step)
-    if not (others or is_retry) and "finish_all" in query:
+    if is_optimistic and not others and "finish_all" in query:
         # The end of a run with limits or of a schedule changes slots or skips, too.
         claims = [step.claim for step in plain]
         if not any(claim.limit_keys or claim.schedule is not None for claim in claims):
@@ -89,7 +93,7 @@ def record(
         landed += written.landed
         lost |= written.lost
     if others:
-        written = yield from _write_locked(query, others, tokens, is_repeat=is_repeat)
+        written = yield from _write_locked(query, others, tokens, may_be_stored=may_be_stored)
         landed += written.landed
         lost |= written.lost
     follow_ups = [run for step in landed if step.follow_ups for run in step.follow_ups]
@@ -189,7 +193,7 @@ def _write_locked(
     steps: Sequence[Transition],
     token_by_id: Mapping[RunId, int],
     *,
-    is_repeat: bool,
+    may_be_stored: bool,
 ) -> Operation[_Written]:
     """Write steps that change several tables; their rows are locked, with these tokens."""
     ours: list[Transition] = []
@@ -212,7 +216,7 @@ def _write_locked(
         ]
         yield from notify_queues(query, (step.claim.queue for step in soon))
     lost = {step.claim.run_id for step in gone}
-    if gone and is_repeat:
+    if gone and may_be_stored:
         lost -= yield from _landed_before(query, gone)
     return _Written(ours, lost)
 

@@ -161,11 +161,11 @@ def fire(
     seen_after: datetime | None = None,
     only: Collection[ScheduleId] | None = None,
     seen: list[ScheduleId] | None = None,
-    is_repeat: bool = False,
+    may_be_stored: bool = False,
 ) -> Operation[TickPlan]:
     """Fire schedules. ``only`` some of them, if others are at fault; ``seen`` gets all due ones.
 
-    With ``is_repeat``, firings that have a run already are left out: the schedule was set back.
+    With ``may_be_stored``, firings that have a run already are left out: the schedule was set back.
     """
     rows = yield from _due(query, now=now, limit=limit, jobs=jobs, seen_after=seen_after)
     if seen is not None:
@@ -182,7 +182,7 @@ def fire(
         rows = yield query("taken_keys", keys=keys, others=others, now=micros(now))
         taken = {row[0] for row in rows}
     made = plan(due, taken)
-    if is_repeat and made.runs:
+    if may_be_stored and made.runs:
         stored = {row[0] for row in (yield query("find_ids", ids=[run.id for run in made.runs]))}
         made = made._replace(runs=[run for run in made.runs if run.id not in stored])
     if made.runs:

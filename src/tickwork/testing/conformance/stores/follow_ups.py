@@ -68,7 +68,7 @@ class TestFollowUpsFollowUps:
 
         assert store.record([step]) == []
         worker.run()  # the follow-up has finished, too
-        assert store.record([step], is_repeat=True) == []
+        assert store.record([step], may_be_stored=True) == []
 
         assert [run.id for run in all_runs(store)].count(follow_up.id) == 1
 
@@ -76,7 +76,7 @@ class TestFollowUpsFollowUps:
         claim = claimed(store, worker)
         follow_up = a_run()
 
-        lost = store.record([settled(claim)._replace(follow_ups=(follow_up,))], is_repeat=True)
+        lost = store.record([settled(claim)._replace(follow_ups=(follow_up,))], may_be_stored=True)
 
         assert lost == []
         assert follow_up.id in ids_of(store)

@@ -223,10 +223,10 @@ class TestRecordsLostClaims:
         assert worker.record(stale, Succeeded('"mine"')) == [run.id]
         assert the_run(store, run).result == '"theirs"'
 
-    @pytest.mark.parametrize("is_repeat", [False, True])
+    @pytest.mark.parametrize("may_be_stored", [False, True])
     @pytest.mark.parametrize("limit_keys", [(), ("job:send_email",)])
     def test_a_reaper_has_ended_it_under_the_same_token(
-        self, store, clock, worker, limit_keys, is_repeat
+        self, store, clock, worker, limit_keys, may_be_stored
     ):
         store.set_limits({"job:send_email": 1})
         add(store, run := a_run(limit_keys=limit_keys))
@@ -236,7 +236,7 @@ class TestRecordsLostClaims:
         worker.reap()
         jobs = store.list_jobs()
 
-        assert store.record([settled(stale)], is_repeat=is_repeat) == [run.id]
+        assert store.record([settled(stale)], may_be_stored=may_be_stored) == [run.id]
         assert the_run(store, run).status is RunStatus.CANCELED
         assert store.list_jobs() == jobs
 

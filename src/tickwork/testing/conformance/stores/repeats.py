@@ -33,7 +33,7 @@ class TestRepeatsEnqueuingAgain:
         runs = [a_run(), a_run()]
         store.enqueue(runs)
 
-        answers = store.enqueue(runs, is_repeat=True)
+        answers = store.enqueue(runs, may_be_stored=True)
 
         assert answers == [Enqueued(run.id, is_new=False) for run in runs]
         assert ids(all_runs(store)) == ids(runs)
@@ -41,7 +41,7 @@ class TestRepeatsEnqueuingAgain:
     def test_it_was_not_there(self, store):
         run = a_run()
 
-        [answer] = store.enqueue([run], is_repeat=True)
+        [answer] = store.enqueue([run], may_be_stored=True)
 
         assert answer == Enqueued(run.id, is_new=True)
         assert ids(all_runs(store)) == [run.id]
@@ -50,7 +50,7 @@ class TestRepeatsEnqueuingAgain:
         landed, missing = a_run(), a_run()
         store.enqueue([landed])
 
-        answers = store.enqueue([landed, missing], is_repeat=True)
+        answers = store.enqueue([landed, missing], may_be_stored=True)
 
         assert [answer.is_new for answer in answers] == [False, True]
         assert ids(all_runs(store)) == [landed.id, missing.id]
@@ -61,7 +61,7 @@ class TestRepeatsEnqueuingAgain:
         worker.claim_one()
         before = the_run(store, run)
 
-        [answer] = store.enqueue([run], is_repeat=True)
+        [answer] = store.enqueue([run], may_be_stored=True)
 
         assert answer == Enqueued(run.id, is_new=False)
         assert the_run(store, run) == before
@@ -71,7 +71,7 @@ class TestRepeatsEnqueuingAgain:
         store.enqueue([run])
         worker.run()
 
-        [answer] = store.enqueue([run], is_repeat=True)
+        [answer] = store.enqueue([run], may_be_stored=True)
 
         assert answer == Enqueued(run.id, is_new=False)
         assert the_run(store, run).status is RunStatus.COMPLETED
@@ -81,7 +81,7 @@ class TestRepeatsEnqueuingAgain:
         run = a_run(unique=UniqueKey("one", None))
         store.enqueue([run])
 
-        [answer] = store.enqueue([run], is_repeat=True)
+        [answer] = store.enqueue([run], may_be_stored=True)
 
         assert answer == Enqueued(run.id, is_new=False)
 
@@ -91,14 +91,14 @@ class TestRepeatsEnqueuingAgain:
         worker.run()
         add(store, a_run(unique=UniqueKey("one", None)))
 
-        [answer] = store.enqueue([run], is_repeat=True)
+        [answer] = store.enqueue([run], may_be_stored=True)
 
         assert answer == Enqueued(run.id, is_new=False)
 
     def test_if_it_was_not_there_its_key_counts(self, store):
         add(store, other := a_run(unique=UniqueKey("one", None)))
 
-        [answer] = store.enqueue([a_run(unique=UniqueKey("one", None))], is_repeat=True)
+        [answer] = store.enqueue([a_run(unique=UniqueKey("one", None))], may_be_stored=True)
 
         assert answer == Enqueued(other.id, is_new=False)
         assert ids(all_runs(store)) == [other.id]
@@ -107,7 +107,7 @@ class TestRepeatsEnqueuingAgain:
         run = a_run(overlap_key="held:019cb0d2-0000-7000-8000-000000000001")
         store.enqueue([run])
 
-        [answer] = store.enqueue([run], is_repeat=True)
+        [answer] = store.enqueue([run], may_be_stored=True)
 
         assert answer == Enqueued(run.id, is_new=False)
 
@@ -195,7 +195,7 @@ class TestRepeatsRecordingAgain:
         store.record(steps)
         before = [store.run_record(run.id) for run in runs], store.list_jobs()
 
-        lost = store.record(steps, is_repeat=True)
+        lost = store.record(steps, may_be_stored=True)
 
         assert lost == []
         assert ([store.run_record(run.id) for run in runs], store.list_jobs()) == before
@@ -209,9 +209,9 @@ class TestRepeatsRecordingAgain:
         store.record(steps)
         claim = other_worker.claim_one()
 
-        assert store.record(steps, is_repeat=True) == []
+        assert store.record(steps, may_be_stored=True) == []
         other_worker.record(claim)
-        assert store.record(steps, is_repeat=True) == []
+        assert store.record(steps, may_be_stored=True) == []
         assert the_run(store, run).status is RunStatus.COMPLETED
 
     def test_what_happened_to_the_job_since_is_not_undone(self, store, worker):
@@ -223,7 +223,7 @@ class TestRepeatsRecordingAgain:
         [before] = store.list_jobs()
         assert before.failures == 1
 
-        store.record([step], is_repeat=True)
+        store.record([step], may_be_stored=True)
 
         assert store.list_jobs() == [before]
 
@@ -231,7 +231,7 @@ class TestRepeatsRecordingAgain:
         add(store, run := a_run())
         claim = worker.claim_one()
 
-        assert store.record([settled(claim)], is_repeat=True) == []
+        assert store.record([settled(claim)], may_be_stored=True) == []
         assert the_run(store, run).status is RunStatus.COMPLETED
 
     def test_some_had_landed(self, store, worker):
@@ -239,7 +239,7 @@ class TestRepeatsRecordingAgain:
         steps = [settled(claim, Failed("no")) for claim in worker.claim()]
         store.record(steps[:1])
 
-        lost = store.record(steps, is_repeat=True)
+        lost = store.record(steps, may_be_stored=True)
 
         assert lost == []
         assert {the_run(store, run).status for run in runs} == {RunStatus.FAILED_PERMANENT}
@@ -252,7 +252,7 @@ class TestRepeatsRecordingAgain:
         worker.reap()
         other_worker.run()
 
-        assert store.record([settled(stale)], is_repeat=True) == [run.id]
+        assert store.record([settled(stale)], may_be_stored=True) == [run.id]
 
     def test_another_worker_has_claimed_it(self, store, clock, worker, other_worker):
         add(store, run := a_run())
@@ -261,13 +261,13 @@ class TestRepeatsRecordingAgain:
         worker.reap()
         other_worker.claim_one()
 
-        assert store.record([settled(stale)], is_repeat=True) == [run.id]
+        assert store.record([settled(stale)], may_be_stored=True) == [run.id]
 
     def test_an_unknown_run(self, store, worker):
         add(store, a_run())
         claim = worker.claim_one()._replace(run_id=UNKNOWN_ID)
 
-        assert store.record([settled(claim)], is_repeat=True) == [UNKNOWN_ID]
+        assert store.record([settled(claim)], may_be_stored=True) == [UNKNOWN_ID]
 
     def test_it_landed_and_was_claimed_again(self, store, worker, other_worker):
         add(store, run := a_run())
@@ -275,7 +275,7 @@ class TestRepeatsRecordingAgain:
         store.record(steps)
         claim = other_worker.claim_one()
 
-        store.record(steps, is_repeat=True)
+        store.record(steps, may_be_stored=True)
 
         assert the_run(store, run).status is RunStatus.RUNNING
         assert other_worker.record(claim) == []
@@ -289,7 +289,7 @@ class TestRepeatsRecordingAgain:
         steps = [settled(worker.claim_one(), Skipped("closed"), now=clock.now())]
         store.record(steps)
 
-        lost = store.record(steps, is_repeat=True)
+        lost = store.record(steps, may_be_stored=True)
 
         [run] = all_runs(store)
         assert lost == []

@@ -34,9 +34,9 @@ class TestSchemaEmptyBatches:
         ("verb", "answer"),
         [
             (lambda store: store.enqueue([]), []),
-            (lambda store: store.enqueue([], is_repeat=True), []),
+            (lambda store: store.enqueue([], may_be_stored=True), []),
             (lambda store: store.record([]), []),
-            (lambda store: store.record([], is_repeat=True), []),
+            (lambda store: store.record([], may_be_stored=True), []),
             (lambda store: store.extend_leases([], until=NOON), ([], [])),
             (lambda store: store.check_claims([]), ([], [])),
             (lambda store: store.get_runs([]), []),
