@@ -285,16 +285,16 @@ def test_a_transaction_that_had_failed_before(*, app, url, orders, ship, kind: K
 
 @each_kind()
 def test_a_repeat_is_not_added_again(*, app, clock, url, connect, kind: Kind):
-    finished, landed, new = (a_run(job="ship", created_at=clock.now()) for _ in range(3))
+    finished, stored, new = (a_run(job="ship", created_at=clock.now()) for _ in range(3))
     app.schedule("ship", lambda: None)
     app._services.opened_store.enqueue([finished])
     app.run()
-    app._services.opened_store.enqueue([landed])
+    app._services.opened_store.enqueue([stored])
 
     async def main() -> list[Any]:
         async with kind.open(url) as borrower:
             lent = borrowed(app._services.opened_store, kind, borrower)
-            answers = await maybe(lent.enqueue([finished, landed, new], may_be_stored=True))
+            answers = await maybe(lent.enqueue([finished, stored, new], may_be_stored=True))
             await borrower.commit()
             return list(answers)
 

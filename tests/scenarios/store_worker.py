@@ -357,7 +357,7 @@ class StoreWorker:
         completed = [step for step in steps if _is_for_complete(step)]
         for step in completed:
             is_ours = self.store.complete(step.claim, now=now)
-            self.log.write(("wrote", *_attempt(step), "landed" if is_ours else "lost"))
+            self.log.write(("wrote", *_attempt(step), "accepted" if is_ours else "lost"))
         recorded = [step for step in steps if step not in completed]
         lost = set(self.store.record(recorded))
         if self.random.random() < 0.05:
@@ -366,7 +366,7 @@ class StoreWorker:
             assert {run for run in again - lost if _is_final(run, recorded)} == set(), "twice"
         self.log.write(
             *(
-                ("wrote", *_attempt(step), "lost" if step.claim.run_id in lost else "landed")
+                ("wrote", *_attempt(step), "lost" if step.claim.run_id in lost else "accepted")
                 for step in recorded
             )
         )

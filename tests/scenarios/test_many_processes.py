@@ -268,7 +268,7 @@ class Story:
     canceling: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     changes: list[Change] = field(default_factory=list)
     slowest: float = 0.0
-    landed_by_serial: Counter[int] = field(default_factory=Counter)
+    accepted_by_serial: Counter[int] = field(default_factory=Counter)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -300,7 +300,7 @@ class Story:
                 attempt.end, attempt.status = int(end), as_what
             case "wrote", (run, token, verdict):
                 self.attempts[run, int(token)].verdict = verdict
-                self.landed_by_serial[serial] += verdict == "landed"
+                self.accepted_by_serial[serial] += verdict == "accepted"
             case "wants", (run, _):
                 self.wanted.add(run)
             case "added", (run, key, at):
@@ -359,7 +359,7 @@ def _finished_wrongly(story: Story, tables: Tables) -> Iterator[str]:
     last_tokens: dict[str, int] = {}
     for (run_id, token), attempt in story.attempts.items():
         last_tokens[run_id] = max(token, last_tokens.get(run_id, 0))
-        if attempt.verdict == "landed" and attempt.status != "again":
+        if attempt.verdict == "accepted" and attempt.status != "again":
             final_tokens[run_id].append(token)
     for run in tables.runs:
         tokens = final_tokens[run.id]
@@ -488,11 +488,11 @@ def _fired_wrongly(tables: Tables) -> Iterator[str]:
 
 
 def unfair(story: Story, crew: Crew, *, share_min: float) -> list[str]:
-    landed = Counter[int]()
-    for serial, count in story.landed_by_serial.items():
-        landed[crew.orders[serial].seat] += count
-    share = share_min * landed.total() / SEATS
-    return [f"seat {seat}: {landed[seat]}" for seat in range(SEATS) if landed[seat] < share]
+    accepted = Counter[int]()
+    for serial, count in story.accepted_by_serial.items():
+        accepted[crew.orders[serial].seat] += count
+    share = share_min * accepted.total() / SEATS
+    return [f"seat {seat}: {accepted[seat]}" for seat in range(SEATS) if accepted[seat] < share]
 
 
 # ---------------------------------------------------------------- the tests
@@ -619,14 +619,14 @@ class TestChecker:
         assert problems(a_story(), Tables([], slots_taken=1)) == ["1 slots leaked"]
 
     def test_a_run_is_finished_twice(self):
-        first, second = a_start(verdict="landed"), a_start(token=2, at=20, verdict="landed")
+        first, second = a_start(verdict="accepted"), a_start(token=2, at=20, verdict="accepted")
 
         found = problems(a_story(first, second), Tables([an_ended(token=2)]))
 
         assert "one was finished 2 times" in found
 
     def test_a_run_is_finished_by_a_worker_that_lost_it(self):
-        first, second = a_start(verdict="landed"), a_start(token=2, at=20, status="again")
+        first, second = a_start(verdict="accepted"), a_start(token=2, at=20, status="again")
 
         found = problems(a_story(first, second), Tables([an_ended(token=1)]))
 

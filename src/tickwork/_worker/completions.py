@@ -23,15 +23,15 @@ def check_completions(
         return steps, ()
     gone = set(store.after_complete(claims))
     unwritten: list[Transition] = []
-    landed: list[Transition] = []
+    completed: list[Transition] = []
     for step in steps:
         if step.undone is None:
             unwritten.append(step)
         elif step.claim.run_id in gone:
-            landed.append(step._replace(undone=None))
+            completed.append(step._replace(undone=None))
             if step.undone.outcome is OutcomeKind.FAILED and step.undone.reason != ROLLED_BACK:
                 text = "run %s was completed; its handler failed afterwards: %s"
                 log_run(logging.ERROR, step.claim, text, step.claim.run_id, step.undone.reason)
         else:
             unwritten.append(step.undone)
-    return unwritten, landed
+    return unwritten, completed

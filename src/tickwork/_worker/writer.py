@@ -1,7 +1,7 @@
 """Writes the outcomes of attempts to the database, in batches.
 
 Each outcome is written exactly once, also when the connection breaks: a batch whose answer was
-lost is marked as a repeat when it is sent again.
+lost is sent again, and the store writes only what an earlier call has not committed.
 """
 
 import logging
@@ -50,7 +50,7 @@ class Writer:
     """Writes finished transitions. Those that cannot be written wait in memory.
 
     Several pumps share it. Attempts append their transitions to ``done``. A batch whose answer
-    was lost, or a part of a batch that was rejected, is written again as a repeat.
+    was lost, or a part of a batch that was rejected, is written again: it may be stored already.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Writer:
             return NOTHING
         try:
             self.write_logs()
-            unwritten, landed = check_completions(self._store, steps)
+            unwritten, completed = check_completions(self._store, steps)
             lost = self._store.record(unwritten, may_be_stored=may_be_stored)
         except OutcomeUnknown:
             self._repeats.append(steps)
@@ -112,7 +112,7 @@ class Writer:
             return WriteResult(len(steps))
         claims = [step.claim for step in steps]
         self._held.drop_all(claims)
-        written = [*landed, *unwritten] if landed else unwritten
+        written = [*completed, *unwritten] if completed else unwritten
         self._reporter.report_written(written, lost=lost, at=self._clock.now())
         limited = len([claim for claim in claims if claim.limit_keys])
         return WriteResult(

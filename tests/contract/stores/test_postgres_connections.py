@@ -120,7 +120,7 @@ class TestLosingTheServer:
         assert isinstance(raised.value, StoreUnavailable)
         assert behind.enqueue([run], may_be_stored=True) == [Enqueued(run.id, is_new=False)]
 
-    def test_a_record_whose_answer_was_lost_has_landed(self, behind, proxy, clock):
+    def test_a_record_whose_answer_was_lost_was_committed(self, behind, proxy, clock):
         add(behind, a_run())
         [claim] = Hands(behind, clock).claim(1)
         proxy.cut_after(COMMIT, answer=COMMIT)

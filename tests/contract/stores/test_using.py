@@ -244,19 +244,19 @@ SNAPSHOTS = {"postgres, repeatable read", "postgres, serializable"}
 
 @in_modes([mode for mode in OPEN if str(mode) not in SNAPSHOTS])
 class TestRepeats:
-    """What has landed is not added again. Where that cannot be seen, a repeat is refused."""
+    """What is stored is not added again. Where that cannot be seen, a repeat is refused."""
 
     def test_a_repeat_is_not_added_again(self, store, worker, call):
         add(store, finished := a_run())
         worker.run()
-        add(store, landed := a_run())
+        add(store, stored := a_run())
         caller = call()
 
-        answers = caller.lent.enqueue([finished, landed, new := a_run()], may_be_stored=True)
+        answers = caller.lent.enqueue([finished, stored, new := a_run()], may_be_stored=True)
         caller.commit()
 
         assert [answer.is_new for answer in answers] == [False, False, True]
-        assert ids(all_runs(store)) == [finished.id, landed.id, new.id]
+        assert ids(all_runs(store)) == [finished.id, stored.id, new.id]
 
 
 @in_modes(OPEN)

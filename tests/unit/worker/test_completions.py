@@ -47,16 +47,16 @@ class TestChecking:
         assert check_completions(store, steps) == (steps, ())
 
     def test_committed_and_rolled_back_runs_are_separated(self, store, clock):
-        landed, undone, plain = claims(store, clock, 3)
-        store.complete(landed, now=clock.now())
-        steps = [completing(landed, clock), completing(undone, clock), settled(plain)]
+        completed, undone, plain = claims(store, clock, 3)
+        store.complete(completed, now=clock.now())
+        steps = [completing(completed, clock), completing(undone, clock), settled(plain)]
 
-        unwritten, landed_steps = check_completions(store, steps)
+        unwritten, completed_steps = check_completions(store, steps)
 
-        assert [step.claim for step in landed_steps] == [landed]
+        assert [step.claim for step in completed_steps] == [completed]
         assert [step.claim for step in unwritten] == [undone, plain]
         assert [step.to_status for step in unwritten] == ["failed", "completed"]
-        assert all(step.undone is None for step in (*landed_steps, *unwritten))
+        assert all(step.undone is None for step in (*completed_steps, *unwritten))
 
 
 class TestWriting:
@@ -80,13 +80,13 @@ class TestWriting:
         )
 
     def test_committed_and_rolled_back(self, store, clock, writer, events):
-        landed, undone = claims(store, clock, 2)
-        store.complete(landed, now=clock.now())
-        writer.done.extend([completing(landed, clock), completing(undone, clock)])
+        completed, undone = claims(store, clock, 2)
+        store.complete(completed, now=clock.now())
+        writer.done.extend([completing(completed, clock), completing(undone, clock)])
 
         assert writer.write().size == 2
 
-        assert the_run(store, landed).status is RunStatus.COMPLETED
+        assert the_run(store, completed).status is RunStatus.COMPLETED
         assert the_run(store, undone).status is RunStatus.FAILED
         assert events == [RunSucceeded, AttemptFailed]
         assert store.list_jobs()[0].failures == 1

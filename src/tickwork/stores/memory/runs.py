@@ -42,7 +42,7 @@ from tickwork.stores.memory.transitions import (
     finish,
     finish_completed,
     is_claim_valid,
-    was_written,
+    was_committed,
     write_steps,
 )
 
@@ -186,7 +186,7 @@ class MemoryRuns(TableHolder):
                 step.claim.run_id
                 for step in steps
                 if not is_claim_valid(tables, step.claim)
-                and not (may_be_stored and was_written(tables, step))
+                and not (may_be_stored and was_committed(tables, step))
             ]
             write_steps(tables, valid)
             return lost

@@ -27,8 +27,8 @@ def is_claim_valid(tables: Tables, claim: Claim) -> bool:
     return run is not None and run.status is RunStatus.RUNNING and run.token == claim.token
 
 
-def was_written(tables: Tables, step: Transition) -> bool:
-    """Whether a step was written by an earlier try whose answer was lost."""
+def was_committed(tables: Tables, step: Transition) -> bool:
+    """Whether an earlier call has committed a step although its answer was lost."""
     made = step.claim.token, step.outcome.value, step.ended_at
     attempts = tables.attempts.get(step.claim.run_id, ())
     # Another worker may have claimed the run since then: its attempt is still there.
@@ -36,7 +36,7 @@ def was_written(tables: Tables, step: Transition) -> bool:
         return True
     unfinished = tables.runs.get(step.claim.run_id)
     if unfinished is not None:
-        # If it waits under this token, the earlier try or the reaper released it.
+        # If it waits under this token, the earlier call or the reaper released it.
         is_released = unfinished.status is not RunStatus.RUNNING
         return is_released and unfinished.token == step.claim.token
     ended = tables.history.get(step.claim.run_id)

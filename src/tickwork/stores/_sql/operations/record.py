@@ -41,10 +41,10 @@ _MADE: Final = [names(ATTEMPT).index(name) for name in ("token", "outcome", "end
 """The columns by which an attempt is found again. The reaper writes another outcome."""
 
 
-class _Written(NamedTuple):
-    """The result of a batch. A step that is neither landed nor lost was written before."""
+class _BatchResult(NamedTuple):
+    """What became of a batch. A step that is in neither was committed by an earlier call."""
 
-    landed: list[Transition]
+    written: list[Transition]
     lost: set[RunId]
 
 
@@ -81,7 +81,7 @@ def record(
             yield from _finish_all(query, plain)
             return []
     lost: set[RunId] = set()
-    landed: list[Transition] = []
+    written: list[Transition] = []
     tokens: dict[RunId, int] = {}
     if others:
         # Lock the plain runs of schedules, too: canceling a schedule locks its runs by id, and the
@@ -89,20 +89,20 @@ def record(
         wanted = [*others, *(step for step in plain if step.claim.schedule is not None)]
         tokens = dict((yield query("lock_running", ids=sorted(s.claim.run_id for s in wanted))))
     if plain:
-        written = yield from _finish_plain(query, plain)
-        landed += written.landed
-        lost |= written.lost
+        result = yield from _finish_plain(query, plain)
+        written += result.written
+        lost |= result.lost
     if others:
-        written = yield from _write_locked(query, others, tokens, may_be_stored=may_be_stored)
-        landed += written.landed
-        lost |= written.lost
-    follow_ups = [run for step in landed if step.follow_ups for run in step.follow_ups]
+        result = yield from _write_locked(query, others, tokens, may_be_stored=may_be_stored)
+        written += result.written
+        lost |= result.lost
+    follow_ups = [run for step in written if step.follow_ups for run in step.follow_ups]
     if follow_ups:
         yield from enqueue(query, follow_ups)
     # After the rows of all runs: this is the lock order everywhere.
     slots = [
         (step.claim.run_id, key)
-        for step in landed
+        for step in written
         if step.claim.limit_keys
         for key in slots_in(step.claim.limit_keys)
         if step.due_at is None or not is_kept_between_attempts(key)
@@ -112,11 +112,11 @@ def record(
     if plain and others:
         # In the given order: of two runs with the same end, the later one sets the job row.
         place = {step.claim.run_id: number for number, step in enumerate(steps)}
-        landed.sort(key=lambda step: place[step.claim.run_id])
-    fired = [step for step in landed if step.claim.schedule is not None and step.due_at is None]
+        written.sort(key=lambda step: place[step.claim.run_id])
+    fired = [step for step in written if step.claim.schedule is not None and step.due_at is None]
     if fired:
         yield from mark_skips(query, fired)
-    job_rows = merge_job_rows(landed)
+    job_rows = merge_job_rows(written)
     if job_rows:
         yield query.command("touch_jobs", many=job_rows)
     return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
@@ -139,37 +139,37 @@ def _finish_all(query: Queries, steps: list[Transition]) -> Operation[None]:
     yield query.command("touch_jobs", many=merge_job_rows(steps))
 
 
-def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_Written]:
+def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_BatchResult]:
     """Move runs that succeeded at once to history, each under its token.
 
     The rows are sorted, so that all transactions lock runs in the order of their ids.
     """
     count = (yield query("finish_plain", many=sorted(plain_rows(steps))))[0][0]
-    written = yield from _written(query, steps, count)
-    ids = [step.claim.run_id for step in written.landed]
+    result = yield from _find_written(query, steps, count)
+    ids = [step.claim.run_id for step in result.written]
     if ids and "drop_finished" in query:
         yield query.command("drop_finished", ids=ids)
     yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
-    return written
+    return result
 
 
-def _finish(query: Queries, steps: list[Transition]) -> Operation[_Written]:
+def _finish(query: Queries, steps: list[Transition]) -> Operation[_BatchResult]:
     """Move finished runs to history, each under its token."""
     count = (yield query("finish_runs", many=sorted(map(finished_row, steps))))[0][0]
-    written = yield from _written(query, steps, count)
-    ids = [step.claim.run_id for step in written.landed]
+    result = yield from _find_written(query, steps, count)
+    ids = [step.claim.run_id for step in result.written]
     yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
-    return written
+    return result
 
 
-def _written(query: Queries, steps: list[Transition], count: int) -> Operation[_Written]:
-    """Which steps were written, given their number."""
+def _find_written(query: Queries, steps: list[Transition], count: int) -> Operation[_BatchResult]:
+    """Find out which steps were written, given their number."""
     if count == len(steps):
-        return _Written(steps, set())
+        return _BatchResult(steps, set())
     ids = [step.claim.run_id for step in steps]
     found = yield from _statuses(query, ids)
-    landed = [step for step in steps if found.get(_key(step)) == step.to_status]
-    return _Written(landed, set(ids) - {step.claim.run_id for step in landed})
+    written = [step for step in steps if found.get(_key(step)) == step.to_status]
+    return _BatchResult(written, set(ids) - {step.claim.run_id for step in written})
 
 
 def _statuses(query: Queries, ids: list[RunId]) -> Operation[dict[tuple[RunId, int], str]]:
@@ -194,7 +194,7 @@ def _write_locked(
     token_by_id: Mapping[RunId, int],
     *,
     may_be_stored: bool,
-) -> Operation[_Written]:
+) -> Operation[_BatchResult]:
     """Write steps that change several tables; their rows are locked, with these tokens."""
     ours: list[Transition] = []
     gone: list[Transition] = []
@@ -206,8 +206,8 @@ def _write_locked(
         yield query.command("insert_attempts", many=attempts)
     finished = [step for step in ours if step.due_at is None]
     if finished:
-        written = yield from _finish(query, finished)
-        assert not written.lost, written.lost
+        result = yield from _finish(query, finished)
+        assert not result.lost, result.lost
     returned = [step for step in ours if step.due_at is not None]
     if returned:
         yield query.command("return_runs", many=[returned_row(step) for step in returned])
@@ -217,18 +217,18 @@ def _write_locked(
         yield from notify_queues(query, (step.claim.queue for step in soon))
     lost = {step.claim.run_id for step in gone}
     if gone and may_be_stored:
-        lost -= yield from _landed_before(query, gone)
-    return _Written(ours, lost)
+        lost -= yield from _find_committed(query, gone)
+    return _BatchResult(ours, lost)
 
 
-def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set[RunId]]:
-    """Which of these were written by an earlier try whose answer was lost."""
+def _find_committed(query: Queries, steps: Sequence[Transition]) -> Operation[set[RunId]]:
+    """Find the steps that an earlier call has committed although its answer was lost."""
     ids = [step.claim.run_id for step in steps]
     ended = yield from _statuses(query, ids)
-    # A run with our token that is not running waits again: the earlier try, or the reaper, has
+    # A run with our token that is not running waits again: the earlier call, or the reaper, has
     # returned it.
     waiting = {(row[0], row[1]) for row in (yield query("held_rows", ids=ids))}
-    landed = {
+    committed = {
         step.claim.run_id
         for step in steps
         if _key(step) in waiting
@@ -238,19 +238,19 @@ def _landed_before(query: Queries, steps: Sequence[Transition]) -> Operation[set
     }
     for step in steps:
         # Another worker may have claimed the run since then: its attempt is still there.
-        if step.claim.run_id not in landed and step.leaves_attempt:
+        if step.claim.run_id not in committed and step.leaves_attempt:
             attempts = yield query("get_attempts", id=step.claim.run_id)
             made = (step.claim.token, step.outcome.value, micros(step.ended_at))
             if made in [tuple(row[place] for place in _MADE) for row in attempts]:
-                landed.add(step.claim.run_id)
-    skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in landed]
+                committed.add(step.claim.run_id)
+    skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in committed]
     if skipped:
         merger = yield from SkipMerger.read(query, {schedule_of(step.claim) for step in skipped})
         for step in skipped:
             at = instant_of(step.claim)
             if merger.has(schedule_of(step.claim), reason=step.reason, at=at):
-                landed.add(step.claim.run_id)
-    return landed
+                committed.add(step.claim.run_id)
+    return committed
 
 
 # ---------------------------------------------------------------- job rows

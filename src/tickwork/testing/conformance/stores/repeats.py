@@ -47,13 +47,13 @@ class TestRepeatsEnqueuingAgain:
         assert ids(all_runs(store)) == [run.id]
 
     def test_some_were_there(self, store):
-        landed, missing = a_run(), a_run()
-        store.enqueue([landed])
+        stored, missing = a_run(), a_run()
+        store.enqueue([stored])
 
-        answers = store.enqueue([landed, missing], may_be_stored=True)
+        answers = store.enqueue([stored, missing], may_be_stored=True)
 
         assert [answer.is_new for answer in answers] == [False, True]
-        assert ids(all_runs(store)) == [landed.id, missing.id]
+        assert ids(all_runs(store)) == [stored.id, missing.id]
 
     def test_it_was_claimed_meanwhile(self, store, worker):
         run = a_run()
@@ -174,7 +174,7 @@ class TestRepeatsFindingClaims:
 
 
 class TestRepeatsRecordingAgain:
-    """A step that landed is not lost, and is not written a second time."""
+    """A step that was committed is not lost, and is not written a second time."""
 
     @pytest.mark.parametrize(
         "outcome",
@@ -187,7 +187,7 @@ class TestRepeatsRecordingAgain:
         ],
         ids=["succeeded", "failed for good", "skipped", "failed", "snoozed"],
     )
-    def test_it_landed(self, store, worker, outcome):
+    def test_it_was_committed(self, store, worker, outcome):
         store.set_limits({KEY: 1})
         add(store, *(runs := [a_run(attempts_max=3, limit_keys=(KEY,)) for _ in range(3)]))
         [claim] = worker.claim()
@@ -201,7 +201,7 @@ class TestRepeatsRecordingAgain:
         assert ([store.run_record(run.id) for run in runs], store.list_jobs()) == before
 
     @pytest.mark.parametrize("outcome", [Failed("no", delay=timedelta(0)), Snoozed(timedelta(0))])
-    def test_it_landed_and_another_worker_has_claimed_or_ended_the_run(
+    def test_it_was_committed_and_another_worker_has_claimed_or_ended_the_run(
         self, store, worker, other_worker, outcome
     ):
         add(store, run := a_run(attempts_max=3))
@@ -227,14 +227,14 @@ class TestRepeatsRecordingAgain:
 
         assert store.list_jobs() == [before]
 
-    def test_it_had_not_landed(self, store, worker):
+    def test_it_was_not_committed(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
 
         assert store.record([settled(claim)], may_be_stored=True) == []
         assert the_run(store, run).status is RunStatus.COMPLETED
 
-    def test_some_had_landed(self, store, worker):
+    def test_some_were_committed(self, store, worker):
         add(store, *(runs := [a_run(), a_run(), a_run()]))
         steps = [settled(claim, Failed("no")) for claim in worker.claim()]
         store.record(steps[:1])
@@ -269,7 +269,7 @@ class TestRepeatsRecordingAgain:
 
         assert store.record([settled(claim)], may_be_stored=True) == [UNKNOWN_ID]
 
-    def test_it_landed_and_was_claimed_again(self, store, worker, other_worker):
+    def test_it_was_committed_and_claimed_again(self, store, worker, other_worker):
         add(store, run := a_run())
         steps = [settled(worker.claim_one(), Interrupted())]
         store.record(steps)
