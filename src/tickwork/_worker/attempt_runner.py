@@ -223,7 +223,7 @@ class AttemptRunner:
         log_run(logging.ERROR, claim, text, claim.run_id, error=error)
         run = self._held.of(claim)
         if run is not None:
-            self.give_up(run, _failure(error))
+            self.record_failure(run, _failure(error))
 
     def outcome_of_stop(self, attempt: RunningAttempt, error: BaseException) -> Outcome:
         run: HeldRun = attempt.held
@@ -239,7 +239,7 @@ class AttemptRunner:
 
     # ------------------------------------------------------------ for the worker
 
-    def give_up(self, run: HeldRun, outcome: Failed | Crashed) -> None:
+    def record_failure(self, run: HeldRun, outcome: Failed | Crashed) -> None:
         """Record a failure, even if the attempt is still running.
 
         If the handler has ended and only hooks are still running, its own outcome is recorded.
@@ -277,19 +277,19 @@ class AttemptRunner:
             run.is_stop_requested = True
             if now >= deadline + grace.total_seconds():
                 is_stuck = True
-                self._give_up_late(run)
+                self._record_timeout(run)
         return is_stuck
 
     # ------------------------------------------------------------ transitions
 
-    def _give_up_late(self, run: HeldRun) -> None:
+    def _record_timeout(self, run: HeldRun) -> None:
         claim = run.claim
         text = "run %s ignores its timeout. Its thread runs on until this process ends."
         log_run(logging.ERROR, claim, text, claim.run_id)
         definition = self._find(claim.job)
         timeout = None if definition is None else definition.spec.timeout
         error = AttemptTimeout(claim.run_id, timeout=timeout or timedelta(0))
-        self.give_up(run, _failure(error, definition))
+        self.record_failure(run, _failure(error, definition))
 
     def _put(self, run: HeldRun, step: Transition) -> None:
         ctx = run.ctx

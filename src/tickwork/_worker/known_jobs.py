@@ -116,7 +116,7 @@ class KnownJobs:
         """Return how many crashes a run of this job may have.
 
         There is no limit for a job that this process does not know: a process that knows the job
-        gives the run up when it claims it.
+        records the failure when it claims the run.
         """
         self._refresh()  # a single pass reaps before it claims
         spec = self._specs.get(name)

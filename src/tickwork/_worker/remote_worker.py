@@ -195,7 +195,7 @@ class RemoteWorker:
         held = self._held.of(claim)
         if held is not None and self._known.find(claim.job) is None:
             reason = f"The process that executes it does not know the job {claim.job!r}."
-            self._runner.give_up(held, Failed(reason, retry=False))
+            self._runner.record_failure(held, Failed(reason, retry=False))
             return
         attempt = self._runner.begin(claim)
         if attempt is None:

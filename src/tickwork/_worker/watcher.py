@@ -258,7 +258,11 @@ class Watcher:
             self._keep(lock, now, now + LEASE + timedelta(seconds=wait))
             return
         for target in delivery.left:
-            _log.error("An alert to %s was given up: %s", target.name, delivery.alert.text)
+            _log.error(
+                "An alert could not be delivered to %s, and is not sent again: %s",
+                target.name,
+                delivery.alert.text,
+            )
         del self._deliveries[lock.name]
         if delivery.alert.is_over:
             self._store.release_lock(lock.name.removesuffix(":over"))

@@ -382,7 +382,7 @@ class Worker:
                 is_away = False
             except (StoreUnavailable, StoreBusy) as error:
                 if isinstance(error, StoreUnavailable) and error.is_permanent:
-                    self._give_up(error)
+                    self._stop_on_fault(error)
                 elif not is_away:
                     _log.warning("Maintenance waits for the database: %s", error.what)
                 is_away = True
@@ -390,7 +390,7 @@ class Worker:
             except Exception:  # noqa: BLE001  # as above
                 _log.exception("Maintenance failed; retrying.")
 
-    def _give_up(self, error: StoreUnavailable) -> None:
+    def _stop_on_fault(self, error: StoreUnavailable) -> None:
         """Stop: a new process can open the store that is there now, or report what is wrong."""
         if self._parts.stats.fault is None:
             self._parts.stats.fault = error

@@ -25,14 +25,14 @@ def wait_for_database(
             wrong, the database or its tables do not exist, or a file cannot be opened.
     """
     backoff = Backoff(FIRST, LONGEST)
-    give_up_at = None if limit is None else time.monotonic() + limit
+    deadline = None if limit is None else time.monotonic() + limit
     is_waiting = False
     # It ends at the limit, or with Ctrl-C.
     while True:
         try:
             app.runs.page(RunFilter(), limit=1)
         except StoreUnavailable as error:
-            left = None if give_up_at is None else give_up_at - time.monotonic()
+            left = None if deadline is None else deadline - time.monotonic()
             if not _may_return(error) or (left is not None and left <= 0):
                 raise
             if not is_waiting:

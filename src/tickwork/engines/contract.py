@@ -92,7 +92,7 @@ class EngineHost(Protocol):
     def is_settled(self, attempt: RunningAttempt) -> bool:
         """Whether an outcome was reported already, so that the engine need not wait for another.
 
-        The worker gives up attempts that ignore their timeout.
+        The worker itself records attempts that ignore their timeout as failed.
         """
         ...
 

@@ -126,7 +126,7 @@ class InlineEngine:
 
         name = f"tickwork-attempt-{attempt.claim.run_id}"
         threading.Thread(target=work, name=name, daemon=True).start()
-        while not is_done.wait(WAIT_EVERY):  # ends when the attempt ends, or was given up
+        while not is_done.wait(WAIT_EVERY):  # ends with an outcome
             while_waiting()
             if self._host.is_settled(attempt):
                 return

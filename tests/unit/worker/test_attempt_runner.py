@@ -66,9 +66,7 @@ class TestPoison:
     """A process that does not know a job gives none of its runs up: another process decides."""
 
     @pytest.mark.parametrize(("crashes", "is_tried"), [(0, True), (2, True), (3, False)])
-    def test_a_run_that_crashed_too_often_is_given_up_when_it_is_claimed(
-        self, app, crashes, is_tried
-    ):
+    def test_a_run_that_crashed_too_often_fails_when_it_is_claimed(self, app, crashes, is_tried):
         app.schedule("work", lambda: None).crashes(3)
         bench = Bench(app)
 
@@ -163,7 +161,7 @@ class TestDeadlines:
         bench.clock.advance(seconds=10)
         assert attempt.ctx.is_canceled()
 
-    def test_an_attempt_that_ignores_its_timeout_is_given_up_after_the_grace(self, bench):
+    def test_an_attempt_that_ignores_its_timeout_fails_after_the_grace(self, bench):
         attempt = bench.begin(a_claim(job="work"))
         grace = timedelta(seconds=5)
 

@@ -233,7 +233,7 @@ class TestDelivery:
         assert program.look(hours=1) == [False]
         assert len(patient.alerts) == 1
 
-    def test_it_is_given_up_in_the_end(self, program, caplog):
+    def test_it_is_not_sent_for_ever(self, program, caplog):
         program.target.refused = 1000
         program.look(minutes=71)
 
@@ -241,7 +241,7 @@ class TestDelivery:
             program.look(minutes=6)
 
         assert program.target.refused == 1000 - TRIES_MAX
-        assert "was given up" in caplog.text
+        assert "is not sent again" in caplog.text
 
     def test_an_error_of_a_hook_stops_nothing(self, program, caplog):
         program.hooked = None  # its append is bound already

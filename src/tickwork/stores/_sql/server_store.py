@@ -187,7 +187,7 @@ class ServerStore(SqlStore, Generic[S]):
     ) -> T:
         """Run a transaction; again after a conflict or a lost connection."""
         limit = INSTALL_TIMEOUT if is_installing else self._statement_timeout
-        give_up_at = time.monotonic() + limit.total_seconds()
+        deadline = time.monotonic() + limit.total_seconds()
         conflicts = losses = 0
         # Ends: conflicts and losses are counted.
         while True:
@@ -195,10 +195,10 @@ class ServerStore(SqlStore, Generic[S]):
                 return act()
             except (WriteConflict, StatementRejected) as error:
                 conflicts += 1
-                may_repeat = isinstance(error, WriteConflict) or self._is_retryable(error)
+                may_retry = isinstance(error, WriteConflict) or self._is_retryable(error)
                 # An installation waits for another one, however long that takes.
                 is_last = conflicts == _CONFLICTS_MAX and not is_installing
-                if is_last or not may_repeat or time.monotonic() > give_up_at:
+                if is_last or not may_retry or time.monotonic() > deadline:
                     if isinstance(error, WriteConflict):
                         raise StoreBusy(self.url, waited=self._lock_timeout) from error
                     raise self._translate_error(error) from error
@@ -209,7 +209,7 @@ class ServerStore(SqlStore, Generic[S]):
                 if error.is_commit_sent and not is_reading:
                     raise OutcomeUnknown(self.url, str(error)) from error
                 losses += 1
-                is_last = losses == _LOSSES_MAX or time.monotonic() > give_up_at
+                is_last = losses == _LOSSES_MAX or time.monotonic() > deadline
                 # A server that cannot be reached is reported at once.
                 if is_last or (losses == 1 and error.is_unopened):
                     kind = AccessDenied if error.is_refused else StoreUnavailable

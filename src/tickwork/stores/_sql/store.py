@@ -186,7 +186,7 @@ class SqlStore(ABC):
             if not is_last or not self._is_data_error(error):
                 raise
             cause = error
-        return self._write(lambda: record.give_up(self.query, steps[0], cause))
+        return self._write(lambda: record.set_aside_unwritable(self.query, steps[0], cause))
 
     def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
         def reap_part(only: Sequence[RunId] | None) -> list[Transition]:

@@ -122,7 +122,9 @@ def record(
     return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
 
 
-def give_up(query: Queries, step: Transition, error: Exception) -> Operation[list[RunId]]:
+def set_aside_unwritable(
+    query: Queries, step: Transition, error: Exception
+) -> Operation[list[RunId]]:
     """Set a run aside whose end cannot be written in any other way."""
     run_id, token = _key(step)
     if dict((yield query("lock_running", ids=[run_id]))) != {run_id: token}:
