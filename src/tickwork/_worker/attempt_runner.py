@@ -78,7 +78,7 @@ class AttemptRunner:
         self._draw_random = draw_random
         self._is_leaving = False
         self._is_forked = False
-        self.outbox = writer.done
+        self.outbox = writer.outbox
         self.notify = notify
         reset_after_fork(self)
 

@@ -49,7 +49,7 @@ NOTHING: Final = WriteResult(0)
 class Writer:
     """Writes finished transitions. Those that cannot be written wait in memory.
 
-    Several pumps share it. Attempts append their transitions to ``done``. A batch whose answer
+    Several pumps share it. Attempts append their transitions to ``outbox``. A batch whose answer
     was lost, or a part of a batch that was rejected, is written again: it may be stored already.
     """
 
@@ -70,7 +70,7 @@ class Writer:
         self._log_capture = log_capture
         self._batch = batch
         self._lock = Lock()
-        self.done: deque[Transition] = deque()
+        self.outbox: deque[Transition] = deque()
         self._repeats: deque[Sequence[Transition]] = deque()
         self._rejected: deque[tuple[float, Transition]] = deque()  # with the time of the retry
 
@@ -81,7 +81,7 @@ class Writer:
     @property
     def pending(self) -> int:
         """The same without those that the database rejected."""
-        return len(self.done) + sum(map(len, list(self._repeats)))
+        return len(self.outbox) + sum(map(len, list(self._repeats)))
 
     def write(self) -> WriteResult:
         """Write one batch.
@@ -105,7 +105,7 @@ class Writer:
             if may_be_stored:
                 self._repeats.appendleft(steps)
             else:
-                self.done.extendleft(reversed(steps))
+                self.outbox.extendleft(reversed(steps))
             raise
         except Exception as error:  # noqa: BLE001  # one bad transition must not block the others
             self._split(steps, error)
@@ -145,10 +145,10 @@ class Writer:
     def _take_batch(self) -> tuple[Sequence[Transition], bool]:
         with suppress(IndexError):  # there is none, or another pump took it
             return self._repeats.popleft(), True
-        done = self.done
+        outbox = self.outbox
         # Only this takes from the deque, one pump at a time: it has as many as were counted.
         with self._lock:
-            return [done.popleft() for _ in range(min(len(done), self._batch))], False
+            return [outbox.popleft() for _ in range(min(len(outbox), self._batch))], False
 
     def _split(self, steps: Sequence[Transition], error: Exception) -> None:
         """Halve a batch that was rejected as a whole, until the bad transition is alone."""

@@ -52,7 +52,7 @@ class Bench:
 
     @property
     def transition(self):
-        [transition] = self.writer.done
+        [transition] = self.writer.outbox
         return transition
 
 
@@ -276,7 +276,7 @@ class TestSimpleAttempts:
 
         assert self.attempt(bench, claim) is None
         assert calls == []
-        assert not bench.writer.done
+        assert not bench.writer.outbox
 
     def test_an_outcome_that_was_decided_meanwhile_is_the_only_one(self, app):
         claim, held = a_claim(job="work"), HeldRuns()
@@ -285,7 +285,7 @@ class TestSimpleAttempts:
         bench = Bench(app, held)
 
         assert self.attempt(bench, claim) is not None
-        assert not bench.writer.done
+        assert not bench.writer.outbox
 
     def test_a_job_that_needs_more_than_a_call_has_none(self, app):
         app.job(name="timed", timeout="1s")(lambda: None)

@@ -82,7 +82,7 @@ class TestWriting:
     def test_committed_and_rolled_back(self, store, clock, writer, events):
         completed, undone = claims(store, clock, 2)
         store.complete(completed, now=clock.now())
-        writer.done.extend([completing(completed, clock), completing(undone, clock)])
+        writer.outbox.extend([completing(completed, clock), completing(undone, clock)])
 
         assert writer.write().size == 2
 
@@ -96,7 +96,7 @@ class TestWriting:
     ):
         [claim] = claims(store, clock, 1)
         store.complete(claim, now=clock.now())
-        writer.done.append(completing(claim, clock))
+        writer.outbox.append(completing(claim, clock))
 
         def gone(_):
             raise StoreUnavailable("memory://", "gone")

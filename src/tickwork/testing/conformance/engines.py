@@ -170,7 +170,7 @@ class EngineBench:
         return self._settled()
 
     def _settled(self) -> list[Any]:
-        return list(self.writer.done)
+        return list(self.writer.outbox)
 
     def has_started(self, claim: Claim) -> bool:
         """Whether the attempt has begun."""
