@@ -35,8 +35,8 @@ class Transition(NamedTuple):
     final status has no ``due_at``; every other one has. Counters are increments, so that they
     are right whatever another process has written meanwhile.
 
-    With ``undone``, the handler completed the run in its own transaction, so this transition is
-    already written. If that transaction was rolled back, the store writes ``undone`` instead.
+    With ``if_rolled_back``, the handler completed the run in its own transaction. If that was
+    committed, this transition is stored. If not, the worker writes ``if_rolled_back`` instead.
     """
 
     claim: Claim
@@ -52,7 +52,7 @@ class Transition(NamedTuple):
     result: str | None = None
     reason: str = ""
     traceback: str = ""
-    undone: "Transition | None" = None
+    if_rolled_back: "Transition | None" = None
     exception: BaseException | None = None  # of a failure in this process; not stored
     follow_ups: tuple[NewRun, ...] = ()  # added in the transaction that writes this success
 

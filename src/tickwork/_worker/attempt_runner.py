@@ -308,9 +308,9 @@ class AttemptRunner:
         ctx = attempt.ctx
         if ctx.is_completed:
             # The transaction of the handler decides; the writer finds out whether it committed.
-            undone = Failed(ROLLED_BACK) if isinstance(outcome, Succeeded) else outcome
+            otherwise = Failed(ROLLED_BACK) if isinstance(outcome, Succeeded) else outcome
             step = self._attempt_transition(attempt, SUCCEEDED)
-            return step._replace(undone=self._attempt_transition(attempt, undone))
+            return step._replace(if_rolled_back=self._attempt_transition(attempt, otherwise))
         return self._attempt_transition(attempt, outcome)
 
     def _recorded_outcome(self, attempt: RunningAttempt, outcome: Outcome) -> Outcome:

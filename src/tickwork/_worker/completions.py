@@ -15,23 +15,24 @@ def check_completions(
 ) -> tuple[Sequence[Transition], Sequence[Transition]]:
     """Separate transitions that have to be written from those that handlers wrote already.
 
-    A run that is gone is completed; the store then releases its limits. A run that is still
-    there was rolled back: its attempt failed. The check can be repeated.
+    A run in history is completed; the store then releases its limits. A run that is not was
+    rolled back: its attempt failed. The check can be repeated.
     """
-    claims = [step.claim for step in steps if step.undone is not None]
+    claims = [step.claim for step in steps if step.if_rolled_back is not None]
     if not claims:
         return steps, ()
-    gone = set(store.after_complete(claims))
+    committed = set(store.after_complete(claims))
     unwritten: list[Transition] = []
     completed: list[Transition] = []
     for step in steps:
-        if step.undone is None:
+        otherwise = step.if_rolled_back
+        if otherwise is None:
             unwritten.append(step)
-        elif step.claim.run_id in gone:
-            completed.append(step._replace(undone=None))
-            if step.undone.outcome is OutcomeKind.FAILED and step.undone.reason != ROLLED_BACK:
+        elif step.claim.run_id in committed:
+            completed.append(step._replace(if_rolled_back=None))
+            if otherwise.outcome is OutcomeKind.FAILED and otherwise.reason != ROLLED_BACK:
                 text = "run %s was completed; its handler failed afterwards: %s"
-                log_run(logging.ERROR, step.claim, text, step.claim.run_id, step.undone.reason)
+                log_run(logging.ERROR, step.claim, text, step.claim.run_id, otherwise.reason)
         else:
-            unwritten.append(step.undone)
+            unwritten.append(otherwise)
     return unwritten, completed

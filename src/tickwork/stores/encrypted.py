@@ -55,7 +55,9 @@ class _PayloadCipher:
     def encrypt_step(self, step: Transition) -> Transition:
         return step._replace(
             result=self.encrypt(step.result),
-            undone=None if step.undone is None else self.encrypt_step(step.undone),
+            if_rolled_back=None
+            if step.if_rolled_back is None
+            else self.encrypt_step(step.if_rolled_back),
             follow_ups=tuple(map(self.encrypt_run, step.follow_ups)),
         )
 

@@ -35,7 +35,7 @@ def claims(store, clock, count):
 
 def completing(claim, clock):
     undone = settled(claim, ROLLED_BACK, now=clock.now())
-    return settled(claim, now=clock.now())._replace(undone=undone)
+    return settled(claim, now=clock.now())._replace(if_rolled_back=undone)
 
 
 class TestChecking:
@@ -56,7 +56,7 @@ class TestChecking:
         assert [step.claim for step in completed_steps] == [completed]
         assert [step.claim for step in unwritten] == [undone, plain]
         assert [step.to_status for step in unwritten] == ["failed", "completed"]
-        assert all(step.undone is None for step in (*completed_steps, *unwritten))
+        assert all(step.if_rolled_back is None for step in (*completed_steps, *unwritten))
 
 
 class TestWriting:
