@@ -210,12 +210,12 @@ class WorkerServices:
         return self._context.build_pruner()
 
     def make_pass(
-        self, batch: int, *, stop: threading.Event | None = None, ahead: PendingWork | None = None
+        self, batch: int, *, stop: threading.Event | None = None, pending: PendingWork | None = None
     ) -> PassResult:
         """Make one pass. Log records are kept only inside ``log_capture.capturing()``."""
         self.catalog.refresh()
         with self.use_pass() as single_pass:
-            return single_pass.run(batch, stop=stop, ahead=ahead)
+            return single_pass.run(batch, stop=stop, pending=pending)
 
     def due(self, limit: int) -> list[Run]:
         """List the runs that this process could start now."""

@@ -69,12 +69,12 @@ class PassResult(NamedTuple):
 class NextDue(NamedTuple):
     """Whether something is due now, and when the next thing will be due after now.
 
-    ``ahead`` is what the store returned, so that a pass right after this need not read it again.
+    ``pending`` is what the store returned, so that a pass right after this need not read it again.
     """
 
     is_due: bool
     next_at: datetime | None
-    ahead: PendingWork
+    pending: PendingWork
 
 
 class PassParts(NamedTuple):
@@ -126,15 +126,15 @@ class SinglePass:
         self._cancels_at = 0.0
 
     def run(
-        self, batch: int, *, stop: Event | None = None, ahead: PendingWork | None = None
+        self, batch: int, *, stop: Event | None = None, pending: PendingWork | None = None
     ) -> PassResult:
         """Fire, claim at most ``batch`` runs, and make an attempt at each.
 
-        Once ``stop`` is set, runs that have not started are released. ``ahead`` is what
+        Once ``stop`` is set, runs that have not started are released. ``pending`` is what
         :func:`find_next_due` returned, if the caller has just called it.
         """
         parts = self._parts
-        moved, is_ready = prepare(parts, ahead or parts.store.pending_work())
+        moved, is_ready = prepare(parts, pending or parts.store.pending_work())
         plan = parts.timer.fire()
         claims: Sequence[Claim] = ()
         if is_ready or plan.runs:
@@ -268,14 +268,14 @@ class SinglePass:
         return written
 
 
-def prepare(parts: PassParts, ahead: PendingWork) -> tuple[int, bool]:
+def prepare(parts: PassParts, pending: PendingWork) -> tuple[int, bool]:
     """Stage, reap and sweep if needed; return how many runs changed, and whether one is ready."""
-    moved = parts.timer.stage(ahead)
-    if ahead.lease_until is not None and has_expired(ahead.lease_until, now=parts.clock.now()):
+    moved = parts.timer.stage(pending)
+    if pending.lease_until is not None and has_expired(pending.lease_until, now=parts.clock.now()):
         moved += parts.reaper.reap()
-    if ahead.is_blocked:
+    if pending.is_blocked:
         moved += sweep(parts.store, parts.clock)
-    is_ready = ahead.is_ready or moved > 0
+    is_ready = pending.is_ready or moved > 0
     parts.known.discover(is_ready=is_ready)
     return moved, is_ready
 
@@ -294,17 +294,17 @@ def find_next_due(parts: PassParts, *, is_stuck: bool = False) -> NextDue:
     ``is_stuck`` means that a pass was idle: what seems to be due now cannot be run here, and is
     ignored in favor of what is due later.
     """
-    now, ahead = parts.clock.now(), parts.store.pending_work()
+    now, pending = parts.clock.now(), parts.store.pending_work()
     firing_at = parts.next_firing_at()
     if is_stuck and firing_at is not None and firing_at <= now:
         firing_at = parts.next_firing_at(after=now)
-    moments = [ahead.due_at, ahead.lease_until, ahead.turn_at, firing_at]
-    if ahead.is_ready:
+    moments = [pending.due_at, pending.lease_until, pending.turn_at, firing_at]
+    if pending.is_ready:
         moments += [pause.until for pause in parts.store.list_pauses()]
     known = [moment for moment in moments if moment is not None]
     later = [moment for moment in known if moment > now]
-    is_due = ahead.is_ready or len(later) < len(known)
-    return NextDue(is_due, min(later, default=None), ahead)
+    is_due = pending.is_ready or len(later) < len(known)
+    return NextDue(is_due, min(later, default=None), pending)
 
 
 def count_attempts(transitions: Iterable[Transition]) -> int:

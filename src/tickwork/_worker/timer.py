@@ -68,12 +68,12 @@ class Timer:
         self._reporter.report_tick(plan, at=self._clock.now())
         return plan
 
-    def stage(self, ahead: PendingWork) -> int:
+    def stage(self, pending: PendingWork) -> int:
         """Make runs ready whose time has come, as the store showed it; return how many."""
         now, staged = self._clock.now(), 0
-        if ahead.due_at is not None and ahead.due_at <= now:
+        if pending.due_at is not None and pending.due_at <= now:
             staged += self._store.stage(now=now, limit=STAGE_MAX)
-        if ahead.turn_at is not None and ahead.turn_at <= now:
+        if pending.turn_at is not None and pending.turn_at <= now:
             staged += self._store.unblock_rated(now=now, limit=TURNS_MAX)
         return staged
 
@@ -113,9 +113,9 @@ class Timer:
 
     def _next_at(self) -> datetime | None:
         """Return when the next schedule fires or run is due; remember the next rate slot."""
-        ahead = self._store.pending_work()
-        self._turn_at = ahead.turn_at
-        moments = [self._next_firing_at(), ahead.due_at]
+        pending = self._store.pending_work()
+        self._turn_at = pending.turn_at
+        moments = [self._next_firing_at(), pending.due_at]
         return min((moment for moment in moments if moment is not None), default=None)
 
 

@@ -146,11 +146,11 @@ class Passes(AbstractContextManager["Passes"]):
         left = self._limit
         # It ends at the limit: a pass that executes no run, but changes something, counts as one.
         while left > 0:
-            result = self._services.make_pass(min(BATCH, left), ahead=self._seen)
+            result = self._services.make_pass(min(BATCH, left), pending=self._seen)
             done += result.transitions
             left -= max(len(result.transitions), 1)
             next_due = self._services.find_next_due(is_stuck=result.is_idle)
-            self._seen = next_due.ahead
+            self._seen = next_due.pending
             if result.is_idle or not next_due.is_due:
                 return done, next_due
             if until is not None and self._services.clock.now() > until:
