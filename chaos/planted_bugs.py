@@ -296,7 +296,7 @@ BUGS: Final = (
             "            if self._keeps_lease(expired):\n                return None\n",
             "",
         ),
-        Edit("_worker/build.py", "        reaper.was_away(more=store.clock_seconds)\n", ""),
+        Edit("_worker/build.py", "        reaper.postpone(more=store.clock_seconds)\n", ""),
     ),
     _bug(
         "a schedule that overlaps itself",

@@ -68,8 +68,8 @@ def check_worker(store: Store, *, clock: Clock, me: ThisProcess) -> Check:
         rows = store.list_workers()
         now = clock.now()
     except StoreError as fault:
-        is_away = isinstance(fault, StoreUnavailable | StoreBusy)
-        level = Level.WARN if is_away else Level.BAD
+        is_unavailable = isinstance(fault, StoreUnavailable | StoreBusy)
+        level = Level.WARN if is_unavailable else Level.BAD
         return Check(name="worker", level=level, text=f"{fault.what} {fault.why}", fix=fault.fix)
     here = [
         row

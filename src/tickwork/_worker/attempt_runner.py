@@ -76,7 +76,7 @@ class AttemptRunner:
         self._find = find
         self._held = held
         self._draw_random = draw_random
-        self._is_leaving = False
+        self._is_shutting_down = False
         self._is_forked = False
         self.outbox = writer.outbox
         self.notify = notify
@@ -229,7 +229,7 @@ class AttemptRunner:
         run: HeldRun = attempt.held
         if run.is_canceled:
             return Canceled(_CANCELED)
-        if self._is_leaving or run.is_lost:
+        if self._is_shutting_down or run.is_lost:
             return Interrupted(STOPPED)
         return _failure(error, attempt.definition)  # only the handler itself can have raised it
 
@@ -260,9 +260,9 @@ class AttemptRunner:
         self._settle_without_attempt(run, outcome)
         run.request_stop()
 
-    def leave(self) -> None:
+    def begin_shutdown(self) -> None:
         """From now on, an attempt that the worker stops is recorded as interrupted."""
-        self._is_leaving = True
+        self._is_shutting_down = True
 
     def watch_deadlines(self, grace: timedelta) -> bool:
         """Request a stop of attempts that exceed their timeout; True if one ignores it.
@@ -324,7 +324,7 @@ class AttemptRunner:
         if self._store.is_canceled(attempt.claim):
             return Canceled(_STOPPED_EARLY)
         # A handler may also raise to stop. After a timeout, that is a failure.
-        has_failed = isinstance(outcome, Failed) and not run.is_lost and not self._is_leaving
+        has_failed = isinstance(outcome, Failed) and not run.is_lost and not self._is_shutting_down
         return outcome if has_failed else Interrupted(_STOPPED_EARLY)
 
     def _is_taken(self, claim: Claim) -> bool:

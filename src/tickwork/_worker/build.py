@@ -119,7 +119,7 @@ class WorkerContext(NamedTuple):
             store=self.store,
             clock=self.clock,
             crashes_max=self.known.crashes_max,
-            patience=self.known.pace_longest,
+            grace=self.known.pace_longest,
             me=ThisProcess.current(),
             on_reaped=on_reaped,
         )
@@ -204,7 +204,7 @@ def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = 
         side = "forward" if step > timedelta(0) else "back"
         _log.warning("The clock of the database was set %s by %s.", side, human_duration(abs(step)))
         # Other workers notice it at their next measurement, and then extend their leases.
-        reaper.was_away(more=store.clock_seconds)
+        reaper.postpone(more=store.clock_seconds)
         heartbeat.beat_soon()
         timer_wakeup.notify()
 
@@ -319,7 +319,7 @@ def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = 
             beat_pace=known.pace_shortest,
             timer=context.build_timer(),
             maintain=partial(maintain, tasks),
-            on_disconnect=reaper.was_away,
+            on_disconnect=reaper.postpone,
             register=register,
             unregister=unregister,
             is_drain_requested=is_drain_requested,

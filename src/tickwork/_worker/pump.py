@@ -20,8 +20,8 @@ from tickwork.engines.contract import Engine
 from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores.contract import ClaimRequest
 
-AWAY_FIRST: Final = 0.05
-AWAY_LONGEST: Final = 2.0
+RETRY_FIRST: Final = 0.05
+RETRY_LONGEST: Final = 2.0
 """Seconds between two tries while the database is unreachable."""
 
 WAITING_BATCHES: Final = 2
@@ -217,8 +217,8 @@ class Pump:
         self._on_reconnect = on_reconnect
         self._written_jobs: frozenset[str] = frozenset()  # of the last batch
         self._is_short = True  # whether every lane got fewer runs than it reserved
-        self._is_away = False
-        self._backoff = Backoff(AWAY_FIRST, AWAY_LONGEST)
+        self._is_unavailable = False
+        self._backoff = Backoff(RETRY_FIRST, RETRY_LONGEST)
         self.is_deferred = False  # because it is another pump's turn
 
     def step(self, *, may_claim: bool, is_polling: bool = False) -> bool:
@@ -237,14 +237,14 @@ class Pump:
                 written, claimed = self._write_and_claim(may_claim=may_claim)
         except (StoreUnavailable, StoreBusy) as error:
             # Nothing is lost: outcomes wait in memory, and the heartbeat keeps the leases.
-            if not self._is_away:
-                self._is_away = True
+            if not self._is_unavailable:
+                self._is_unavailable = True
                 _log.warning("Claiming runs waits for the database: %s", error.what)
             self._wakeup.wait(self._wakeup.count, self._backoff.seconds())
             return True
         self._backoff.reset()
-        if self._is_away:
-            self._is_away = False
+        if self._is_unavailable:
+            self._is_unavailable = False
             _log.warning("The database answers again.")
             self._on_reconnect()
         # After a claim that got fewer runs than it could, wait for a notification. Meanwhile the

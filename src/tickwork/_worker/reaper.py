@@ -13,7 +13,7 @@ from tickwork._kernel.processes import ThisProcess, has_ended, is_running
 from tickwork.stores.contract import Expired, Store, WorkerRow
 
 REAP_MAX: Final = 500
-FROZEN_AFTER: Final = 30.0
+SUSPENDED_AFTER: Final = 30.0
 """If two steps are this many seconds apart, the process or its machine was suspended."""
 
 FORGET_AFTER: Final = 3.0
@@ -30,7 +30,7 @@ _log: Final = logging.getLogger("tickwork.worker")
 class Reaper:
     """Takes back the runs that dead workers held.
 
-    After the database was unreachable, or this process was suspended, it waits for ``patience``
+    After the database was unreachable, or this process was suspended, it waits for ``grace``
     seconds: the time of one heartbeat. Workers that were cut off as well can then extend their
     leases first. ``on_reaped`` gets the transitions that were written.
     """
@@ -41,14 +41,14 @@ class Reaper:
         store: Store,
         clock: Clock,
         crashes_max: Callable[[str], int],
-        patience: Callable[[], float],
+        grace: Callable[[], float],
         me: ThisProcess,
         on_reaped: Callable[[Sequence[Transition]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._crashes_max = crashes_max
-        self._patience = patience
+        self._grace = grace
         self._me = me
         self._on_reaped = on_reaped
         self._waits_until = 0.0
@@ -59,16 +59,16 @@ class Reaper:
         self._alive: set[WorkerId] = set()
         self._released: dict[WorkerId, float] = {}  # dead workers, and when that was first seen
 
-    def was_away(self, more: float = 0.0) -> None:
+    def postpone(self, more: float = 0.0) -> None:
         """Wait before the next reap: the database was unreachable, maybe for other workers too."""
-        self._waits_until = self._clock.monotonic() + self._patience() + more
+        self._waits_until = self._clock.monotonic() + self._grace() + more
 
     def step(self) -> int:
         """Take back runs whose lease expired, unless it is time to wait; return how many."""
         monotonic, stepped_at = self._clock.monotonic(), self._stepped_at
         self._stepped_at = monotonic
-        if stepped_at is not None and monotonic - stepped_at >= FROZEN_AFTER:
-            self.was_away()
+        if stepped_at is not None and monotonic - stepped_at >= SUSPENDED_AFTER:
+            self.postpone()
         return self.reap() if monotonic >= self._waits_until else 0
 
     def reap(self) -> int:

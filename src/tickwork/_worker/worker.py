@@ -132,7 +132,7 @@ class Worker:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._is_stopping = threading.Event()
-        self._is_patient = False  # it drains without a limit
+        self._is_drain_unlimited = False
         self._is_drained = threading.Event()
         self._is_over = threading.Event()
         self._join_lock = threading.Lock()
@@ -204,7 +204,7 @@ class Worker:
 
     def stop(self) -> None:
         """Claim nothing more; running attempts may finish. Returns at once."""
-        self._is_patient = False
+        self._is_drain_unlimited = False
         self._stop_claiming()
 
     def drain(self) -> None:
@@ -213,7 +213,7 @@ class Worker:
             return
         _log.info("A drain was requested: the worker finishes its runs, and claims no others.")
         self._parts.stats.is_drained = True
-        self._is_patient = True
+        self._is_drain_unlimited = True
         self._stop_claiming()
 
     def _stop_claiming(self) -> None:
@@ -234,8 +234,8 @@ class Worker:
     def _shut_down(self) -> None:
         parts = self._parts
         self._wait_for_engines(parts.options.drain.total_seconds())
-        self._is_patient = False
-        parts.runner.leave()
+        self._is_drain_unlimited = False
+        parts.runner.begin_shutdown()
         for engine in parts.engines:
             self._give_back(engine.interrupt(), STOPPED_WHILE_RUNNING)
         parts.wakeup.notify()
@@ -326,7 +326,7 @@ class Worker:
     def _run_timer(self) -> None:
         parts = self._parts
         backoff = Backoff(0.05, 2.0)
-        is_notified = is_away = False
+        is_notified = is_unavailable = False
         # It ends when the worker is stopped.
         while not self.is_stopping:
             since = parts.timer_wakeup.count
@@ -336,11 +336,11 @@ class Worker:
                     parts.wakeup.notify_new_work()
                 seconds = parts.timer.seconds_left(TIMER_LONGEST)
                 backoff.reset()
-                is_away = False
+                is_unavailable = False
             except (StoreUnavailable, StoreBusy) as error:
-                if not is_away:
+                if not is_unavailable:
                     _log.warning("Firing schedules waits for the database: %s", error.what)
-                is_away = True
+                is_unavailable = True
                 seconds = backoff.seconds()
             except Exception:  # noqa: BLE001  # one bad tick must not be the last
                 _log.exception("Firing schedules failed; retrying.")
@@ -373,19 +373,19 @@ class Worker:
 
     def _run_maintenance(self) -> None:
         parts = self._parts
-        is_away = False
+        is_unavailable = False
         # It ends when everything is drained: until then handlers write logs.
         while not self._is_drained.wait(MAINTAIN_EVERY):
             try:
                 if parts.maintain():
                     parts.wakeup.notify_new_work()
-                is_away = False
+                is_unavailable = False
             except (StoreUnavailable, StoreBusy) as error:
                 if isinstance(error, StoreUnavailable) and error.is_permanent:
                     self._stop_on_fault(error)
-                elif not is_away:
+                elif not is_unavailable:
                     _log.warning("Maintenance waits for the database: %s", error.what)
-                is_away = True
+                is_unavailable = True
                 parts.on_disconnect()
             except Exception:  # noqa: BLE001  # as above
                 _log.exception("Maintenance failed; retrying.")
@@ -447,7 +447,7 @@ class Worker:
                 self._give_back(engine.take_back(), NOT_STARTED)
             if not any(self._is_busy(engine, is_interrupted=is_interrupted) for engine in engines):
                 return
-            if self._is_patient:
+            if self._is_drain_unlimited:
                 deadline = clock.monotonic() + seconds
             elif clock.monotonic() >= deadline:
                 return

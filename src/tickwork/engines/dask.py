@@ -126,7 +126,7 @@ class DaskConnection:
                 }
             )
         except (OSError, TimeoutError, ValueError) as error:
-            raise self.away(error) from None
+            raise self.unavailable_error(error) from None
         return self._client
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class DaskConnection:
             with suppress(Exception):  # the scheduler may be gone
                 client.close(timeout=1)
 
-    def away(self, error: BaseException) -> EngineError:
+    def unavailable_error(self, error: BaseException) -> EngineError:
         reason = str(error) or type(error).__name__
         return EngineUnavailable(self._engine, str(self._options["address"]), reason=reason)
 
@@ -216,7 +216,7 @@ class DaskTransport:
                 deadline = time.monotonic() + CONFIRM_SECONDS
             elif time.monotonic() >= deadline:
                 reason = f"It did not accept {len(missing)} of {len(keys)} tasks in time."
-                raise self._connection.away(TimeoutError(reason))
+                raise self._connection.unavailable_error(TimeoutError(reason))
             time.sleep(CONFIRM_EVERY)
             keys = missing
 
@@ -227,7 +227,7 @@ class DaskTransport:
             )
         except Exception as error:  # noqa: BLE001  # errors of its connections have many types
             self.close()
-            raise self._connection.away(error) from None
+            raise self._connection.unavailable_error(error) from None
         return states
 
     def _on_done(self, future: Any) -> None:

@@ -31,8 +31,8 @@ from tickwork.engines.wire import AppLocation, AttemptRequest, LogMessage
 from tickwork.errors import EngineUnavailable, TickworkError
 
 POLL_EVERY: Final = 0.5
-AWAY_SECONDS: Final = 2.0
-"""Seconds between two looks at an attempt, and without claims after a scheduler did not answer."""
+UNAVAILABLE_SECONDS: Final = 2.0
+"""Seconds between two polls of an attempt, and without claims after a scheduler did not answer."""
 
 LINES_MAX: Final = 1_000
 """Log lines of one attempt that return with its result."""
@@ -74,11 +74,11 @@ class DaskResultsEngine(ThreadPoolEngine):
         self._connect_lock = threading.Lock()
         self._future_by_run: dict[RunId, Any] = {}
         self._numbers = count(1)
-        self._away_until = 0.0
+        self._unavailable_until = 0.0
 
     @property
     def slots(self) -> int:
-        return 0 if self._clock.monotonic() < self._away_until else self._slots
+        return 0 if self._clock.monotonic() < self._unavailable_until else self._slots
 
     def interrupt(self) -> list[Claim]:
         claims = super().interrupt()
@@ -108,7 +108,7 @@ class DaskResultsEngine(ThreadPoolEngine):
             self._future_by_run[claim.run_id] = future = self._submit(attempt)
             reply = self._wait_for(attempt, future)
         except (EngineUnavailable, CancelledError, FutureCancelled) as error:
-            return self._on_away(error)
+            return self._on_unavailable(error)
         except Exception as error:  # noqa: BLE001  # of the cluster: handlers raise nothing here
             reply = DaskReply(_failure_of_cluster(error))
         finally:
@@ -151,13 +151,15 @@ class DaskResultsEngine(ThreadPoolEngine):
                     future.cancel()
                     raise FutureCancelled from None
                 if self._connection.is_lost:
-                    raise self._connection.away(ConnectionError("The connection broke.")) from None
+                    raise self._connection.unavailable_error(
+                        ConnectionError("The connection broke.")
+                    ) from None
             else:
                 return reply
 
-    def _on_away(self, error: BaseException) -> Outcome:
+    def _on_unavailable(self, error: BaseException) -> Outcome:
         if not self._is_stopped:
-            self._away_until = self._clock.monotonic() + AWAY_SECONDS
+            self._unavailable_until = self._clock.monotonic() + UNAVAILABLE_SECONDS
             _log.warning("Runs wait for the engine %s: %s", ENGINE, error)
         return Interrupted("The Dask cluster lost it.")
 

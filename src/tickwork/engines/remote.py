@@ -28,8 +28,8 @@ POLL_BUSY: Final = 0.1
 POLL_IDLE: Final = 0.25
 """Seconds between two polls of the claims that were submitted: with many slots in use, and few."""
 
-AWAY_FIRST: Final = 0.25
-AWAY_LONGEST: Final = 5.0
+RETRY_FIRST: Final = 0.25
+RETRY_LONGEST: Final = 5.0
 """Seconds between two tries while the other system does not answer."""
 
 RESUBMIT_AFTER: Final = 60.0
@@ -111,8 +111,8 @@ class RemoteEngine:
         self._to_cancel: deque[Claim] = deque()
         self._changed = threading.Event()
         self._is_stopping = False
-        self._is_away = False
-        self._wait = AWAY_FIRST
+        self._is_unavailable = False
+        self._wait = RETRY_FIRST
         self._poll_at = 0.0
         self._thread: threading.Thread | None = None
 
@@ -125,7 +125,7 @@ class RemoteEngine:
 
     @property
     def slots(self) -> int:
-        return 0 if self._is_away else self._slots
+        return 0 if self._is_unavailable else self._slots
 
     @property
     def waiting(self) -> int:
@@ -169,7 +169,7 @@ class RemoteEngine:
     def stop(self) -> None:
         self.interrupt()
         if self._thread is not None:
-            self._thread.join(timeout=AWAY_LONGEST)
+            self._thread.join(timeout=RETRY_LONGEST)
         self._transport.close()
 
     # ------------------------------------------------------------ the thread
@@ -182,10 +182,10 @@ class RemoteEngine:
             try:
                 self.step()
             except (EngineError, StoreError) as error:
-                self._on_away(error)
+                self._on_unavailable(error)
             except Exception as error:  # noqa: BLE001  # the next step may succeed
                 _log.exception("Handing runs over to %s failed; retrying.", self._transport.name)
-                self._on_away(error)
+                self._on_unavailable(error)
 
     def step(self) -> None:
         """Cancel, submit and follow claims, once.
@@ -200,28 +200,28 @@ class RemoteEngine:
             self._poll()
             self._resubmit_stale(now)
         self._submit_ready()
-        self._wait = AWAY_FIRST
-        if self._is_away:
-            self._is_away = False
+        self._wait = RETRY_FIRST
+        if self._is_unavailable:
+            self._is_unavailable = False
             _log.warning("The engine %s answers again.", self._transport.name)
             self._host.notify()
 
     def _seconds_to_wait(self) -> float:
-        if self._is_away:
+        if self._is_unavailable:
             return self._wait
         if self._ready:
             return 0.0
         return max(self._poll_at - self._clock.monotonic(), 0.0) if self._submitted else POLL_IDLE
 
-    def _on_away(self, error: Exception) -> None:
-        if not self._is_away:
-            self._is_away = True
+    def _on_unavailable(self, error: Exception) -> None:
+        if not self._is_unavailable:
+            self._is_unavailable = True
             _log.warning("Runs wait for the engine %s: %s", self._transport.name, error)
         with self._lock:
             # What was submitted before may be lost with the other system.
             for run in self._submitted.values():
                 run.again_at = 0.0
-        self._wait = min(2 * self._wait, AWAY_LONGEST)
+        self._wait = min(2 * self._wait, RETRY_LONGEST)
 
     def _submit_ready(self) -> None:
         with self._lock:

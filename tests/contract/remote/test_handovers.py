@@ -109,7 +109,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
     monkeypatch.setattr(remote, "POLL_IDLE", 0.02)
-    monkeypatch.setattr(remote, "AWAY_FIRST", 0.02)
+    monkeypatch.setattr(remote, "RETRY_FIRST", 0.02)
     monkeypatch.setattr("tickwork._worker.worker.MAINTAIN_EVERY", 60.0)
     bench = Bench(f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL")
     bench.app.start(poll=0.02)
@@ -192,13 +192,13 @@ class TestOutcomes:
 
 
 class TestTrouble:
-    def test_a_system_that_is_away_loses_nothing(self, bench):
-        bench.transport.is_away = True
+    def test_a_system_that_is_unavailable_loses_nothing(self, bench):
+        bench.transport.is_unavailable = True
         runs = [bench.app.dispatch("note", number=number) for number in range(3)]
         bench.until(lambda: runs[0].read().external_id is not None)
         assert bench.transport.messages == []
 
-        bench.transport.is_away = False
+        bench.transport.is_unavailable = False
 
         for message in bench.messages(3):
             bench.deliver(message)
@@ -224,12 +224,12 @@ class TestTrouble:
         runs = [bench.app.dispatch("note", number=number) for number in range(5)]
         bench.until(lambda: all(run.read().external_id for run in runs))
         bench.until(lambda: bench.transport.submitted >= 5)
-        bench.transport.is_away = True
+        bench.transport.is_unavailable = True
         bench.app.dispatch("note", number=9)
         bench.until(lambda: bench.transport.refused)
         bench.transport.sizes.clear()
 
-        bench.transport.is_away = bench.transport.is_lossy = False
+        bench.transport.is_unavailable = bench.transport.is_lossy = False
 
         bench.until(lambda: {str(run.id) for run in runs} <= bench.transport.run_ids())
         assert max(bench.transport.sizes) <= 2

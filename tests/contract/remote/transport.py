@@ -14,14 +14,14 @@ class ListTransport:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.removed: list[str] = []
-        self.is_away = False
+        self.is_unavailable = False
         self.is_lossy = False
         self.submitted = 0
         self.refused = 0
         self.sizes: list[int] = []
 
     def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
-        if self.is_away:
+        if self.is_unavailable:
             self.refused += 1
             raise EngineUnavailable(self.name, "list://", reason="It is switched off.")
         self.submitted += len(messages)

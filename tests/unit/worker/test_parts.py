@@ -384,9 +384,7 @@ class TestReaper:
         return ManualClock()
 
     def a_reaper(self, store, clock, me):
-        return Reaper(
-            store=store, clock=clock, crashes_max=lambda _: 3, patience=lambda: 20.0, me=me
-        )
+        return Reaper(store=store, clock=clock, crashes_max=lambda _: 3, grace=lambda: 20.0, me=me)
 
     def test_only_a_process_of_this_machine_that_is_gone_is_dead(self, clock, me):
         store = Workers(
@@ -429,7 +427,7 @@ class TestReaper:
         reaper = self.a_reaper(Workers(), clock, me)
         assert reaper.step() == 1
 
-        reaper.was_away()
+        reaper.postpone()
 
         assert reaper.step() == 0
         clock.advance(seconds=19)

@@ -204,7 +204,7 @@ class EngineBench:
 
     def interrupt(self) -> None:
         """Interrupt the engine as a worker does."""
-        self.runner.leave()
+        self.runner.begin_shutdown()
         for claim in self.engine.interrupt():
             self.runner.give_back(claim, Interrupted("stopped"))
         for claim in self.engine.take_back():
