@@ -192,12 +192,12 @@ def _plan_runs(
     held: set[str] = set()  # by runs of this plan
     for instant in instants:
         if overlap_key is not None and (overlap_key in held or overlap_key in taken):
-            _fold(skips, row, instant, overlapping)
+            _merge_skip(skips, row, instant, overlapping)
             continue
         run = _run(row, job, instant, now=now, args=args, overlap_key=overlap_key)
         if run.unique is not None:
             if run.unique.key in held or run.unique.key in taken:
-                _fold(skips, row, instant, NOT_UNIQUE)
+                _merge_skip(skips, row, instant, NOT_UNIQUE)
                 continue
             held.add(run.unique.key)
         if overlap_key is not None:
@@ -240,7 +240,7 @@ def _run(
     )
 
 
-def _fold(skips: list[Skip], row: ScheduleRow, instant: datetime, reason: str) -> None:
+def _merge_skip(skips: list[Skip], row: ScheduleRow, instant: datetime, reason: str) -> None:
     if skips and skips[-1].reason == reason:
         skips[-1] = skips[-1]._replace(last_at=instant, instants=skips[-1].instants + 1)
     else:

@@ -969,10 +969,10 @@ class TestCircles:
             at="prune_runs",
         )
         if folder == "tick":
-            meeting.write(lambda: firing(store, now=clock.now()), at="fold_skips")
+            meeting.write(lambda: firing(store, now=clock.now()), at="merge_skips")
         else:
             steps = [settled(held, Skipped(STILL_RUNNING), now=clock.now())]
-            meeting.write(lambda: record.record(store.query, steps), at="fold_skips")
+            meeting.write(lambda: record.record(store.query, steps), at="merge_skips")
 
         pruned.result(WAIT_SECONDS_MAX)
         tick(store, clock)

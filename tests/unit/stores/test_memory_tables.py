@@ -121,8 +121,8 @@ class TestLastFirings:
     def test_a_row_that_stands_for_a_later_instant_by_now_counts_there(self):
         tables = Tables()
         run = self.fired(tables, 1)
-        tables.runs[run.id] = folded = replace_fields(run, last_nominal_at=NOON + 5 * MINUTE)
-        tables.note_firing(folded)
+        tables.runs[run.id] = merged = replace_fields(run, last_nominal_at=NOON + 5 * MINUTE)
+        tables.note_firing(merged)
 
         assert self.before(tables, 3) == []
         assert self.before(tables, 6) == ["a1"]

@@ -44,7 +44,7 @@ def was_committed(tables: Tables, step: Transition) -> bool:
         # The reaper may have ended the run under our token, with another status.
         is_same_status = step.due_at is not None or ended.status is step.to_status
         return ended.token == step.claim.token and is_same_status
-    if not _may_fold(step):
+    if not _may_merge(step):
         return False
     return any(
         row.status is RunStatus.SKIPPED
@@ -82,8 +82,8 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
             _give_back(tables, run, step)
             freed |= free_slots(tables, run.id, is_final=False)
     # After all of them have finished, and in the order of their instants.
-    for step in sorted(filter(_may_fold, steps), key=lambda step: _instant(step.claim)):
-        _fold_run(tables, step)
+    for step in sorted(filter(_may_merge, steps), key=lambda step: _instant(step.claim)):
+        _merge_run(tables, step)
     add_runs(tables, [run for step in steps for run in step.follow_ups])
     unblock(tables, freed)
     _update_job_rows(tables, steps)
@@ -220,13 +220,13 @@ def keep_skip(tables: Tables, skip: Run) -> None:
     tables.note_firing(kept)
 
 
-def _may_fold(step: Transition) -> bool:
+def _may_merge(step: Transition) -> bool:
     # Only a run that was skipped at its first claim: any other has attempts to show, and keeps its
     # row.
     return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
 
 
-def _fold_run(tables: Tables, step: Transition) -> None:
+def _merge_run(tables: Tables, step: Transition) -> None:
     run_id = step.claim.run_id
     keep_skip(tables, tables.history.pop(run_id))
     if run_id not in tables.history:

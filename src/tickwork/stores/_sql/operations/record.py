@@ -20,7 +20,7 @@ from tickwork.stores._sql.operations.skips import (
     SkipMerger,
     instant_of,
     mark_skips,
-    may_fold,
+    may_merge,
     schedule_of,
 )
 from tickwork.stores._sql.queries import Queries
@@ -245,7 +245,7 @@ def _find_committed(query: Queries, steps: Sequence[Transition]) -> Operation[se
             made = (step.claim.token, step.outcome.value, micros(step.ended_at))
             if made in [tuple(row[place] for place in _MADE) for row in attempts]:
                 committed.add(step.claim.run_id)
-    skipped = [step for step in steps if may_fold(step) and step.claim.run_id not in committed]
+    skipped = [step for step in steps if may_merge(step) and step.claim.run_id not in committed]
     if skipped:
         merger = yield from SkipMerger.read(query, {schedule_of(step.claim) for step in skipped})
         for step in skipped:

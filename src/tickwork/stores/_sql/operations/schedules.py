@@ -282,7 +282,7 @@ def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operatio
     rows: list[Row] = []
     for skip in sorted(skips, key=lambda skip: skip.first_at):
         spec = skip.schedule.spec
-        is_folded = merger.add(
+        is_merged = merger.add(
             (spec.tenant, spec.name),
             run_id=skip.id,
             reason=skip.reason,
@@ -291,7 +291,7 @@ def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operatio
             instants=skip.instants,
             now=now,
         )
-        if not is_folded:
+        if not is_merged:
             rows.append(skip_row(skip, now=now, queue=QUEUE_DEFAULT, priority=PRIORITY_DEFAULT))
     if rows:
         yield query.command("insert_skips", many=rows)

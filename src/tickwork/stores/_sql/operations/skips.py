@@ -35,7 +35,7 @@ class SkipMerger:
     def __init__(self, marks: dict[tuple[str, str], SkipMark]) -> None:
         self._marks = marks
         self._changed: set[tuple[str, str]] = set()
-        self._folded: dict[str, Row] = {}  # by the id of the row that counts them
+        self._merged: dict[str, Row] = {}  # by the id of the row that counts them
 
     @classmethod
     def read(cls, query: Queries, schedules: Collection[tuple[str, str]]) -> Operation[Self]:
@@ -64,19 +64,19 @@ class SkipMerger:
         last_at: int,
         instants: int,
         now: int,
-        may_fold: bool = True,
+        may_merge: bool = True,
     ) -> bool:
         """Add a skip; return True when it is merged and needs no row of its own."""
         mark = self._marks.get(schedule)
         if (
-            may_fold
+            may_merge
             and mark is not None
             and mark.reason == reason
             and mark.last_at < first_at
             and (mark.next_at is None or mark.next_at >= first_at)
         ):
-            before = self._folded.get(mark.run_id, (0,))[0]
-            self._folded[mark.run_id] = (before + instants, last_at, now, mark.run_id)
+            before = self._merged.get(mark.run_id, (0,))[0]
+            self._merged[mark.run_id] = (before + instants, last_at, now, mark.run_id)
             self._marks[schedule] = mark._replace(last_at=last_at)
             self._changed.add(schedule)
             return True
@@ -88,9 +88,9 @@ class SkipMerger:
 
     def write(self, query: Queries) -> Operation[None]:
         """Write the merged rows and the marks of the schedules."""
-        if self._folded:
-            count = (yield query("fold_skips", many=list(self._folded.values())))[0][0]
-            if count != len(self._folded):
+        if self._merged:
+            count = (yield query("merge_skips", many=list(self._merged.values())))[0][0]
+            if count != len(self._merged):
                 # Their row was pruned in the meantime: these skips would not be counted.
                 raise WriteConflict
         if self._changed:
@@ -101,7 +101,7 @@ class SkipMerger:
             yield query.command("set_skip_marks", many=rows)
 
 
-def may_fold(step: Transition) -> bool:
+def may_merge(step: Transition) -> bool:
     """Whether the run was skipped at its first claim. Any other has attempts, and keeps its row."""
     return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
 
@@ -134,7 +134,7 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
     dropped: list[Row] = []
     for step in sorted(skipped, key=lambda step: instant_of(step.claim)):
         at = instant_of(step.claim)
-        is_folded = merger.add(
+        is_merged = merger.add(
             schedule_of(step.claim),
             run_id=step.claim.run_id,
             reason=step.reason,
@@ -142,9 +142,9 @@ def mark_skips(query: Queries, steps: Sequence[Transition]) -> Operation[None]:
             last_at=at,
             instants=1,
             now=micros(step.ended_at),
-            may_fold=may_fold(step),
+            may_merge=may_merge(step),
         )
-        if is_folded:
+        if is_merged:
             dropped.append((step.claim.run_id,))
     yield from merger.write(query)
     if dropped:

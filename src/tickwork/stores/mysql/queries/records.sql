@@ -317,15 +317,15 @@ JSON_TABLE(:rows, '$[*]' COLUMNS (
     tenant {a_name} PATH '$[0]', name {a_name} PATH '$[1]', nominal_at BIGINT PATH '$[2]'
 )) AS ended
 
--- name: fold_skips
+-- name: merge_skips
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     instants INT PATH '$[0]', last_at BIGINT PATH '$[1]', ended_at BIGINT PATH '$[2]',
     id {an_id} PATH '$[3]'
-)) AS folded
-STRAIGHT_JOIN tickwork_history AS history FORCE INDEX (PRIMARY) ON history.id = folded.id
-SET history.instants = history.instants + folded.instants,
-    history.last_nominal_at = folded.last_at,
-    history.ended_at = folded.ended_at;
+)) AS merged
+STRAIGHT_JOIN tickwork_history AS history FORCE INDEX (PRIMARY) ON history.id = merged.id
+SET history.instants = history.instants + merged.instants,
+    history.last_nominal_at = merged.last_at,
+    history.ended_at = merged.ended_at;
 
 -- name: drop_history
 DELETE log

@@ -331,7 +331,7 @@ UPDATE tickwork_schedule
 SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
 WHERE id = ANY (ARRAY(SELECT id FROM mark));
 
--- name: fold_skips
+-- name: merge_skips
 WITH mine AS MATERIALIZED (
     SELECT id FROM tickwork_history
     WHERE id = ANY (:c4::uuid[])
@@ -339,12 +339,12 @@ WITH mine AS MATERIALIZED (
     FOR UPDATE
 )
 UPDATE tickwork_history AS history
-SET instants = history.instants + folded.instants,
-    last_nominal_at = folded.last_at,
-    ended_at = folded.ended_at
+SET instants = history.instants + merged.instants,
+    last_nominal_at = merged.last_at,
+    ended_at = merged.ended_at
 FROM unnest(:c1::integer[], :c2::bigint[], :c3::bigint[], :c4::uuid[])
-    AS folded (instants, last_at, ended_at, id)
-WHERE history.id = folded.id AND history.id = ANY (ARRAY(SELECT id FROM mine));
+    AS merged (instants, last_at, ended_at, id)
+WHERE history.id = merged.id AND history.id = ANY (ARRAY(SELECT id FROM mine));
 
 -- name: drop_history
 DELETE FROM tickwork_history WHERE id = ANY (:c1::uuid[]);

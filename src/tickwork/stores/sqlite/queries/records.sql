@@ -203,7 +203,7 @@ UPDATE tickwork_schedule
 SET skip_id = NULL, skip_reason = NULL, skip_last_at = NULL
 WHERE tenant = ? AND name = ? AND skip_last_at < ?;
 
--- name: fold_skips
+-- name: merge_skips
 UPDATE tickwork_history
 SET instants = instants + ?1, last_nominal_at = ?2, ended_at = ?3
 WHERE id = ?4;

@@ -791,7 +791,7 @@ class TestFiringsSkipsInARow:
 
         assert self.skips(store) == [("closed", NOON, minute(1), 2)] * 3
 
-    def test_runs_that_were_dispatched_are_not_folded(self, store, worker):
+    def test_runs_that_were_dispatched_are_not_merged(self, store, worker):
         add(store, a_run(), a_run())
         for claim in worker.claim():
             worker.record(claim, Skipped("closed"))

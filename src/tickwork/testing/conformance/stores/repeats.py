@@ -280,7 +280,7 @@ class TestRepeatsRecordingAgain:
         assert the_run(store, run).status is RunStatus.RUNNING
         assert other_worker.record(claim) == []
 
-    def test_a_skip_that_was_folded_into_the_one_before(self, store, clock, worker):
+    def test_a_skip_that_was_merged_into_the_one_before(self, store, clock, worker):
         added(store)
         tick(store, clock)
         worker.record(worker.claim_one(), Skipped("closed"))
