@@ -27,7 +27,7 @@ def may_be_fault_of_row(error: Exception) -> bool:
     return type(error) is StoreError or not isinstance(error, StoreError)
 
 
-def in_halves(
+def bisect_faults(
     items: Sequence[T], act: Callable[[Sequence[T]], R], error: Exception
 ) -> tuple[list[R], list[Fault[T]]]:
     """Call ``act`` with each half of the items, and so on, until the items at fault are found.
@@ -44,7 +44,7 @@ def in_halves(
             results.append(act(half))
         except Exception as failure:
             if may_be_fault_of_row(failure):
-                more, found = in_halves(half, act, failure)
+                more, found = bisect_faults(half, act, failure)
                 results += more
                 faults += found
             elif results and not isinstance(failure, OutcomeUnknown):

@@ -58,7 +58,7 @@ _SHOWN_MAX: Final = 80
 
 
 def describe_fault(error: Exception) -> str:
-    """Why a row was set aside."""
+    """Describe why a row cannot be used."""
     return f"{UNREADABLE}: {str(error) or repr(error)}"
 
 
@@ -88,11 +88,11 @@ def length_micros(length: timedelta) -> int:
     return (length.days * 86_400 + length.seconds) * 1_000_000 + length.microseconds
 
 
-def moment_near(value: object) -> datetime | None:
-    """The same for the first or last of many rows, whatever is in them.
+def clamped_moment(value: object) -> datetime | None:
+    """An instant of a row that may be unreadable.
 
-    A number that is no instant is the nearest one; anything else is None. The operation that
-    reads the row itself finds that it cannot be read, and sets it aside.
+    A number beyond the range of ``datetime`` is clamped to it; anything but a number is None.
+    The operation that reads the whole row finds out that it cannot be read, and reports it.
     """
     if not isinstance(value, int):
         return None
@@ -335,7 +335,7 @@ claim_of: Final = _compile_claim_of(
 )
 """A row of ``claim_columns`` as it was before the claim, to the claim it becomes."""
 
-standing_claim_of: Final = _compile_claim_of("row", "1 <= attempt <= attempts_max and 1 <= token")
+stored_claim_of: Final = _compile_claim_of("row", "1 <= attempt <= attempts_max and 1 <= token")
 """A row of ``claim_columns`` of a run that is claimed."""
 
 run_of: Final[Callable[[Row], Run]] = _compile_reader(Run, columns.RUN)
@@ -538,7 +538,7 @@ _clean_schedule: Final = _compile_cleaner(columns.SCHEDULE)
 def listed_schedule_of(row: Row) -> ScheduleRow:
     """The same for lists: of a row that makes no sense, what can be read of it, and the reason.
 
-    Such a schedule is not fired: a tick reads the row strictly, and sets it aside.
+    Such a schedule is not fired: a tick reads the row strictly, and reports it as unfired.
     """
     try:
         _check_schedule(row)

@@ -15,7 +15,7 @@ from tickwork._domain.run import Claim, NewRun, Run
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan, Unfired, merge_plans
 from tickwork._domain.transitions import Transition
-from tickwork.stores._sql.faults import in_halves, may_be_fault_of_row
+from tickwork.stores._sql.faults import bisect_faults, may_be_fault_of_row
 from tickwork.stores._sql.operations import (
     audit,
     claim,
@@ -208,8 +208,8 @@ class SqlStore(ABC):
     ) -> list[R]:
         """Call ``act`` for all runs; if that fails, for halves of those that it has ``seen``.
 
-        Runs at fault fail permanently. If the error is none of a value, that needs a run which is
-        not at fault: otherwise the cause may be the same for all of them.
+        Runs at fault fail permanently. If the database did not reject a value, they do so only if
+        ``act`` succeeded for other runs: otherwise the cause may have nothing to do with runs.
         """
         try:
             return act(None)
@@ -217,7 +217,7 @@ class SqlStore(ABC):
             if not seen or not may_be_fault_of_row(error):
                 raise
             cause = error
-        results, faults = in_halves(list(dict.fromkeys(seen)), act, cause)
+        results, faults = bisect_faults(list(dict.fromkeys(seen)), act, cause)
         broken = [
             (run_id, error) for run_id, error in faults if results or self._is_data_error(error)
         ]
@@ -402,7 +402,7 @@ class SqlStore(ABC):
             if not seen or not may_be_fault_of_row(error):
                 raise
             cause = error
-        plans, faults = in_halves(list(dict.fromkeys(seen)), fire_part, cause)
+        plans, faults = bisect_faults(list(dict.fromkeys(seen)), fire_part, cause)
         unfired: list[Unfired] = []
         for schedule_id, fault in faults:
             try:

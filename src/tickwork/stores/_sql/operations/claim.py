@@ -13,11 +13,11 @@ from tickwork.stores._sql.operations.notifications import ANY_QUEUE, notify_queu
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     claim_of,
+    clamped_moment,
     describe_fault,
     micros,
     micros_or_none,
-    moment_near,
-    standing_claim_of,
+    stored_claim_of,
 )
 from tickwork.stores._sql.statement import Operation, Row, Rows
 from tickwork.stores.contract import ClaimRequest, PendingWork
@@ -43,11 +43,11 @@ def stage(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
 def pending_work(query: Queries) -> Operation[PendingWork]:
     [(due_at, lease_until, blocked_on, priority, turn_at)] = yield query("pending_work")
     return PendingWork(
-        moment_near(due_at),
-        moment_near(lease_until),
+        clamped_moment(due_at),
+        clamped_moment(lease_until),
         is_blocked=blocked_on is not None,
         is_ready=priority is not None,
-        turn_at=moment_near(turn_at),
+        turn_at=clamped_moment(turn_at),
     )
 
 
@@ -205,15 +205,15 @@ def _with_lease(claim: Claim, lease_by_job: Mapping[str, timedelta], *, now: dat
 
 
 def find_claims(query: Queries, *, worker: WorkerId, tag: str) -> Operation[list[Claim]]:
-    return read_standing((yield query("find_claims", worker=worker, tag=tag)))
+    return read_stored_claims((yield query("find_claims", worker=worker, tag=tag)))
 
 
-def read_standing(rows: Iterable[Row]) -> list[Claim]:
+def read_stored_claims(rows: Iterable[Row]) -> list[Claim]:
     """Turn rows of runs that are claimed into claims."""
     claims: list[Claim] = []
     for row in rows:
         try:
-            claims.append(standing_claim_of(row))
+            claims.append(stored_claim_of(row))
         except Exception as error:  # noqa: BLE001  # any error is the row's own
             # The reaper sets it aside when its lease has expired.
             report_fault("tickwork_run", row[_ID], describe_fault(error))

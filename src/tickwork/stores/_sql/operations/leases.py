@@ -7,7 +7,7 @@ from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
-from tickwork.stores._sql.operations.claim import read_standing
+from tickwork.stores._sql.operations.claim import read_stored_claims
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, micros_or_none
 from tickwork.stores._sql.statement import Operation, Row
@@ -73,10 +73,10 @@ def accept(
             ids=ids,
             tokens=[one.token for one in handovers],
         )
-        return read_standing(rows)
+        return read_stored_claims(rows)
     shared = (tag, worker, micros(until), micros_or_none(started_at))
     yield query.command("accept_runs", many=[(*shared, *one) for one in handovers])
-    return read_standing((yield query("accepted_runs", ids=ids, worker=worker, tag=tag)))
+    return read_stored_claims((yield query("accepted_runs", ids=ids, worker=worker, tag=tag)))
 
 
 def release_worker(query: Queries, worker: WorkerId, *, now: datetime) -> Operation[int]:

@@ -193,7 +193,7 @@ def sweep(query: Queries, *, now: datetime, limit: int, after: str) -> Operation
     rows = yield query("keys_blocked", after=after, limit=limit)
     found = sorted(row[0] for row in rows if is_key(row[0]))
     last = found[-1] if len(rows) == limit and found else ""
-    # A run that waits for what is no key waits for nothing.
+    # What is not a key belongs to no limit: runs that wait for it are unblocked.
     count = yield from _unblock_up_to(
         query, {row[0]: UNBLOCK_MAX for row in rows if not is_key(row[0])}
     )
@@ -238,7 +238,7 @@ def change_limit(query: Queries, name: str, slots: int | None) -> Operation[None
 
 
 def _lock_all_gates(query: Queries) -> Operation[None]:
-    yield query.command("lock_gates", gates=list(range(1024)))
+    yield query.command("lock_gates", gates=list(range(GATES)))
 
 
 def _unblock_limit(query: Queries, name: str) -> Operation[None]:

@@ -32,13 +32,13 @@ from tickwork.stores._sql.rows import (
     moment,
     plain_rows,
     returned_row,
-    standing_claim_of,
+    stored_claim_of,
 )
 from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import Expired, ReapDecision
 
-_MADE: Final = [names(ATTEMPT).index(name) for name in ("token", "outcome", "ended_at")]
-"""The columns by which an attempt is found again. The reaper writes another outcome."""
+_ATTEMPT_IDENTITY: Final = [names(ATTEMPT).index(name) for name in ("token", "outcome", "ended_at")]
+"""The columns that identify an attempt. The reaper writes another outcome under its token."""
 
 
 class _BatchResult(NamedTuple):
@@ -242,8 +242,8 @@ def _find_committed(query: Queries, steps: Sequence[Transition]) -> Operation[se
         # Another worker may have claimed the run since then: its attempt is still there.
         if step.claim.run_id not in committed and step.leaves_attempt:
             attempts = yield query("get_attempts", id=step.claim.run_id)
-            made = (step.claim.token, step.outcome.value, micros(step.ended_at))
-            if made in [tuple(row[place] for place in _MADE) for row in attempts]:
+            wanted = (step.claim.token, step.outcome.value, micros(step.ended_at))
+            if wanted in [tuple(row[place] for place in _ATTEMPT_IDENTITY) for row in attempts]:
                 committed.add(step.claim.run_id)
     skipped = [step for step in steps if may_merge(step) and step.claim.run_id not in committed]
     if skipped:
@@ -342,7 +342,7 @@ def reap(
             continue
         started_at, cancel_requested_at, worker = row[len(CLAIM) :]
         try:
-            claim = standing_claim_of(row[: len(CLAIM)])
+            claim = stored_claim_of(row[: len(CLAIM)])
         except Exception as error:  # noqa: BLE001  # any error is the row's own
             broken.append((row[0], error))
             continue

@@ -14,11 +14,11 @@ from tickwork.stores._sql.operations.notifications import notify_all
 from tickwork.stores._sql.operations.skips import SkipMerger
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
+    clamped_moment,
     describe_fault,
     listed_schedule_of,
     micros,
     micros_or_none,
-    moment_near,
     new_schedule_row,
     schedule_of,
     skip_row,
@@ -147,7 +147,7 @@ def next_firing_at(
         rows = yield query("next_firing", seen_after=seen)
     else:
         rows = yield query("next_firing_of", jobs=sorted(jobs), seen_after=seen)
-    return moment_near(rows[0][0])
+    return clamped_moment(rows[0][0])
 
 
 def fire(
