@@ -269,10 +269,13 @@ def build_worker(context: WorkerContext, options: WorkerOptions, *, loop: Any = 
 
     def is_used_up() -> bool:
         if 0 < options.runs_max <= stats.attempts - attempts_before:
-            _log.info("It has made %d attempts.", stats.attempts - attempts_before)
+            _log.info(
+                "The worker has made %d attempts. It stops, to be replaced.",
+                stats.attempts - attempts_before,
+            )
             return True
         if 0 < options.memory_max < (used := read_memory()):
-            _log.info("It uses %d MB of memory.", used // 2**20)
+            _log.info("The worker uses %d MB of memory. It stops, to be replaced.", used // 2**20)
             return True
         return False
 

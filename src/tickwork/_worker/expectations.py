@@ -46,7 +46,7 @@ def read_rule(row: ScheduleRow) -> Schedule | None:
 def read_missed(
     store: ExpectationStore, row: ScheduleRow, due_at: datetime, *, now: datetime
 ) -> MissedExpectation | None:
-    """Judge one firing that should have completed by now."""
+    """Check one firing that should have completed by now."""
     spec = row.spec
     where = RunFilter(tenant=spec.tenant, job=spec.job, schedule=spec.name, since=due_at - _MARGIN)
     completed = replace(where, statuses=frozenset({RunStatus.COMPLETED}))
@@ -59,7 +59,7 @@ def read_missed(
 def read_all_missed(
     store: ExpectationStore, *, now: datetime, seen_after: datetime
 ) -> list[MissedExpectation]:
-    """Judge all schedules that have an expectation. Nothing is written."""
+    """Check all schedules that have an expectation. Nothing is written."""
     found = []
     for row in store.list_expected_schedules(limit=SCHEDULES_MAX):
         rule = read_rule(row) if is_watched(row, now=now, seen_after=seen_after) else None

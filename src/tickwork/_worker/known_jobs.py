@@ -68,7 +68,7 @@ class KnownJobs:
             _log.warning("This process cannot run the job %r that a row names: %s", name, error)
 
     def learn(self, name: str) -> Definition:
-        """Return the definition of a job by name.
+        """Return the definition of a job, and add it to :meth:`names` if it is new.
 
         Raises:
             JobNotFound: This process does not know it.

@@ -21,15 +21,15 @@ def maintain(tasks: Mapping[str, Callable[[], object]]) -> bool:
     Raises:
         StoreUnavailable: The database is unreachable, so that the other tasks would fail too.
     """
-    is_moving = False
+    has_new_work = False
     for name, act in tasks.items():
         try:
-            is_moving = bool(act()) or is_moving
+            has_new_work = bool(act()) or has_new_work
         except (StoreUnavailable, StoreBusy):
             raise
         except Exception:  # noqa: BLE001  # a task must not stop the others
             _log.exception("%s failed; the other maintenance tasks go on.", name)
-    return is_moving
+    return has_new_work
 
 
 def sweep(store: Store, clock: Clock) -> int:

@@ -31,7 +31,7 @@ HOLD_SECONDS: Final = 0.002
 HOLD_MAX: Final = 48
 """Seconds for which runs with limits may wait for a slot, and how many: they use their limits."""
 
-REST_FACTOR: Final = 8
+BACKOFF_FACTOR: Final = 8
 """After a claim that found nothing, the next one waits for this many times its duration."""
 
 TURN_SECONDS: Final = 0.05
@@ -75,8 +75,8 @@ class Lane:
         self.is_remote = is_remote  # a claim starts when another process accepts it
         self._lock = Lock()
         self._reserved = 0
-        self._empty: EmptyPoll | None = None
-        self.is_empty = False  # whether the last claim found nothing
+        self._empty_poll: EmptyPoll | None = None
+        self.was_empty = False  # whether the last claim found nothing
         self._ahead_at = 0.0  # no claims in advance before this moment
 
     def reserve(self, seconds: float, *, batch: int, now: float) -> Capacity:
@@ -109,20 +109,20 @@ class Lane:
     def on_claimed(self, count: int, capacity: Capacity, *, took: float, now: float) -> None:
         """Postpone the next claim in advance if this one got no runs without limits."""
         if capacity.ahead and count <= capacity.free + capacity.hold:
-            self._ahead_at = now + REST_FACTOR * took
+            self._ahead_at = now + BACKOFF_FACTOR * took
 
-    def is_idle(self, new_work_count: int, *, now: float, is_crowded: bool) -> bool:
+    def is_idle(self, new_work_count: int, *, now: float, are_others_busy: bool) -> bool:
         """Whether a claim would find no runs: the last one found none, and no notification came.
 
         A notification may be about runs of other engines. While those have work
-        (``is_crowded``), this lane rests before it polls again.
+        (``are_others_busy``), this lane backs off before it polls again.
         """
-        empty = self._empty
+        empty = self._empty_poll
         if empty is None or now >= empty.until:
             return False
         if new_work_count == empty.new_work_count:
             return True
-        return is_crowded and now < empty.not_before
+        return are_others_busy and now < empty.not_before
 
     def on_empty(
         self, new_work_count: int, *, sent_at: float, answered_at: float, poll: float
@@ -130,20 +130,21 @@ class Lane:
         """Remember that a claim found nothing. After ``poll`` seconds it is worth another try."""
         if self._reserved:
             return  # another pump is claiming, and its open transaction may hide the runs
-        rest = min(REST_FACTOR * (answered_at - sent_at), poll)
-        self._empty = EmptyPoll(new_work_count, answered_at + rest, answered_at + poll)
+        backoff = min(BACKOFF_FACTOR * (answered_at - sent_at), poll)
+        self._empty_poll = EmptyPoll(new_work_count, answered_at + backoff, answered_at + poll)
 
-    def is_resting(self, new_work_count: int, *, now: float) -> bool:
+    def is_backing_off(self, new_work_count: int, *, now: float) -> bool:
         """Whether a notification came, but it is too early to poll."""
-        empty = self._empty
+        empty = self._empty_poll
         return (
             empty is not None and new_work_count != empty.new_work_count and now < empty.not_before
         )
 
     def poll_again(self, *, at_once: bool) -> None:
-        """Poll again: at once, or after the rest."""
-        if self._empty is not None:
-            self._empty = None if at_once else self._empty._replace(until=self._empty.not_before)
+        """Poll again: at once, or after the back-off."""
+        empty = self._empty_poll
+        if empty is not None:
+            self._empty_poll = None if at_once else empty._replace(until=empty.not_before)
 
 
 class PumpSerializer:
@@ -266,25 +267,27 @@ class Pump:
         return written, claimed
 
     @property
-    def is_resting(self) -> bool:
-        """Whether a notification came, and a lane has to wait for a moment before it polls."""
+    def is_backing_off(self) -> bool:
+        """Whether a notification came, and a lane has to back off before it polls."""
         count, now = self._wakeup.new_work_count, self._clock.monotonic()
-        return any(lane.is_resting(count, now=now) for lane in self._lanes)
+        return any(lane.is_backing_off(count, now=now) for lane in self._lanes)
 
     def _poll_again(self, *, at_once: bool) -> None:
         for lane in self._lanes:
-            lane.poll_again(at_once=at_once or not self._is_crowded(lane))
+            lane.poll_again(at_once=at_once or not self._are_others_busy(lane))
 
     def _claim_for(self, lane: Lane) -> int:
         jobs = lane.jobs()
         count, sent_at = self._wakeup.new_work_count, self._clock.monotonic()
-        if not jobs or lane.is_idle(count, now=sent_at, is_crowded=self._is_crowded(lane)):
+        if not jobs or lane.is_idle(
+            count, now=sent_at, are_others_busy=self._are_others_busy(lane)
+        ):
             return 0
         capacity = lane.reserve(self._ahead, batch=self._batch, now=sent_at)
         if not any(capacity):
             return 0
         # After an empty claim, the next run starts as soon as possible. A complete claim follows.
-        is_brief = lane.is_empty
+        is_brief = lane.was_empty
         wanted = ClaimRequest(
             capacity.free,
             self._queues,
@@ -302,7 +305,7 @@ class Pump:
             lane.release(sum(capacity))
         now = self._clock.monotonic()
         lane.on_claimed(len(claims), capacity, took=now - sent_at, now=now)
-        lane.is_empty = not claims
+        lane.was_empty = not claims
         is_complete = not (is_brief and claims)
         self._is_short = self._is_short and is_complete and len(claims) < sum(capacity)
         # A few may be all there are, or all that other workers do not lock at this moment.
@@ -310,7 +313,7 @@ class Pump:
             lane.on_empty(count, sent_at=sent_at, answered_at=now, poll=self._poll)
         return len(claims)
 
-    def _is_crowded(self, lane: Lane) -> bool:
+    def _are_others_busy(self, lane: Lane) -> bool:
         """Whether other lanes have work at the moment."""
         if self._written_jobs and self._written_jobs.isdisjoint(lane.jobs()):
             return True

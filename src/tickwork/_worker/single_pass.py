@@ -35,8 +35,8 @@ from tickwork.stores.contract import ClaimRequest, PendingWork, Store
 WRITE_EVERY: Final = 0.05
 """Seconds after which outcomes are written even if attempts are left."""
 
-REPEATS_MAX: Final = 3
-"""How often a write whose answer was lost is repeated before the caller gets the error."""
+RETRIES_MAX: Final = 3
+"""How often a write whose answer was lost is sent again before the caller gets the error."""
 
 WAIT_EVERY: Final = 0.05
 CANCELS_EVERY: Final = 1.0
@@ -257,13 +257,13 @@ class SinglePass:
             # A heartbeat may be overdue. The log lines of lost attempts must not be written.
             self._check_leases(last)
         written: list[Transition] = []
-        repeats = 0
+        retries = 0
         while self._writer.pending:  # ends: each round writes a batch, splits it, or raises
             try:
                 written += self._writer.write().written
             except OutcomeUnknown:
-                repeats += 1
-                if repeats > REPEATS_MAX:
+                retries += 1
+                if retries > RETRIES_MAX:
                     raise
         return written
 

@@ -77,8 +77,8 @@ class Ticker:
                 and (not row.is_paused or row.paused_until is not None)
                 and (row.spec.origin is not ScheduleOrigin.CODE or _is_seen(row, since=seen_after))
             ]
-            if len(rows) < SCHEDULES_MAX:  # a name that is no Unicode is not where to go on
-                break
+            if len(rows) < SCHEDULES_MAX:
+                break  # without another query: a last name that is not Unicode is no cursor
             last = rows[-1].spec.tenant, rows[-1].spec.name
             rows = self._store.list_schedules(after=last, limit=SCHEDULES_MAX)
         return min(found, default=None)

@@ -37,11 +37,13 @@ from tickwork.stores.contract import LockRow
 
 WATCH_EVERY: Final = 10.0
 RECHECK_EVERY: Final = 1.0
-"""Seconds between two looks while an incident is open."""
+"""Seconds between two checks: normally, and while an incident is open."""
 
 SHORTEST: Final = 0.1
 LEASE: Final = timedelta(minutes=2)
 KEPT: Final = timedelta(days=3660)
+"""How long the lock of an incident is held: until its alert is delivered, and after that."""
+
 RETRY_FIRST: Final = 1.0
 RETRY_LONGEST: Final = 300.0
 TRIES_MAX: Final = 20
@@ -76,7 +78,7 @@ class Delivery:
 
 
 class Watcher:
-    """Looks for missed expectations. Call :meth:`step` every :meth:`pace` seconds."""
+    """Finds missed expectations. Call :meth:`step` again after :meth:`pace` seconds."""
 
     def __init__(
         self,
@@ -97,19 +99,19 @@ class Watcher:
         self._retire_after = retire_after
         self.every = every
         self._owner = new_id(clock.now())
-        self._met: dict[ScheduleId, datetime] = {}  # the last firing that is known to be well
+        self._met: dict[ScheduleId, datetime] = {}  # the last firing that met its expectation
         self._deliveries: dict[str, Delivery] = {}
         self._deadline: datetime | None = None
         self.missed: list[MissedExpectation] = []
 
     def step(self) -> None:
-        """Look once: open and close incidents, and deliver what is due."""
+        """Check once: open and close incidents, and deliver the alerts that are due."""
         now = self._clock.now()
         rows = self._store.list_expected_schedules(limit=SCHEDULES_MAX)
         self.missed = []
         deadlines: list[datetime] = []
         for row in rows:
-            deadline = self._examine(row, now)
+            deadline = self._check(row, now)
             deadlines += [] if deadline is None else [deadline]
         self._met = {row.id: self._met[row.id] for row in rows if row.id in self._met}
         self._deadline = min(deadlines, default=None)
@@ -126,7 +128,7 @@ class Watcher:
             self._deadline = None
 
     def pace(self) -> float:
-        """Seconds until the next look."""
+        """Return the seconds until the next check."""
         waits = [self.every]
         if self._deadline is not None:
             waits.append((self._deadline - self._clock.now()).total_seconds() + SHORTEST)
@@ -135,8 +137,8 @@ class Watcher:
         waits += [each.next_at - self._clock.monotonic() for each in self._deliveries.values()]
         return max(min(waits), SHORTEST)
 
-    def _examine(self, row: ScheduleRow, now: datetime) -> datetime | None:
-        """Look at one schedule; return its next deadline."""
+    def _check(self, row: ScheduleRow, now: datetime) -> datetime | None:
+        """Check one schedule; return its next deadline."""
         if not is_watched(row, now=now, seen_after=now - self._retire_after):
             what = "paused" if row.is_paused_at(now) else "retired"
             self._close(row, f"The schedule is {what}.", now)
@@ -184,7 +186,7 @@ class Watcher:
                 hook(event)
             except Exception:  # noqa: BLE001  # a hook may raise anything
                 _log.exception("A hook for missed firings of %r failed.", missed.schedule)
-        self._begin(alert, lock)
+        self._begin_delivery(alert, lock)
 
     def _close(self, row: ScheduleRow, reason: str, now: datetime) -> bool:
         """Close the incident of a schedule; True if there is none."""
@@ -214,7 +216,7 @@ class Watcher:
                 reason=reason,
             )
         )
-        self._begin(alert, lock)
+        self._begin_delivery(alert, lock)
         return False
 
     def _lock(self, name: str, owner: str, now: datetime) -> LockRow:
@@ -237,7 +239,7 @@ class Watcher:
 
     # ------------------------------------------------------------ delivery
 
-    def _begin(self, alert: MissedRunAlert, lock: LockRow) -> None:
+    def _begin_delivery(self, alert: MissedRunAlert, lock: LockRow) -> None:
         delivery = Delivery(alert, lock, list(self._targets()))
         self._deliveries[lock.name] = delivery
         self._deliver(delivery)
@@ -247,7 +249,7 @@ class Watcher:
             try:
                 target.send(delivery.alert)
             except Exception as error:  # noqa: BLE001  # whatever a server or a network does
-                _log.warning("An alert to %s failed: %s", target.name, error)
+                _log.warning("Sending an alert to %s failed: %s", target.name, error)
             else:
                 delivery.left.remove(target)
         delivery.tries += 1
@@ -271,7 +273,7 @@ class Watcher:
             self._keep(lock, now, now + KEPT)
 
     def _keep(self, lock: LockRow, now: datetime, until: datetime) -> None:
-        # Not a renewal: a process that was suspended takes an expired lock again.
+        # Acquired, not renewed: if this process was suspended, the lock may have expired.
         self._store.acquire_lock(lock._replace(until=until), now=now)
 
 

@@ -42,14 +42,14 @@ LISTEN_AT_LEAST: Final = 0.05
 WRITE_EVERY: Final = 0.05
 """Seconds after which outcomes are written while claims still wait for a slot."""
 
-TIMER_REST: Final = 0.01
+TIMER_PAUSE: Final = 0.01
 """Seconds between two steps of the timer when notifications arrive all the time."""
 
 RESTART_AFTER: Final = 0.1
 """Seconds after which a thread is restarted that raised an exception."""
 
-REST_POLL: Final = 0.002
-"""Seconds between two checks whether a lane has rested long enough to poll."""
+BACKOFF_POLL: Final = 0.002
+"""Seconds between two checks whether the back-off of a lane is over."""
 
 REGISTER_EVERY: Final = 10.0
 REQUESTS_EVERY: Final = 2.0
@@ -155,7 +155,7 @@ class Worker:
 
     @property
     def state(self) -> WorkerState:
-        """How it is. A database that does not answer makes no difference."""
+        """Whether it starts, runs, is stuck or stops. An unavailable database changes nothing."""
         if not self._has_started:
             return WorkerState.STARTING
         if self._is_drained.is_set():
@@ -272,7 +272,10 @@ class Worker:
 
     def _make_thread(self, work: Callable[[], None], name: str) -> threading.Thread:
         return threading.Thread(
-            target=keep_going, args=(work, self._is_over), name=f"tickwork-{name}", daemon=True
+            target=restart_after_errors,
+            args=(work, self._is_over),
+            name=f"tickwork-{name}",
+            daemon=True,
         )
 
     def _drive(self, driver: PumpDriver) -> None:
@@ -316,8 +319,8 @@ class Worker:
     def _idle_seconds(self, pump: Pump, idle: Backoff) -> float:
         if pump.is_deferred:
             return TURN_SECONDS
-        if pump.is_resting:
-            return REST_POLL
+        if pump.is_backing_off:
+            return BACKOFF_POLL
         if self.is_stopping or any(engine.waiting for engine in self._parts.engines):
             # Engines do not notify the pumps while claims are waiting.
             return WRITE_EVERY
@@ -348,7 +351,7 @@ class Worker:
             is_notified = parts.timer_wakeup.wait(since, seconds)
             if is_notified:
                 # A busy database notifies all the time: handle those notifications together.
-                self._is_stopping.wait(min(seconds, TIMER_REST))
+                self._is_stopping.wait(min(seconds, TIMER_PAUSE))
 
     def _run_heartbeat(self) -> None:
         parts = self._parts
@@ -482,7 +485,7 @@ class Worker:
             self._parts.wakeup.notify()
 
 
-def keep_going(work: Callable[[], None], is_over: threading.Event) -> None:
+def restart_after_errors(work: Callable[[], None], is_over: threading.Event) -> None:
     """Call ``work`` again after an exception, until it returns or all is over.
 
     Each thread handles the errors that it expects. Where there is no memory left, even handling

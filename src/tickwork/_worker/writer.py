@@ -71,7 +71,7 @@ class Writer:
         self._batch = batch
         self._lock = Lock()
         self.outbox: deque[Transition] = deque()
-        self._repeats: deque[Sequence[Transition]] = deque()
+        self._retries: deque[Sequence[Transition]] = deque()
         self._rejected: deque[tuple[float, Transition]] = deque()  # with the time of the retry
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Writer:
     @property
     def pending(self) -> int:
         """The same without those that the database rejected."""
-        return len(self.outbox) + sum(map(len, list(self._repeats)))
+        return len(self.outbox) + sum(map(len, list(self._retries)))
 
     def write(self) -> WriteResult:
         """Write one batch.
@@ -99,11 +99,11 @@ class Writer:
             unwritten, completed = check_completions(self._store, steps)
             lost = self._store.record(unwritten, may_be_stored=may_be_stored)
         except OutcomeUnknown:
-            self._repeats.append(steps)
+            self._retries.append(steps)
             raise
         except (StoreUnavailable, StoreBusy):
             if may_be_stored:
-                self._repeats.appendleft(steps)
+                self._retries.appendleft(steps)
             else:
                 self.outbox.extendleft(reversed(steps))
             raise
@@ -144,7 +144,7 @@ class Writer:
 
     def _take_batch(self) -> tuple[Sequence[Transition], bool]:
         with suppress(IndexError):  # there is none, or another pump took it
-            return self._repeats.popleft(), True
+            return self._retries.popleft(), True
         outbox = self.outbox
         # Only this takes from the deque, one pump at a time: it has as many as were counted.
         with self._lock:
@@ -154,7 +154,7 @@ class Writer:
         """Halve a batch that was rejected as a whole, until the bad transition is alone."""
         if len(steps) > 1:
             half = len(steps) // 2
-            self._repeats.extendleft([steps[half:], steps[:half]])
+            self._retries.extendleft([steps[half:], steps[:half]])
             return
         step = steps[0]
         claim = step.claim
@@ -170,7 +170,7 @@ class Writer:
                 step.started_at,
                 reason=f"{UNWRITABLE} {_cause_of(error)}",
             )
-            self._repeats.appendleft([step])
+            self._retries.appendleft([step])
             return
         retry_at = self._clock.monotonic() + REJECTED_RETRY_AFTER
         self._rejected.append((retry_at, step))
@@ -178,7 +178,7 @@ class Writer:
     def _retry_rejected(self) -> None:
         with suppress(IndexError):
             if self._rejected and self._rejected[0][0] <= self._clock.monotonic():
-                self._repeats.append([self._rejected.popleft()[1]])
+                self._retries.append([self._rejected.popleft()[1]])
 
     def _is_lost(self, run_id: RunId) -> bool:
         run = self._held.get(run_id)

@@ -19,7 +19,7 @@ from tickwork._worker.options import worker_options
 from tickwork._worker.reaper import ALIVE_GRACE, FORGET_AFTER, Reaper
 from tickwork._worker.timer import Timer
 from tickwork._worker.wakeup import Backoff, Wakeup
-from tickwork._worker.worker import keep_going
+from tickwork._worker.worker import restart_after_errors
 from tickwork.errors import InvalidOption, StoreUnavailable
 from tickwork.stores.contract import ClaimRequest, HeldClaim, PendingWork, WorkerRow
 from tickwork.testing import ManualClock
@@ -634,7 +634,7 @@ class TestKeepingGoing:
             if len(done) < 3:
                 raise MemoryError
 
-        keep_going(work, is_over)
+        restart_after_errors(work, is_over)
 
         assert len(done) == 3
 
@@ -646,6 +646,6 @@ class TestKeepingGoing:
             is_over.set()
             raise MemoryError
 
-        keep_going(work, is_over)
+        restart_after_errors(work, is_over)
 
         assert len(done) == 1

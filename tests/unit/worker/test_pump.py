@@ -346,7 +346,7 @@ class TestEmptyPolls:
         queue = Slow(ready=0)
         pump = a_pump(queue, a_lane(Engine()), *others, clock=clock, wakeup=wakeup)
         assert self.claims_sent(queue, pump) == 1
-        assert not pump.is_resting
+        assert not pump.is_backing_off
         wakeup.notify_new_work()
         return queue, pump, clock
 
@@ -354,9 +354,9 @@ class TestEmptyPolls:
         queue, pump, clock = self.slowly(a_lane(Engine(slots=1, running=1, waiting=1)))
 
         assert self.claims_sent(queue, pump) == 0
-        assert pump.is_resting
+        assert pump.is_backing_off
         clock.advance(timedelta(seconds=0.08))
-        assert not pump.is_resting
+        assert not pump.is_backing_off
         assert self.claims_sent(queue, pump) == 1
 
     def test_it_polls_at_once_while_other_engines_have_none(self):
