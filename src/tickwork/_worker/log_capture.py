@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Final
 
 from tickwork._domain.identity import RunId
-from tickwork.engines.log_records import RECORDS
+from tickwork.engines.log_records import RECORD_CAPTURE
 from tickwork.stores.contract import LogLine
 
 LINES_MAX: Final = 500
@@ -32,11 +32,11 @@ class LogCapture:
 
     def start(self) -> None:
         """Capture the records of attempts."""
-        RECORDS.start()
+        RECORD_CAPTURE.start()
 
     def stop(self) -> None:
         """Stop capturing, when each start had its stop."""
-        RECORDS.stop()
+        RECORD_CAPTURE.stop()
 
     def add(self, run_id: RunId, line: LogLine) -> None:
         with self._guard:

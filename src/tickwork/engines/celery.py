@@ -74,7 +74,7 @@ def connect(
         raise InvalidOption("runs_max", runs_max, f"must be between 1 and {RUNS_MAX}")
     # A broker that delivers a message again as soon as its worker is gone saves waiting for the
     # lease. Redis does so after an hour, also for a task that is still running.
-    is_late = not _address(celery).startswith(("redis", "sentinel"))
+    is_acked_late = not _address(celery).startswith(("redis", "sentinel"))
     reject = import_module("celery.exceptions").Reject
 
     def run(task: Any, message: object) -> int:
@@ -86,18 +86,18 @@ def connect(
             return 0
         except StoreError as error:
             _log.error("A message waits for the database: %s", error)
-            raise reject(str(error), requeue=is_late) from error
+            raise reject(str(error), requeue=is_acked_late) from error
 
     celery.task(
         run,
         name=TASK,
         bind=True,
         shared=False,  # with other Celery applications of the process
-        acks_late=is_late,
-        reject_on_worker_lost=is_late,
+        acks_late=is_acked_late,
+        reject_on_worker_lost=is_acked_late,
         ignore_result=True,
     )
-    # So that the process leaves the list of workers.
+    # This removes a Celery process that ends from the list of workers.
     import_module("celery.signals").worker_process_shutdown.connect(lambda **_: close(), weak=False)
     return CeleryOptions(celery, queue or celery.conf.task_default_queue, runs_max)
 

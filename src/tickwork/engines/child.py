@@ -26,7 +26,7 @@ from tickwork._domain.run import Claim
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.fork import ForkCount, exit_if_forked, reset_after_fork
 from tickwork.engines.attempt import AttemptEnd, Stopped
-from tickwork.engines.log_records import RECORDS
+from tickwork.engines.log_records import RECORD_CAPTURE
 from tickwork.engines.thread_caller import ThreadCaller
 from tickwork.engines.wire import (
     AppLocation,
@@ -40,7 +40,7 @@ from tickwork.engines.wire import (
 )
 from tickwork.errors import TickworkError
 
-_DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
+_PR_SET_PDEATHSIG: Final = 1
 _MAIN: Final = "__tickwork_main__"
 _UNKNOWN: Final = (
     "Its process does not know the job: it must be defined when the module of the application is "
@@ -112,7 +112,7 @@ class ChildMain:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         reset_after_fork(self)
         threading.Thread(target=self._receive, name="tickwork-parent", daemon=True).start()
-        RECORDS.start()
+        RECORD_CAPTURE.start()
         with suppress(Stopped):
             # It ends as the docstring says.
             while not self._is_ending:
@@ -257,17 +257,17 @@ def _import_file(file: str) -> Any:
     return module
 
 
-def _end_with(parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     """Ask the kernel to kill this process with its parent; elsewhere the pipe is enough."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
 
 
 def main() -> None:
     number, parent = map(int, sys.argv[1:3])
-    _end_with(parent)
+    _die_with_parent(parent)
     ProcessRole.is_child = True
     os.set_inheritable(number, False)  # processes that a handler starts must not inherit it
     ChildMain(Connection(number)).run()

@@ -24,7 +24,7 @@ from tickwork._domain.run import Claim
 from tickwork._kernel.clock import SystemClock
 from tickwork.engines.contract import EngineSetup, RunningAttempt
 from tickwork.engines.dask import DaskConnection, check_location, check_options, load_app
-from tickwork.engines.log_records import RECORDS
+from tickwork.engines.log_records import RECORD_CAPTURE
 from tickwork.engines.thread_caller import ThreadCaller
 from tickwork.engines.thread_pool import ThreadPoolEngine
 from tickwork.engines.wire import AppLocation, AttemptRequest, LogMessage
@@ -96,13 +96,13 @@ class DaskResultsEngine(ThreadPoolEngine):
             attempt = host.begin(claim)
             if attempt is None:
                 return False
-            host.end(attempt, self._make_attempt_there(attempt))
+            host.end(attempt, self._make_remote_attempt(attempt))
         except BaseException as error:  # noqa: BLE001  # each claim must get an outcome
             host.fail(claim, error)
             return False
         return True
 
-    def _make_attempt_there(self, attempt: RunningAttempt) -> Outcome:
+    def _make_remote_attempt(self, attempt: RunningAttempt) -> Outcome:
         claim = attempt.claim
         try:
             self._future_by_run[claim.run_id] = future = self._submit(attempt)
@@ -208,22 +208,22 @@ class DetachedAttemptStore:
         return refuse
 
 
-class AttemptsHere:
+class DaskWorkerState:
     """What the attempts in one Dask worker share."""
 
     lock = threading.Lock()
-    is_recording = False
+    is_started = False
 
 
 def make_attempt(module: str, attribute: str, request: AttemptRequest) -> DaskReply:
     """Make one attempt. A Dask worker calls this."""
     app = load_app(module, attribute)
     caller = ThreadCaller(clock=CLOCK, construct=lambda: app.construct)
-    with AttemptsHere.lock:
-        if not AttemptsHere.is_recording:
-            RECORDS.start()
+    with DaskWorkerState.lock:
+        if not DaskWorkerState.is_started:
+            RECORD_CAPTURE.start()
             app.lifecycle.call_start(caller.wait)
-            AttemptsHere.is_recording = True
+            DaskWorkerState.is_started = True
     claim, timeout = request.claim, request.timeout
     definition = app.registry.find(claim.job)
     if definition is None:

@@ -21,7 +21,7 @@ QUICK_TOTAL: Final = 0.1
 QUICK_WINDOW: Final = 64
 """In the thread of a pump, so many attempts may take this long in all; else the job is slow."""
 
-SLOW_REST: Final = 0.5
+SLOW_SECONDS: Final = 0.5
 """Seconds for which a job counts as slow after that."""
 
 SIMILAR_FACTOR: Final = 4
@@ -88,7 +88,7 @@ class JobDurations:
         self.window_seconds += seconds
         self.window_count += 1
         if self.window_seconds > QUICK_TOTAL:
-            self.slow_until = now + SLOW_REST
+            self.slow_until = now + SLOW_SECONDS
             self.window_seconds, self.window_count = 0.0, 0
         elif self.window_count >= QUICK_WINDOW:
             self.window_seconds, self.window_count = 0.0, 0

@@ -83,7 +83,7 @@ def _keep(record: logging.LogRecord, ctx: RunContext) -> None:
         CURRENT.reset(token)
 
 
-class RecordWatch:
+class RecordCapture:
     """Installs the factory while anything in this process makes attempts."""
 
     def __init__(self) -> None:
@@ -129,4 +129,4 @@ class RecordWatch:
             factory.is_on = False
 
 
-RECORDS: Final = RecordWatch()
+RECORD_CAPTURE: Final = RecordCapture()

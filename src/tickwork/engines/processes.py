@@ -109,7 +109,7 @@ class ChildProcess:
         with suppress(EOFError, OSError):
             self._send(request)
             reply = self._receive(request.claim, _late_at(request), on_log)
-            if isinstance(reply, AttemptDecision) and self._is_in_time():
+            if isinstance(reply, AttemptDecision) and self._accept_end():
                 decided = decide(reply)
                 is_changed = decided is not reply.outcome
                 self._send(reply._replace(outcome=decided if is_changed else None))
@@ -131,8 +131,8 @@ class ChildProcess:
             return reply  # it finished before the signal arrived
         return ChildEnded(is_ending and not is_canceled, is_canceled, _describe_exit(code))
 
-    def _is_in_time(self) -> bool:
-        """Accept the end of an attempt, unless stop() ends the process already."""
+    def _accept_end(self) -> bool:
+        """Accept the end of an attempt; False if the process is being ended already."""
         with self._lock:
             self._attempt_number += 1  # from here on stop() comes too late
             return self._kill_at is None
@@ -328,7 +328,7 @@ class ProcessEngine(ThreadPoolEngine):
             decide=partial(self._decide, attempt),
         )
         if isinstance(reply, AttemptReply):
-            _note(ctx, reply)
+            _update_context(ctx, reply)
             return reply.outcome
         if isinstance(reply, Failed):
             return reply
@@ -345,11 +345,11 @@ class ProcessEngine(ThreadPoolEngine):
 
     def _decide(self, attempt: RunningAttempt, decision: AttemptDecision) -> Outcome:
         assert decision.outcome is not None, decision
-        _note(attempt.ctx, decision)
+        _update_context(attempt.ctx, decision)
         return self._host.decide(attempt, AttemptEnd(decision.outcome)).outcome
 
 
-def _note(ctx: RunContext, message: AttemptReply | AttemptDecision) -> None:
+def _update_context(ctx: RunContext, message: AttemptReply | AttemptDecision) -> None:
     ctx.has_seen_cancel = ctx.has_seen_cancel or message.has_seen_cancel
     ctx.follow_ups = message.follow_ups or ctx.follow_ups
     if message.is_completed:

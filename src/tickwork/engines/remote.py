@@ -90,7 +90,7 @@ class SubmittedRun:
 
 
 class RemoteEngine:
-    """Submits claims in a thread of its own, and follows them until they are accepted.
+    """Submits claims in a thread of its own, and polls them until they are accepted.
 
     ``slots`` limits the claims that wait to be accepted. It is 0 while the other system does not
     answer. Claims that were not accepted when the worker stops are given back.
@@ -188,7 +188,7 @@ class RemoteEngine:
                 self._on_unavailable(error)
 
     def step(self) -> None:
-        """Cancel, submit and follow claims, once.
+        """Cancel, poll and submit claims, once.
 
         Raises:
             EngineError: The other system does not answer. Claims that could not be submitted wait.
@@ -258,17 +258,17 @@ class RemoteEngine:
         messages: list[list[Handover]] = []
         open_by_job: dict[str, list[Handover]] = {}
         for claim in claims:
-            room = self._room(claim)
+            runs_max = self._runs_max(claim)
             message = open_by_job.get(claim.job)
-            if room > 1 and message is not None and len(message) < room:
+            if runs_max > 1 and message is not None and len(message) < runs_max:
                 message.append(handover_of(claim))
                 continue
             messages.append([handover_of(claim)])
-            if room > 1:
+            if runs_max > 1:
                 open_by_job[claim.job] = messages[-1]
         return messages
 
-    def _room(self, claim: Claim) -> int:
+    def _runs_max(self, claim: Claim) -> int:
         """Return how many runs of this job a message may have."""
         if claim.token > 1:
             return 1  # it may have killed its process
@@ -310,8 +310,8 @@ class RemoteEngine:
         gone = self._poll_claims(claims)
         # Many that are accepted soon are replaced soon.
         is_busy = 2 * max(self.running, gone) > self._slots
-        pace = POLL_BUSY if is_busy else POLL_IDLE
-        self._poll_at = self._clock.monotonic() + pace
+        seconds = POLL_BUSY if is_busy else POLL_IDLE
+        self._poll_at = self._clock.monotonic() + seconds
 
     def _poll_claims(self, claims: Sequence[Claim]) -> int:
         """Release claims that were accepted, or have ended; return how many."""

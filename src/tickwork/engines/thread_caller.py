@@ -24,7 +24,7 @@ from tickwork.engines.contract import EngineHost, RunningAttempt
 if TYPE_CHECKING:
     from tickwork.engines.event_loop import PrivateLoop
 
-LEAVE_SECONDS: Final = 1.0
+CLEANUP_SECONDS: Final = 1.0
 """How long a coroutine of middleware may take to clean up after a timeout."""
 
 
@@ -87,7 +87,7 @@ class ThreadCaller:
 
         def wait(awaitable: Awaitable[Any]) -> Any:
             left = seconds_left()
-            return self._wait(awaitable, left if left > 0 else LEAVE_SECONDS)
+            return self._wait(awaitable, left if left > 0 else CLEANUP_SECONDS)
 
         try:
             return drive_attempt(steps, ctx, wait=wait)

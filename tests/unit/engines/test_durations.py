@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.engines.durations import QUICK, QUICK_TOTAL, SLOW_REST, DurationEstimate
+from tickwork.engines.durations import QUICK, QUICK_TOTAL, SLOW_SECONDS, DurationEstimate
 
 NOW = 100.0
 
@@ -43,8 +43,8 @@ def test_a_job_that_delayed_a_pump_is_slow_for_a_while():
 
     assert not durations.of("quick").add_quick(2 * QUICK_TOTAL, NOW)
     assert not durations.is_quick("quick", now=NOW)
-    assert not durations.is_quick("quick", now=NOW + SLOW_REST / 2)
-    assert durations.is_quick("quick", now=NOW + SLOW_REST)
+    assert not durations.is_quick("quick", now=NOW + SLOW_SECONDS / 2)
+    assert durations.is_quick("quick", now=NOW + SLOW_SECONDS)
 
 
 def test_many_quick_attempts_by_a_pump_do_not_make_a_job_slow():
