@@ -180,7 +180,7 @@ class TestRetry:
     def test_a_second_retry_repeats_nothing(self, seeded, cli):
         assert len(cli.json("retry", "--job", "breaks")["retried"]) == 1
         assert cli.json("retry", "--job", "breaks")["retried"] == []
-        assert "1 retried before, left out." in cli.text("retry", "--job", "breaks", "--yes")
+        assert "1 left out: retried before." in cli.text("retry", "--job", "breaks", "--yes")
 
     def test_runs_selected_by_options_need_a_confirmation(self, seeded, cli):
         done = cli("retry", "--job", "breaks", code=2)

@@ -36,7 +36,7 @@ class ScheduleDetails:
     tags: tuple[str, ...]
     origin: ScheduleOrigin
     is_retired: bool  # it comes from code, and no running program defines it any more
-    revision: int  # how often it was changed, and 1
+    revision: int  # 1, and one more for each change
 
 
 def view_details(

@@ -68,7 +68,11 @@ tickwork dispatch billing.close_month --remote year=2026
 @click.option("--tag", "tags", multiple=True, help="Tag. Repeatable.")
 @click.option("--tenant", help="Tenant of the run.")
 @click.option("--target", help="The object in your application that the run is about.")
-@click.option("--remote", is_flag=True, help="Another program defines the job: check nothing.")
+@click.option(
+    "--remote",
+    is_flag=True,
+    help="Another program defines the job: do not check its name and arguments.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the run has finished, and print its result.")
 @click.option("--timeout", type=DURATION, help="Limit of --wait (exit code 5).")
 def dispatch_command(
@@ -233,7 +237,7 @@ def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **fil
         done,
         lambda: [
             *_count_parts(f"{count_of(len(retried), 'run')} retried.", len(retried), refused),
-            *([TextLine(f"{left_out:,} retried before, left out.", DIM)] if left_out else []),
+            *([TextLine(f"{left_out:,} left out: retried before.", DIM)] if left_out else []),
             *(TextLine(f"{each.run} → {each.new}") for each in retried[:LINES_MAX]),
         ],
     )
@@ -451,7 +455,7 @@ def resume_command(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainedWorker:
-    """A worker that shall drain."""
+    """A worker that was requested to drain."""
 
     id: str
     host: str
@@ -460,7 +464,7 @@ class DrainedWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRequests:
-    """The workers that shall drain."""
+    """The workers that were requested to drain."""
 
     workers: list[DrainedWorker]
 
@@ -478,9 +482,9 @@ tickwork drain --all && tickwork status
 def drain_command(ctx: CommandContext, *, workers: tuple[str, ...], is_all: bool) -> None:
     """Ask workers to finish their runs, and to exit.
 
-    A worker reads the request within two seconds. It claims no more runs, waits for those it has
-    without a limit, and exits with code 0. The processes of `work --processes` are not replaced;
-    a process manager may start a worker again.
+    A worker reads the request within two seconds. It claims no more runs, finishes those it has
+    without a time limit, and exits with code 0. The processes of `work --processes` are not
+    replaced; a process manager may start a worker again.
     """
     app = ctx.app
     if bool(workers) == is_all:

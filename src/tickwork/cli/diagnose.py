@@ -105,7 +105,7 @@ def _health_parts(found: HealthReport) -> Iterator[Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReport:
-    """What --once has found."""
+    """The late schedules that --once has found."""
 
     missed: list[MissedExpectation]
 
@@ -120,14 +120,18 @@ tickwork watch --once || echo "a schedule is late"
     exit_codes={EXIT_FAILURE: "with --once: a schedule did not complete in time"},
 )
 @click.option(
-    "--every", type=DURATION, default="10s", show_default=True, help="Longest time between looks."
+    "--every",
+    type=DURATION,
+    default="10s",
+    show_default=True,
+    help="Longest time between two checks.",
 )
-@click.option("--once", is_flag=True, help="Look once, list what is late, and raise no alert.")
+@click.option("--once", is_flag=True, help="Check once, list late schedules, and raise no alert.")
 def watch_command(ctx: CommandContext, every: timedelta, once: bool) -> None:  # noqa: FBT001  # a flag
-    """Raise an alert if a schedule does not complete in time, and one when that is over.
+    """Raise an alert if a schedule does not complete in time, and one when it has completed again.
 
-    It watches schedules that have expect_within, and executes no runs. Run it beside the workers,
-    best on another machine: then it notices, too, that no worker is alive. Several of these
+    It checks the schedules that have expect_within, and executes no runs. Run it beside the
+    workers, best on another machine: then it also notices that no worker is alive. Several watch
     processes raise each alert once.
     """
     app = ctx.app

@@ -149,8 +149,8 @@ def preview_command(
 ) -> None:
     """Explain a rule and list its next instants.
 
-    RULE is cron, a symbol, a pattern, or a chain of methods. This needs no database, and an
-    application (-a) only for its own symbols.
+    RULE is a cron expression, a symbol, a pattern, or a chain of methods. This needs no database,
+    and an application (-a) only for its own symbols.
     """
     start = SystemClock().now() if after is None else after.astimezone(UTC)
     symbols = ctx.app.symbols if ctx.path or ctx.is_mounted else SYMBOLS
@@ -329,7 +329,7 @@ tickwork -a shop.jobs:app show --json | jq '.jobs[].name'
 def show_command(ctx: CommandContext, job: str | None) -> None:
     """Show the jobs and schedules that the application defines.
 
-    This reads code alone, and needs no database.
+    It reads only code, and needs no database.
     """
     app, now = ctx.app, SystemClock().now()
     jobs = describe_jobs(app.registry, job=job, timezone=app.settings.timezone, now=now)
@@ -430,7 +430,7 @@ tickwork calendar nightly --link google
     default=DAYS_DEFAULT,
     help="Days to list, for schedules that no recurrence rule describes exactly.",
 )
-@click.option("--past", type=DURATION, help="Also the runs of this long ago until now: 7d.")
+@click.option("--past", type=DURATION, help="Also list past runs of schedules, this far back: 7d.")
 @click.option("--tenant", help="Only schedules of this tenant.")
 @click.option("--name", default="tickwork", show_default=True, help="Name of the calendar.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file.")

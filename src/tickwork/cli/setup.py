@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -129,13 +130,11 @@ _DIALECT: Final = click.option(
     help="With --sql or --grants: for this database, without an application.",
 )
 
-_PREFIX: Final = click.option(
-    "--prefix",
-    default=TABLE_PREFIX,
-    show_default=True,
-    callback=_check_prefix,
-    help="With --sql or --grants: how the names of tables and roles begin.",
-)
+
+def _prefix_option(help: str) -> Callable[[Any], Any]:  # noqa: A002  # click's
+    return click.option(
+        "--prefix", default=TABLE_PREFIX, show_default=True, callback=_check_prefix, help=help
+    )
 
 
 def _install(ctx: CommandContext, *, has_steps: bool) -> None:
@@ -197,7 +196,7 @@ tickwork install --grants --dialect postgresql | psql shop
     help="Print the SQL that creates roles with the privileges to dispatch, work, read, upgrade.",
 )
 @_DIALECT
-@_PREFIX
+@_prefix_option("With --sql or --grants: how the names of tables and roles begin.")
 def install_command(
     ctx: CommandContext,
     is_sql: bool,  # noqa: FBT001  # a flag
@@ -237,8 +236,13 @@ tickwork upgrade
 tickwork upgrade --sql
 """,
 )
-@click.option("--sql", "is_sql", is_flag=True, help="Print the missing steps as SQL, and end.")
-@_PREFIX
+@click.option(
+    "--sql",
+    "is_sql",
+    is_flag=True,
+    help="Print the missing steps as SQL instead of executing them.",
+)
+@_prefix_option("With --sql: how the names of tables begin.")
 def upgrade_command(ctx: CommandContext, is_sql: bool, prefix: str) -> None:  # noqa: FBT001  # a flag
     """Upgrade the tables, and show the steps. Otherwise the same as install.
 

@@ -13,6 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from tickwork._kernel.plurals import count_of
 from tickwork.cli.render import (
     BOLD,
     DIM,
@@ -121,4 +122,4 @@ class _Cropped:
             yield from line
             yield Segment.line()
         if len(lines) > room:
-            yield Segment(f"… {len(lines) - room} more lines")
+            yield Segment(f"… {count_of(len(lines) - room, 'more line')}")

@@ -22,14 +22,16 @@ tickwork ui --host 0.0.0.0 --token-file /etc/tickwork/tokens --root-path /jobs
 """,
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@number_option("--port", type=click.IntRange(0, 65_535), default=PORT, help="Port; 0: any.")
+@number_option(
+    "--port", type=click.IntRange(0, 65_535), default=PORT, help="Port; 0: any free one."
+)
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Tokens: a name, a role (reader, operator, admin) and a secret in each line.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every action.")
-@click.option("--root-path", default="", help="Path before the proxy: /jobs.")
+@click.option("--root-path", default="", help="Path under which a proxy serves it: /jobs.")
 def ui_command(
     ctx: CommandContext,
     *,

@@ -32,7 +32,7 @@ _log: Final = get_logger("tickwork.health")
 
 
 class Answer(NamedTuple):
-    """What a path answers."""
+    """The response of a path."""
 
     status: HTTPStatus
     body: bytes
@@ -42,8 +42,8 @@ class Answer(NamedTuple):
 class HealthServer:
     """Answers probes and scrapes while the block runs, in threads of its own.
 
-    It accepts GET and HEAD, a few connections at a time, and no request can make it work twice at
-    the same time: a second question to the database is refused while the first has no answer.
+    It accepts GET and HEAD, and a few connections at a time. A request that needs the database is
+    refused while an earlier one still waits for it.
     Port 0 is any free port; ``address`` has the one that was chosen.
     """
 
@@ -84,7 +84,7 @@ class HealthServer:
         """
         with suppress(ImportError):  # counts from now on, not from the first scrape
             self._load_metrics().instrument(self._app)
-        kind = _SixServer if ":" in self._host else _BoundedServer
+        kind = _Ipv6Server if ":" in self._host else _BoundedServer
         try:
             self._server = kind((self._host, self._port), self._make_handler())
         except OSError as error:
@@ -196,7 +196,7 @@ class _BoundedServer(ThreadingHTTPServer):
         _log.debug("A request of %s failed.", client_address, exc_info=True)
 
 
-class _SixServer(_BoundedServer):
+class _Ipv6Server(_BoundedServer):
     address_family = socket.AF_INET6
 
 

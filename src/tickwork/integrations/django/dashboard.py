@@ -84,12 +84,12 @@ def _find_user(key: str) -> Any:
         store = import_module(settings.SESSION_ENGINE).SessionStore(key)
         request.session = _SessionCopy(store.load())
         user = get_user(request)
-        return _as_visitor(user) if user.is_authenticated and user.is_active else None
+        return _as_dashboard_user(user) if user.is_authenticated and user.is_active else None
     finally:
         connections.close_all()
 
 
-def _as_visitor(user: Any) -> Any:
+def _as_dashboard_user(user: Any) -> Any:
     access: Any = import_module("tickwork.dashboard.access")
     for verb, role in (
         ("delete", access.Role.ADMIN),
