@@ -371,7 +371,13 @@ def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlit
 
 def _run_part(part: str, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
     if ":rows" in part:
-        return on.execute(part, {"rows": json.dumps(rows)}).rowcount
+        size = PLACEHOLDERS_MAX // len(rows[0])
+        return sum(
+            on.execute(
+                _with_places(part, len(some[0]), len(some)), list(chain.from_iterable(some))
+            ).rowcount
+            for some in _batches(rows, size)
+        )
     text, columns = _split_placeholders(part)
     insert = _bulk_insert(text, columns)
     if insert is not None and len(rows) >= BULK_MIN:
@@ -403,15 +409,20 @@ def _insert_many(insert: _BulkInsert, rows: Rows, on: sqlite3.Connection | sqlit
     shared = [column[0] for column, is_one in zip(columns, is_shared, strict=True) if is_one]
     varying = [column for column, is_one in zip(columns, is_shared, strict=True) if not is_one]
     own = list(zip(*varying, strict=True))
-    size, first = (PLACEHOLDERS_MAX - len(shared)) // len(varying), 0
-    # It ends: a part has at least one row. Halves, so that there are few different statements.
-    while first < len(own):
-        while size > len(own) - first:
-            size = (size + 1) // 2
-        text = _insert_text(insert, tuple(is_shared), size)
-        on.execute(text, [*shared, *chain.from_iterable(own[first : first + size])])
-        first += size
+    for some in _batches(own, (PLACEHOLDERS_MAX - len(shared)) // len(varying)):
+        text = _insert_text(insert, tuple(is_shared), len(some))
+        on.execute(text, [*shared, *chain.from_iterable(some)])
     return len(rows)
+
+
+def _batches(rows: Rows, size: int) -> Iterator[Rows]:
+    """Rows in batches of this size, then halves of it: so there are few different statements."""
+    first = 0
+    while first < len(rows):  # it ends: a batch has at least one row
+        while size > len(rows) - first:
+            size = (size + 1) // 2
+        yield rows[first : first + size]
+        first += size
 
 
 @lru_cache(maxsize=64)
@@ -427,17 +438,23 @@ def _insert_text(insert: _BulkInsert, is_shared: tuple[bool, ...], count: int) -
             values.append(value)
         else:
             (shared if next(are_shared) else own).append(column)
-    sources = [f"(VALUES {_places(own, count)}) AS own"]
+    sources = [f"(VALUES {_places(len(own), count)}) AS own"]
     if shared:
-        sources.insert(0, f"(VALUES {_places(shared, 1)}) AS shared")
+        sources.insert(0, f"(VALUES {_places(len(shared), 1)}) AS shared")
         values.append("shared.*")
     columns, selected = ", ".join(fixed + shared + own), ", ".join([*values, "own.*"])
     target, source = f"{insert.table} ({columns})", ", ".join(sources)
     return f"{target} SELECT {selected} FROM {source}"  # noqa: S608  # texts of our own queries
 
 
-def _places(columns: list[str], count: int) -> str:
-    return ", ".join([f"({', '.join('?' * len(columns))})"] * count)
+@lru_cache(maxsize=64)
+def _with_places(part: str, width: int, count: int) -> str:
+    """A statement whose ``VALUES :rows`` has this many rows of this many columns."""
+    return part.replace(":rows", _places(width, count))
+
+
+def _places(width: int, count: int) -> str:
+    return ", ".join([f"({', '.join('?' * width)})"] * count)
 
 
 @lru_cache(maxsize=512)

@@ -14,13 +14,13 @@ from tickwork.stores.postgres.store import PostgresStore
 POSTGRES = Queries("tickwork.stores.postgres")
 SQLITE = Queries("tickwork.stores.sqlite")
 OWN = POSTGRES.names - SQLITE.names
-PLACES = re.compile(r"\?(\d*)|value ->> (\d+)")
+PLACES = re.compile(r"\?(\d*)|step\.column(\d+)")
 
 
 def places_of(part: str) -> set[int]:
     """Which values of a row this one takes, counted from 1."""
     if ":rows" in part:
-        return {int(place) + 1 for _, place in PLACES.findall(part) if place}
+        return {int(place) for _, place in PLACES.findall(part) if place}
     places = [number for number, place in PLACES.findall(part) if not place]
     return {int(number or place) for place, number in enumerate(places, 1)}
 

@@ -59,10 +59,10 @@ INSERT INTO tickwork_history (
     result, reason
 )
 SELECT {run.moved_columns}, 'completed', attempt, crashes, cancel_requested_at,
-       coalesce(step.value ->> 2, started_at), step.value ->> 3, 'succeeded', step.value ->> 4, ''
-FROM json_each(:rows) AS step
+       coalesce(step.column3, started_at), step.column4, 'succeeded', step.column5, ''
+FROM (VALUES :rows) AS step
 CROSS JOIN tickwork_run AS run
-WHERE run.id = step.value ->> 0 AND token = step.value ->> 1 AND status = 'running';
+WHERE run.id = step.column1 AND token = step.column2 AND status = 'running';
 
 -- name: drop_finished
 DELETE FROM tickwork_run WHERE id IN (SELECT value FROM json_each(:ids));
