@@ -111,7 +111,7 @@ class RunInserter:
 
     def _repeat(self, runs: Sequence[NewRun]) -> list[Enqueued]:
         # The ids were chosen here, so a retry cannot add a run twice. A run that exists already
-        # was added by the first try: for the caller it is new.
+        # was added by the first call: for the caller it is new.
         return [
             answer._replace(is_new=answer.run_id == run.id)
             for run, answer in zip(runs, self._store.enqueue(runs, may_be_stored=True), strict=True)

@@ -31,8 +31,8 @@ class Reaper:
     """Takes back the runs that dead workers held.
 
     After the database was unreachable, or this process was suspended, it waits for ``grace``
-    seconds: the time of one heartbeat. Workers that were cut off as well can then extend their
-    leases first. ``on_reaped`` gets the transitions that were written.
+    seconds: the time of one heartbeat. Workers that could not reach the database either
+    can then extend their leases first. ``on_reaped`` gets the transitions that were written.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class WatchStore(ExpectationStore, Protocol):
 
 @dataclass(slots=True)
 class Delivery:
-    """An alert on its way to the targets that have not accepted it."""
+    """An alert, and the targets to which it was not delivered yet."""
 
     alert: MissedRunAlert
     lock: LockRow

@@ -37,7 +37,7 @@ WRITE_AT: Final = 250
 """With this many outcomes, the worker is notified even if claims are waiting."""
 
 ATTEMPTS_IN_A_ROW: Final = 20
-"""After this many attempts, a task gives way to other tasks of the loop."""
+"""After this many attempts, a task yields to other tasks of the loop."""
 
 _log: Final = logging.getLogger("tickwork.worker")
 

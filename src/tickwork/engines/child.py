@@ -114,7 +114,7 @@ class ChildMain:
         threading.Thread(target=self._receive, name="tickwork-parent", daemon=True).start()
         RECORD_CAPTURE.start()
         with suppress(Stopped):
-            # It ends as the docstring says.
+            # It ends after SIGTERM. The other thread ends the process when the pipe is closed.
             while not self._is_ending:
                 self._send(self._reply_to(self._requests.get()))
 

@@ -77,16 +77,16 @@ class Transport(Protocol):
 class SubmittedRun:
     """A claim that was submitted and not accepted, as far as is known."""
 
-    __slots__ = ("again_after", "again_at", "claim")
+    __slots__ = ("claim", "resubmit_after", "resubmit_at")
 
     def __init__(self, claim: Claim, *, lease: float, now: float) -> None:
         self.claim = claim
-        self.again_after = min(max(lease, 1.0), RESUBMIT_AFTER)
-        self.again_at = now + self.again_after
+        self.resubmit_after = min(max(lease, 1.0), RESUBMIT_AFTER)
+        self.resubmit_at = now + self.resubmit_after
 
     def postpone(self, *, now: float) -> None:
-        self.again_after = min(2 * self.again_after, RESUBMIT_LONGEST)
-        self.again_at = now + self.again_after
+        self.resubmit_after = min(2 * self.resubmit_after, RESUBMIT_LONGEST)
+        self.resubmit_at = now + self.resubmit_after
 
 
 class RemoteEngine:
@@ -220,7 +220,7 @@ class RemoteEngine:
         with self._lock:
             # What was submitted before may be lost with the other system.
             for run in self._submitted.values():
-                run.again_at = 0.0
+                run.resubmit_at = 0.0
         self._wait = min(2 * self._wait, RETRY_LONGEST)
 
     def _submit_ready(self) -> None:
@@ -242,7 +242,7 @@ class RemoteEngine:
 
     def _resubmit_stale(self, now: float) -> None:
         """Submit claims again, under the same tokens, that should have been accepted long ago."""
-        stale = [run for run in list(self._submitted.values()) if run.again_at <= now]
+        stale = [run for run in list(self._submitted.values()) if run.resubmit_at <= now]
         if not stale:
             return
         stale = stale[:RESUBMIT_MAX]

@@ -124,7 +124,7 @@ class SqlStore(ABC):
             )
 
         seen: list[RunId] = []
-        return self._set_aside_faults(claim_part, seen, now=now)
+        return self._fail_faulty_runs(claim_part, seen, now=now)
 
     def claim_run(
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
@@ -186,7 +186,7 @@ class SqlStore(ABC):
             if not is_last or not self._is_data_error(error):
                 raise
             cause = error
-        return self._write(lambda: record.set_aside_unwritable(self.query, steps[0], cause))
+        return self._write(lambda: record.fail_unwritable(self.query, steps[0], cause))
 
     def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
         def reap_part(only: Sequence[RunId] | None) -> list[Transition]:
@@ -197,9 +197,9 @@ class SqlStore(ABC):
             )
 
         seen: list[RunId] = []
-        return self._set_aside_faults(reap_part, seen, now=now)
+        return self._fail_faulty_runs(reap_part, seen, now=now)
 
-    def _set_aside_faults(
+    def _fail_faulty_runs(
         self,
         act: Callable[[Sequence[RunId] | None], list[R]],
         seen: list[RunId],
@@ -222,7 +222,7 @@ class SqlStore(ABC):
             (run_id, error) for run_id, error in faults if results or self._is_data_error(error)
         ]
         if broken:
-            self._write(lambda: claim.set_aside(self.query, broken, now=now))
+            self._write(lambda: claim.fail_unusable(self.query, broken, now=now))
         elif faults:
             raise cause
         return [found for result in results for found in result]

@@ -35,8 +35,8 @@ class ClaimRequest(NamedTuple):
     wait for a moment only, so they may have limit keys; ``ahead`` runs may not, because a waiting
     run would occupy the slot of its limit.
 
-    With ``is_brief`` the worker claims again at once: a store that has found runs need not look
-    whether there are more.
+    With ``is_brief`` the worker claims again at once: a store that has found runs need not
+    search for more.
     """
 
     limit: int

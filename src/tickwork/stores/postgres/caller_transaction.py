@@ -113,7 +113,7 @@ def require_read_committed(operation: Operation[T], *, url: str) -> Operation[T]
         raise WrongConnection(
             url,
             f"Its transaction is {level}, and sees nothing that was committed since it began: it"
-            " cannot tell whether the first try of a repeat was committed.",
+            " cannot tell whether an earlier call was committed.",
             takes="a connection whose transaction is READ COMMITTED",
         )
     return (yield from operation)

@@ -173,11 +173,11 @@ def read_claims(
         except Exception as error:  # noqa: BLE001  # whatever fails, the row is the cause
             broken.append((row[_ID], error))
     if broken:
-        yield from set_aside(query, broken, now=now)
+        yield from fail_unusable(query, broken, now=now)
     return claims
 
 
-def set_aside(
+def fail_unusable(
     query: Queries, broken: Sequence[tuple[RunId, Exception]], *, now: datetime
 ) -> Operation[None]:
     """Fail runs permanently whose rows cannot be used: they must not stop other runs."""
@@ -215,7 +215,7 @@ def read_stored_claims(rows: Iterable[Row]) -> list[Claim]:
         try:
             claims.append(stored_claim_of(row))
         except Exception as error:  # noqa: BLE001  # any error is the row's own
-            # The reaper sets it aside when its lease has expired.
+            # The reaper fails the run when its lease has expired.
             report_fault("tickwork_run", row[_ID], describe_fault(error))
     return claims
 

@@ -17,7 +17,7 @@ def enqueue(
     holder_by_id: dict[RunId, RunId] = {}
     fresh = runs
     if may_be_stored:
-        # By id, not by key: a run of the first try may have finished and freed its key.
+        # By id, not by key: a run of the earlier call may have finished and freed its key.
         stored = {row[0] for row in (yield query("find_ids", ids=[run.id for run in runs]))}
         holder_by_id = {run.id: run.id for run in runs if run.id in stored}
         fresh = [run for run in runs if run.id not in stored]
@@ -26,8 +26,8 @@ def enqueue(
         fresh = [run for run in fresh if run.id not in holder_by_id]
     if fresh:
         yield from insert_runs(query, fresh)
-        # The first try may have committed since the query above, and its run may have finished. It
-        # is no longer in tickwork_run, so the insert succeeded a second time: check history.
+        # The earlier call may have committed since the query above, and its run may have finished.
+        # It is no longer in tickwork_run, so the insert succeeded again: check history.
         if may_be_stored and (yield query("find_finished", ids=[run.id for run in fresh])):
             raise WriteConflict
     return [Enqueued(holder_by_id.get(run.id, run.id), run.id not in holder_by_id) for run in runs]

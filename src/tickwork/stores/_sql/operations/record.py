@@ -12,7 +12,7 @@ from tickwork._domain.run import Claim
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.columns import ATTEMPT, CLAIM, names
-from tickwork.stores._sql.operations.claim import set_aside
+from tickwork.stores._sql.operations.claim import fail_unusable
 from tickwork.stores._sql.operations.enqueue import enqueue
 from tickwork.stores._sql.operations.limits import free_slots, unblock
 from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
@@ -122,14 +122,12 @@ def record(
     return [step.claim.run_id for step in steps if step.claim.run_id in lost] if lost else []
 
 
-def set_aside_unwritable(
-    query: Queries, step: Transition, error: Exception
-) -> Operation[list[RunId]]:
-    """Set a run aside whose end cannot be written in any other way."""
+def fail_unwritable(query: Queries, step: Transition, error: Exception) -> Operation[list[RunId]]:
+    """Fail a run permanently whose end cannot be written in any other way."""
     run_id, token = _key(step)
     if dict((yield query("lock_running", ids=[run_id]))) != {run_id: token}:
         return [run_id]
-    yield from set_aside(query, [(run_id, error)], now=step.ended_at)
+    yield from fail_unusable(query, [(run_id, error)], now=step.ended_at)
     return []
 
 
@@ -351,7 +349,7 @@ def reap(
         if step is not None:
             steps.append(step)
     if broken:
-        yield from set_aside(query, broken, now=now)
+        yield from fail_unusable(query, broken, now=now)
     if steps:
         lost = yield from record(query, steps)
         assert not lost, lost

@@ -414,7 +414,7 @@ class TestFiringsOneTransaction:
         assert all_runs(store) == []
         assert store.list_schedules() == rows
 
-    def test_what_is_set_aside_stays_due(self, store, clock):
+    def test_a_schedule_that_cannot_be_fired_stays_due(self, store, clock):
         row = added(store)
 
         def no_rule(row: ScheduleRow) -> Interval:
