@@ -53,7 +53,7 @@
     │   ├── EngineUnavailable        (ConnectionError) its broker or cluster does not answer
     │   └── HandoverRejected         (ValueError) a message that cannot be executed here
     ├── ScheduleNotFound             (LookupError) there is no such schedule
-    ├── WorkerNotFound               (LookupError) there is no such schedule
+    ├── WorkerNotFound               (LookupError) there is no such worker, or several
     ├── LockHeld                     another process holds a named lock
     ├── StillDue                     drain() reached its limit
     ├── ExtraMissing                 (ImportError) a package that an integration needs

@@ -14,9 +14,9 @@ from tickwork.engines.contract import Engine, EngineSetup
 from tickwork.engines.inline import InlineEngine
 from tickwork.engines.processes import ProcessEngine
 from tickwork.engines.threads import ThreadEngine
-from tickwork.testing.conformance.engines import EngineBench, TestedEngine, bench
+from tickwork.testing.conformance.engines import EngineHarness, TestedEngine, harness
 
-__all__ = ["bench"]
+__all__ = ["harness"]
 
 UNUSED: Any = None
 
@@ -60,12 +60,12 @@ def tested_engine(kind: str) -> TestedEngine:
 
 
 @pytest.fixture
-def make_bench(tested_engine: TestedEngine) -> Iterator[Callable[[int], EngineBench]]:
+def make_harness(tested_engine: TestedEngine) -> Iterator[Callable[[int], EngineHarness]]:
     """As in the suite, with more jobs."""
-    made: list[EngineBench] = []
+    made: list[EngineHarness] = []
 
-    def make(slots: int, module: ModuleType = jobs) -> EngineBench:
-        made.append(EngineBench(tested_engine, slots, module))
+    def make(slots: int, module: ModuleType = jobs) -> EngineHarness:
+        made.append(EngineHarness(tested_engine, slots, module))
         return made[-1]
 
     yield make

@@ -98,7 +98,7 @@ USER: ContextVar[str] = ContextVar("user", default="")
 
 
 @app.job
-async def sets_a_variable_too(name: str) -> str:
+async def sets_a_variable_async(name: str) -> str:
     before = USER.get()
     USER.set(name)
     await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def sets_a_variable_too(name: str) -> str:
 
 
 @app.job
-async def ignores_a_cancel_too() -> str:
+async def ignores_a_cancel_async() -> str:
     try:
         await asyncio.sleep(20)
     except asyncio.CancelledError:
@@ -171,7 +171,7 @@ def leaves(file: str, how: str) -> object:
 
 
 @hooked()
-async def leaves_too(file: str, how: str) -> object:
+async def leaves_async(file: str, how: str) -> object:
     return leave(how)
 
 
@@ -181,7 +181,7 @@ def overdue(file: str) -> None:
 
 
 @hooked(timeout=0.3)
-async def overdue_too(file: str) -> None:
+async def overdue_async(file: str) -> None:
     await asyncio.sleep(5)
 
 
@@ -199,7 +199,7 @@ def polls(file: str) -> None:
 
 
 @hooked()
-async def polls_too(file: str) -> None:
+async def polls_async(file: str) -> None:
     await asyncio.sleep(20)
 
 
@@ -213,7 +213,7 @@ def aborts(file: str) -> None:
 
 
 @hooked()
-async def aborts_too(file: str) -> None:
+async def aborts_async(file: str) -> None:
     try:
         await asyncio.sleep(20)
     except asyncio.CancelledError:
@@ -240,7 +240,7 @@ def sleeps(file: str, seconds: float) -> str:
 
 
 @hooked()
-async def sleeps_too(file: str, seconds: float) -> str:
+async def sleeps_async(file: str, seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "done"
 
@@ -249,7 +249,7 @@ def sleep_in_a_hook(ctx: RunContext) -> None:
     time.sleep(1.4)
 
 
-async def sleep_in_a_hook_too(ctx: RunContext) -> None:
+async def sleep_in_a_hook_async(ctx: RunContext) -> None:
     await asyncio.sleep(1.4)
 
 
@@ -264,11 +264,11 @@ def has_a_slow_hook(file: str) -> None: ...
 
 @app.job(
     timeout=1.0,
-    on_success=[HookNotes.success, sleep_in_a_hook_too],
+    on_success=[HookNotes.success, sleep_in_a_hook_async],
     on_error=HookNotes.error,
     on_after=HookNotes.after,
 )
-async def has_a_slow_hook_too(file: str) -> None: ...
+async def has_a_slow_hook_async(file: str) -> None: ...
 
 
 @app.job(on_success=[lambda ctx: ctx.then(note, n=1), lambda: os._exit(3)])
@@ -298,7 +298,7 @@ def follows(how: str) -> object:
 
 
 @app.job
-async def follows_too(how: str) -> object:
+async def follows_async(how: str) -> object:
     return follow_up(how)
 
 
@@ -308,7 +308,7 @@ def follows_with_hooks(how: str) -> object:
 
 
 @app.job(on_success=lambda ctx: ctx.then(note, n=3))
-async def follows_with_hooks_too(how: str) -> object:
+async def follows_with_hooks_async(how: str) -> object:
     return follow_up(how)
 
 

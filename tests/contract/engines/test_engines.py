@@ -34,28 +34,28 @@ class TestCoroutines:
     def kind(self):
         return "asyncio"
 
-    def test_a_coroutine_that_raises_another_error_when_it_is_canceled(self, bench):
-        claim = bench.claim("long", seconds=20.0)._replace(job="aborts_without_hooks", args="{}")
-        bench.held.add([claim], extended_at=0.0, cancel_attempt=bench.engine.cancel)
-        bench.submit(claim)
-        bench.until(lambda: bench.held.of(claim).started_at is not None)
+    def test_a_coroutine_that_raises_another_error_when_it_is_canceled(self, harness):
+        claim = harness.claim("long", seconds=20.0)._replace(job="aborts_without_hooks", args="{}")
+        harness.held.add([claim], extended_at=0.0, cancel_attempt=harness.engine.cancel)
+        harness.submit(claim)
+        harness.until(lambda: harness.held.of(claim).started_at is not None)
 
-        bench.held.cancel(claim.run_id)
+        harness.held.cancel(claim.run_id)
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.to_status is RunStatus.CANCELED
 
-    def test_a_wait_for_a_blocked_loop_ends(self, bench):
-        claim = bench.claim("long", seconds=1.0)._replace(job="blocks_the_loop")
-        bench.held.add([claim], extended_at=0.0)
-        bench.submit(claim)
-        bench.until(lambda: bench.held.of(claim).started_at is not None)
+    def test_a_wait_for_a_blocked_loop_ends(self, harness):
+        claim = harness.claim("long", seconds=1.0)._replace(job="blocks_the_loop")
+        harness.held.add([claim], extended_at=0.0)
+        harness.submit(claim)
+        harness.until(lambda: harness.held.of(claim).started_at is not None)
 
         async def disconnect() -> None: ...
 
         with pytest.raises(TimeoutError):
-            bench.engine.wait(disconnect(), seconds=0.05)
-        assert bench.steps(0) == []  # the handler still blocks it
+            harness.engine.wait(disconnect(), seconds=0.05)
+        assert harness.steps(0) == []  # the handler still blocks it
 
 
 class TestProcesses:
@@ -63,34 +63,34 @@ class TestProcesses:
     def kind(self):
         return "processes"
 
-    def test_a_child_that_dies_is_a_crash_and_is_replaced(self, make_bench):
-        bench = make_bench(1)
+    def test_a_child_that_dies_is_a_crash_and_is_replaced(self, make_harness):
+        harness = make_harness(1)
 
-        bench.submit(bench.claim("dies"), bench.claim("note", n=2))
+        harness.submit(harness.claim("dies"), harness.claim("note", n=2))
 
-        steps = bench.steps(2)
+        steps = harness.steps(2)
         assert steps[0].outcome is OutcomeKind.CRASHED
         assert (steps[0].crash, steps[0].refund) == (1, 1)
         assert "status 7" in steps[0].reason
         assert steps[1].result == "4"
 
-    def test_a_cancel_while_the_child_loads_the_application(self, bench):
-        claim = bench.claim("note", n=1)
-        bench.submit(claim)
-        bench.until(lambda: bench.held.of(claim).started_at is not None)
+    def test_a_cancel_while_the_child_loads_the_application(self, harness):
+        claim = harness.claim("note", n=1)
+        harness.submit(claim)
+        harness.until(lambda: harness.held.of(claim).started_at is not None)
 
-        bench.held.cancel(claim.run_id)
+        harness.held.cancel(claim.run_id)
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.to_status in {RunStatus.CANCELED, RunStatus.COMPLETED}
 
-    def test_a_job_that_the_child_does_not_know_fails(self, bench):
+    def test_a_job_that_the_child_does_not_know_fails(self, harness):
         @app.job(name="only_here")
         def only_here() -> None: ...
 
-        bench.submit(bench.claim("only_here"))
+        harness.submit(harness.claim("only_here"))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.to_status is RunStatus.FAILED_PERMANENT
         assert "does not know the job" in step.reason
 
@@ -100,13 +100,13 @@ class TestSecrets:
     def kind(self):
         return "processes"
 
-    def test_they_leave_a_child_process_masked(self, make_bench):
-        bench = make_bench(1)
+    def test_they_leave_a_child_process_masked(self, make_harness):
+        harness = make_harness(1)
 
-        bench.submit(bench.claim("tells", token="t0ken-1234"))
+        harness.submit(harness.claim("tells", token="t0ken-1234"))
 
-        assert bench.steps(1)
-        assert bench.log == [("run-1", "sent ***")]
+        assert harness.steps(1)
+        assert harness.log == [("run-1", "sent ***")]
 
 
 class TestForks:
@@ -118,39 +118,39 @@ class TestForks:
 
     @pytest.mark.parametrize("job", ["forks", "forks_as_a_coroutine"])
     @pytest.mark.parametrize("how", ["returns", "raises", "exits"])
-    def test_it_does_not_reply_for_a_later_run(self, make_bench, job, how):
-        bench = make_bench(1)
+    def test_it_does_not_reply_for_a_later_run(self, make_harness, job, how):
+        harness = make_harness(1)
 
-        bench.submit(bench.claim(job, how=how, seconds=0.3), bench.claim("long", seconds=0.8))
+        harness.submit(harness.claim(job, how=how, seconds=0.3), harness.claim("long", seconds=0.8))
 
-        steps = bench.steps(2)
+        steps = harness.steps(2)
         assert [step.result for step in steps] == ['"the handler"', '"done"']
 
     @pytest.mark.parametrize("job", ["forks_and_waits", "forks_and_waits_as_a_coroutine"])
     @pytest.mark.parametrize(("how", "code"), [("returns", "0"), ("raises", "1"), ("exits", "1")])
-    def test_its_exit_code_says_whether_it_failed(self, make_bench, job, how, code):
-        bench = make_bench(1)
+    def test_its_exit_code_says_whether_it_failed(self, make_harness, job, how, code):
+        harness = make_harness(1)
 
-        bench.submit(bench.claim(job, how=how), bench.claim("note", n=1))
+        harness.submit(harness.claim(job, how=how), harness.claim("note", n=1))
 
-        assert [step.result for step in bench.steps(2)] == [code, "2"]
+        assert [step.result for step in harness.steps(2)] == [code, "2"]
 
     @pytest.mark.parametrize(("how", "code"), [("returns", "0"), ("raises", "1"), ("exits", "1")])
-    def test_it_calls_no_hooks(self, make_bench, tmp_path, how, code):
-        bench, file = make_bench(1), tmp_path / "hooks"
+    def test_it_calls_no_hooks(self, make_harness, tmp_path, how, code):
+        harness, file = make_harness(1), tmp_path / "hooks"
 
-        bench.submit(bench.claim("forks_with_a_hook", file=str(file), how=how))
+        harness.submit(harness.claim("forks_with_a_hook", file=str(file), how=how))
 
-        assert [step.result for step in bench.steps(1)] == [code]
+        assert [step.result for step in harness.steps(1)] == [code]
         assert len(file.read_text().splitlines()) == 1
 
-    def test_it_sends_no_log_lines(self, make_bench):
-        bench = make_bench(1)
+    def test_it_sends_no_log_lines(self, make_harness):
+        harness = make_harness(1)
 
-        bench.submit(bench.claim("logs_in_a_fork"))
+        harness.submit(harness.claim("logs_in_a_fork"))
 
-        assert [step.result for step in bench.steps(1)] == ["0"]
-        assert bench.log == [("run-1", "ours")]
+        assert [step.result for step in harness.steps(1)] == ["0"]
+        assert harness.log == [("run-1", "ours")]
 
 
 class TestReplies:
@@ -182,21 +182,21 @@ class TestTimeoutsInline:
     def kind(self):
         return "inline"
 
-    def test_an_attempt_that_was_given_up_blocks_nothing(self, bench):
-        claim = bench.claim("ignores_its_timeout")
-        bench.submit(claim, bench.claim("note", n=1))
-        bench.until(lambda: bench.held.of(claim).started_at is not None)
-        bench.until(lambda: bench.runner.watch_deadlines(timedelta(0)))
+    def test_an_attempt_that_was_given_up_blocks_nothing(self, harness):
+        claim = harness.claim("ignores_its_timeout")
+        harness.submit(claim, harness.claim("note", n=1))
+        harness.until(lambda: harness.held.of(claim).started_at is not None)
+        harness.until(lambda: harness.runner.watch_deadlines(timedelta(0)))
 
-        steps = bench.steps(2)
+        steps = harness.steps(2)
 
         assert "AttemptTimeout" in steps[0].reason
         assert steps[1].result == "2"
 
-    def test_coroutines_run_in_the_same_thread(self, bench):
-        bench.submit(*(bench.claim(f"{job}_too", **args) for job, args in ASYNC_JOBS))
+    def test_coroutines_run_in_the_same_thread(self, harness):
+        harness.submit(*(harness.claim(f"{job}_async", **args) for job, args in ASYNC_JOBS))
 
-        steps = bench.steps(3)
+        steps = harness.steps(3)
 
         assert steps[0].result == "6"
         assert steps[1].reason == "ValueError: no"
@@ -205,18 +205,18 @@ class TestTimeoutsInline:
 
 @pytest.mark.parametrize("kind", ["asyncio"])
 class TestTasksWithSeveralAttempts:
-    def test_context_variables_do_not_reach_the_next_attempt(self, make_bench):
-        bench = make_bench(1)
-        bench.submit(*(bench.claim("sets_a_variable", name=name) for name in "abc"))
+    def test_context_variables_do_not_reach_the_next_attempt(self, make_harness):
+        harness = make_harness(1)
+        harness.submit(*(harness.claim("sets_a_variable", name=name) for name in "abc"))
 
-        assert [step.result for step in bench.steps(3)] == ['"a"', '"b"', '"c"']
+        assert [step.result for step in harness.steps(3)] == ['"a"', '"b"', '"c"']
 
-    def test_a_cancel_that_was_ignored_does_not_reach_the_next_attempt(self, make_bench):
-        bench = make_bench(1)
-        ignoring, waiting = bench.claim("ignores_a_cancel"), bench.claim("long", seconds=0.05)
-        bench.submit(ignoring, waiting)
-        bench.until(lambda: bench.engine.unfinished() == [ignoring])
+    def test_a_cancel_that_was_ignored_does_not_reach_the_next_attempt(self, make_harness):
+        harness = make_harness(1)
+        ignoring, waiting = harness.claim("ignores_a_cancel"), harness.claim("long", seconds=0.05)
+        harness.submit(ignoring, waiting)
+        harness.until(lambda: harness.engine.unfinished() == [ignoring])
 
-        bench.engine.cancel(ignoring)
+        harness.engine.cancel(ignoring)
 
-        assert [step.result for step in bench.steps(2)] == ['"went on"', '"done"']
+        assert [step.result for step in harness.steps(2)] == ['"went on"', '"done"']

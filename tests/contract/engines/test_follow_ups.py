@@ -15,10 +15,10 @@ def numbers(step):
     ("job", "expected"), [("follows", [1, 2]), ("follows_with_hooks", [1, 2, 3])]
 )
 class TestFollowUps:
-    def test_a_success_has_them(self, bench, job, expected):
-        bench.submit(bench.claim(job, how="fine"))
+    def test_a_success_has_them(self, harness, job, expected):
+        harness.submit(harness.claim(job, how="fine"))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert step.outcome is OutcomeKind.SUCCEEDED
         assert numbers(step) == expected
@@ -26,10 +26,10 @@ class TestFollowUps:
         assert delays[:2] == [0, 300]
 
     @pytest.mark.parametrize("how", ["value", "snooze", "reported"])
-    def test_other_outcomes_have_none(self, bench, job, expected, how):
-        bench.submit(bench.claim(job, how=how))
+    def test_other_outcomes_have_none(self, harness, job, expected, how):
+        harness.submit(harness.claim(job, how=how))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert step.outcome is not OutcomeKind.SUCCEEDED
         assert step.follow_ups == ()
@@ -40,10 +40,10 @@ class TestKilled:
     def kind(self):
         return "processes"
 
-    def test_a_process_that_dies_leaves_none(self, bench):
-        bench.submit(bench.claim("follows", how="dies"))
+    def test_a_process_that_dies_leaves_none(self, harness):
+        harness.submit(harness.claim("follows", how="dies"))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert step.outcome is OutcomeKind.CRASHED
         assert step.follow_ups == ()

@@ -16,27 +16,27 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def run(bench, file):
+def run(harness, file):
     """Make one attempt; return its transition and the notes of its hooks."""
 
     def make(job, **args):
-        bench.submit(bench.claim(job, file=str(file), **args))
-        [step] = bench.steps(1)
-        return step, notes(bench, file)
+        harness.submit(harness.claim(job, file=str(file), **args))
+        [step] = harness.steps(1)
+        return step, notes(harness, file)
 
     return make
 
 
-def notes(bench, file):
+def notes(harness, file):
     """The notes of the hooks, once ``on_after`` was called."""
-    bench.until(lambda: "after" in file.read_text())
+    harness.until(lambda: "after" in file.read_text())
     return file.read_text().splitlines()
 
 
-def started(bench, job, file, **args):
-    claim = bench.claim(job, file=str(file), **args)
-    bench.submit(claim)
-    bench.until(lambda: bench.held.of(claim).started_at is not None)
+def started(harness, job, file, **args):
+    claim = harness.claim(job, file=str(file), **args)
+    harness.submit(claim)
+    harness.until(lambda: harness.held.of(claim).started_at is not None)
     return claim
 
 
@@ -69,10 +69,10 @@ class TestOutcomes:
         assert step.reason.startswith("AttemptTimeout")
         assert seen == ["error AttemptTimeout", "after Failed"]
 
-    def test_a_slow_hook_does_not_change_the_outcome(self, bench, file):
-        bench.submit(bench.claim("has_a_slow_hook", file=str(file)))
+    def test_a_slow_hook_does_not_change_the_outcome(self, harness, file):
+        harness.submit(harness.claim("has_a_slow_hook", file=str(file)))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.outcome is OutcomeKind.SUCCEEDED
         # Where a hook can be ended, it may take as long as the timeout, and on_after is dropped.
         assert file.read_text().splitlines()[:1] == ["success None"]
@@ -80,14 +80,14 @@ class TestOutcomes:
 
 
 class TestCancels:
-    def test_a_cancel_calls_only_on_after(self, bench, file):
-        claim = started(bench, "polls", file)
+    def test_a_cancel_calls_only_on_after(self, harness, file):
+        claim = started(harness, "polls", file)
 
-        bench.held.cancel(claim.run_id)
+        harness.held.cancel(claim.run_id)
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.to_status is RunStatus.CANCELED
-        assert notes(bench, file) == ["after Canceled"]
+        assert notes(harness, file) == ["after Canceled"]
 
     @pytest.mark.parametrize(
         ("stop", "outcome"),
@@ -96,32 +96,32 @@ class TestCancels:
             (lambda held, claim: held.revoke(claim.run_id, token=claim.token), "Interrupted"),
         ],
     )
-    def test_a_handler_may_raise_to_stop(self, bench, file, stop, outcome):
-        claim = started(bench, "aborts", file)
+    def test_a_handler_may_raise_to_stop(self, harness, file, stop, outcome):
+        claim = started(harness, "aborts", file)
 
-        stop(bench.held, claim)
+        stop(harness.held, claim)
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.outcome.value == outcome.lower()
-        assert notes(bench, file) == [f"after {outcome}"]
+        assert notes(harness, file) == [f"after {outcome}"]
 
-    def test_a_worker_that_stops_calls_only_on_after(self, bench, file):
-        started(bench, "sleeps", file, seconds=0.8)
+    def test_a_worker_that_stops_calls_only_on_after(self, harness, file):
+        started(harness, "sleeps", file, seconds=0.8)
 
-        bench.interrupt()
+        harness.interrupt()
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.outcome is OutcomeKind.INTERRUPTED
-        assert notes(bench, file) == ["after Interrupted"]
+        assert notes(harness, file) == ["after Interrupted"]
 
-    def test_an_attempt_whose_lease_was_lost_calls_only_on_after(self, bench, file):
-        claim = started(bench, "polls", file)
+    def test_an_attempt_whose_lease_was_lost_calls_only_on_after(self, harness, file):
+        claim = started(harness, "polls", file)
 
-        bench.held.revoke(claim.run_id, token=claim.token)
+        harness.held.revoke(claim.run_id, token=claim.token)
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.outcome is OutcomeKind.INTERRUPTED
-        assert notes(bench, file) == ["after Interrupted"]
+        assert notes(harness, file) == ["after Interrupted"]
 
 
 class TestGivenUp:
@@ -135,21 +135,21 @@ class TestGivenUp:
         ("job", "args"),
         [("overdue", {}), ("raises_when_late", {"seconds": 0.6})],
     )
-    def test_its_hooks_get_the_timeout(self, bench, file, job, args):
-        started(bench, job, file, **args)
-        bench.until(lambda: bench.runner.watch_deadlines(timedelta(0)))
+    def test_its_hooks_get_the_timeout(self, harness, file, job, args):
+        started(harness, job, file, **args)
+        harness.until(lambda: harness.runner.watch_deadlines(timedelta(0)))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.reason.startswith("AttemptTimeout")
-        assert notes(bench, file) == ["error AttemptTimeout", "after Failed"]
+        assert notes(harness, file) == ["error AttemptTimeout", "after Failed"]
 
-    def test_a_hook_that_does_not_end_does_not_change_the_outcome(self, bench, file):
-        started(bench, "has_a_slow_hook", file)
-        bench.until(lambda: "success" in file.read_text())
+    def test_a_hook_that_does_not_end_does_not_change_the_outcome(self, harness, file):
+        started(harness, "has_a_slow_hook", file)
+        harness.until(lambda: "success" in file.read_text())
 
-        bench.until(lambda: bench.runner.watch_deadlines(timedelta(0)) or bench.writer.outbox)
+        harness.until(lambda: harness.runner.watch_deadlines(timedelta(0)) or harness.writer.outbox)
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         assert step.outcome is OutcomeKind.SUCCEEDED
 
 
@@ -158,10 +158,10 @@ class TestKilled:
     def kind(self):
         return "processes"
 
-    def test_a_process_that_dies_in_a_hook_keeps_its_outcome(self, bench):
-        bench.submit(bench.claim("dies_in_a_hook"))
+    def test_a_process_that_dies_in_a_hook_keeps_its_outcome(self, harness):
+        harness.submit(harness.claim("dies_in_a_hook"))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert (step.outcome, step.result) == (OutcomeKind.SUCCEEDED, '"done"')
         assert len(step.follow_ups) == 1  # that of the handler; the hook's was not sent

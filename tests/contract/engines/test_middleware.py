@@ -4,24 +4,24 @@ import pytest
 
 from contract.engines import wrapped_jobs
 from tickwork._domain.outcome import OutcomeKind
-from tickwork.testing.conformance.engines import EngineBench
+from tickwork.testing.conformance.engines import EngineHarness
 
 
 @pytest.fixture
 def attempt(tested_engine, tmp_path):
     """Make one attempt; return its transition and what the middleware noted."""
-    bench = EngineBench(tested_engine, 1, wrapped_jobs)
+    harness = EngineHarness(tested_engine, 1, wrapped_jobs)
     file = tmp_path / "notes"
     file.touch()
 
     def make(how, job="work"):
-        bench.submit(bench.claim(job, file=str(file), how=how))
-        [step] = bench.steps(1)
+        harness.submit(harness.claim(job, file=str(file), how=how))
+        [step] = harness.steps(1)
         return step, file.read_text().splitlines()
 
     yield make
-    bench.interrupt()
-    bench.engine.stop()
+    harness.interrupt()
+    harness.engine.stop()
 
 
 class TestStartHooks:

@@ -19,7 +19,7 @@ def write(ctx: RunContext, line: str) -> None:
 
 @app.middleware
 def outer(ctx: RunContext) -> Generator[None, Any, None]:
-    write(ctx, f"begin {ctx.job.removesuffix('_too')} {ctx.args['how']}")
+    write(ctx, f"begin {ctx.job.removesuffix('_async')} {ctx.args['how']}")
     token = inside.set("inside")
     try:
         result = yield
@@ -92,7 +92,7 @@ def work(file: str, how: str) -> str:
 
 
 @app.job(on_after=note)
-async def work_too(file: str, how: str) -> str:
+async def work_async(file: str, how: str) -> str:
     await asyncio.sleep(0)
     return leave(how)
 
@@ -105,5 +105,5 @@ def waits(file: str, how: str) -> None:
 
 
 @app.job(timeout=0.3, on_after=note)
-async def waits_too(file: str, how: str) -> None:
+async def waits_async(file: str, how: str) -> None:
     await asyncio.sleep(10)

@@ -1,7 +1,7 @@
 """Values for the contract of stores, and a driver that uses a store as a worker does.
 
-Say what matters to the case, the rest is filled in. Everything happens at ``NOON``, unless
-a test moves the clock. Ids count up, so runs that are made later sort later.
+A test passes the values that matter to it; the builders fill in the others. Everything happens at
+``NOON``, unless a test moves the clock. Ids count up, so runs that are created later sort later.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def an_id() -> str:
 
 
 def a_run(**given: Any) -> NewRun:
-    """A run that is due when it is created, unless the test says otherwise."""
+    """A run that is due when it is created, unless the test passes another time."""
     created_at = given.get("created_at", NOON)
     facts = {
         "id": RunId(an_id()),
@@ -75,7 +75,7 @@ def settled(
     retry: RetryPolicy | None = None,
     **given: Any,
 ) -> Transition:
-    """The step that an outcome means; a run that has more attempts waits a minute for the next."""
+    """The transition of an outcome. A run with more attempts waits a minute for the next one."""
     if retry is None:
         retry = (
             Fixed(attempts_max=claim.attempts_max, delay=MINUTE)
@@ -165,7 +165,7 @@ def a_worker_row(worker: WorkerId = ANN, **given: Any) -> WorkerRow:
 
 
 class StoreDriver:
-    """Use a store as one worker does, at whatever time the clock shows."""
+    """Uses a store as one worker does, at the time of the clock."""
 
     def __init__(self, store: Store, clock: Clock, worker: WorkerId = ANN) -> None:
         self.id = worker
@@ -197,7 +197,7 @@ class StoreDriver:
         return claim
 
     def start(self, *claims: Claim, until: datetime | None = None) -> HeartbeatResult:
-        """Beat for these claims, and say that their handlers have started."""
+        """Send a heartbeat for these claims, with the start of their handlers."""
         now = self._clock.now()
         held = [HeldClaim(claim.run_id, claim.token, now) for claim in claims]
         return self._store.extend_leases(held, until=until or now + MINUTE)
@@ -228,7 +228,7 @@ class StoreDriver:
         return self._store.reap(now=now, limit=limit, decide=decide)
 
     def run(self, limit: int = 10, **wanted: Any) -> list[RunId]:
-        """Claim, and succeed with everything."""
+        """Claim runs, and record a success for each."""
         claims = self.claim(limit, **wanted)
         for claim in claims:
             assert self.record(claim) == []
@@ -261,13 +261,13 @@ def in_phase(store: Store, phase: Phase) -> list[RunId]:
 
 
 def add(store: Store, *runs: NewRun) -> None:
-    """Add runs, none of which is there already."""
+    """Add runs that do not exist yet."""
     answers = store.enqueue(runs)
     assert all(answer.is_new for answer in answers), answers
 
 
 def crashed(store: Store, clock: ManualClock, *runs: NewRun) -> None:
-    """Add runs, and let each of them take a worker with it. It takes two minutes."""
+    """Add runs, and let each of them crash its worker. This moves the clock by two minutes."""
     driver = StoreDriver(store, clock)
     add(store, *runs)
     driver.start(*driver.claim(len(runs)))

@@ -20,7 +20,7 @@ def note(n: int) -> int:
     return 2 * n
 
 
-async def note_too(n: int) -> int:
+async def note_async(n: int) -> int:
     """As note."""
     return 2 * n
 
@@ -30,7 +30,7 @@ def boom() -> None:
     raise ValueError("no")
 
 
-async def boom_too() -> None:
+async def boom_async() -> None:
     """As boom."""
     raise ValueError("no")
 
@@ -40,7 +40,7 @@ def raises(name: str) -> None:
     raise getattr(builtins, name)("no")
 
 
-async def raises_too(name: str) -> None:
+async def raises_async(name: str) -> None:
     """As raises."""
     raise getattr(builtins, name)("no")
 
@@ -50,7 +50,7 @@ def too_late() -> None:
     time.sleep(0.4)
 
 
-async def too_late_too() -> None:
+async def too_late_async() -> None:
     """As too_late."""
     await asyncio.sleep(0.4)
 
@@ -60,7 +60,7 @@ def late() -> None:
     time.sleep(0.4)
 
 
-async def late_too() -> None:
+async def late_async() -> None:
     """As late."""
     await asyncio.sleep(0.4)
 
@@ -73,7 +73,7 @@ def long(seconds: float) -> str:
     return "done"
 
 
-async def long_too(seconds: float) -> str:
+async def long_async(seconds: float) -> str:
     """As long."""
     await asyncio.sleep(seconds)
     return "done"
@@ -88,12 +88,12 @@ def define_jobs(app: Tickwork) -> dict[str, Job[..., Any]]:
         late: {"timeout": 0.1},
     }
     pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
-        (note, note_too),
-        (boom, boom_too),
-        (raises, raises_too),
-        (too_late, too_late_too),
-        (late, late_too),
-        (long, long_too),
+        (note, note_async),
+        (boom, boom_async),
+        (raises, raises_async),
+        (too_late, too_late_async),
+        (late, late_async),
+        (long, long_async),
     ]
     return {
         function.__name__: app.job(**options.get(pair[0], {}))(function)

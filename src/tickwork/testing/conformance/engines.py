@@ -44,14 +44,14 @@ from tickwork.testing.conformance import engine_jobs
 from tickwork.testing.conformance.builders import MINUTE, NOON
 
 __all__ = [
-    "EngineBench",
+    "EngineHarness",
     "TestEngineOrder",
     "TestEngineOutcomes",
     "TestEngineStops",
     "TestSubmittedTwice",
     "TestedEngine",
-    "bench",
-    "make_bench",
+    "harness",
+    "make_harness",
 ]
 
 UNUSED: Any = None
@@ -85,7 +85,7 @@ class TestedEngine:
         return bool(self.database_url)
 
 
-class EngineBench:
+class EngineHarness:
     """One engine, and the transitions that its attempts lead to."""
 
     def __init__(self, tested: TestedEngine, slots: int, module: ModuleType = engine_jobs) -> None:
@@ -132,7 +132,7 @@ class EngineBench:
 
     def claim(self, job: str, **args: Any) -> Claim:
         """Make a claim of one of the jobs."""
-        claim = self._claim(f"{job}_too" if self.tested.calls_coroutines else job, args)
+        claim = self._claim(f"{job}_async" if self.tested.calls_coroutines else job, args)
         self.hold(claim)
         return claim
 
@@ -225,8 +225,8 @@ class SettledRun(NamedTuple):
     acceptances: int
 
 
-class RemoteEngineBench(EngineBench):
-    """A remote engine with the worker's side of it. Other processes make the attempts."""
+class RemoteEngineHarness(EngineHarness):
+    """A remote engine, and the parts of a worker that use it. Other processes make the attempts."""
 
     def __init__(self, tested: TestedEngine, slots: int) -> None:
         self.tested = tested
@@ -267,7 +267,7 @@ class RemoteEngineBench(EngineBench):
         return claim
 
     def _settled(self) -> list[SettledRun]:
-        while self.writer.write().size:  # ends: nothing else writes here
+        while self.writer.write().size:  # it ends: no other process adds rows here
             pass
         found = [self._read(claim) for claim in self._claims]
         return sorted(filter(None, found), key=lambda run: run.ended_at or self.clock.now())
@@ -300,7 +300,7 @@ class RemoteEngineBench(EngineBench):
         self._store.cancel(claim.run_id, now=self.clock.now())
 
     def lose(self, claim: Claim) -> None:
-        # Another worker has claimed it: the message about it is worth nothing.
+        # Another worker has claimed it, so the message about it is refused.
         now = self.clock.now()
         until, worker = now + MINUTE, WorkerId(new_id(now))
         handover = handover_of(claim)
@@ -313,13 +313,13 @@ class RemoteEngineBench(EngineBench):
         for claim in taken:
             self.runner.give_back(claim, Interrupted("not started"))
         self._claims = [claim for claim in self._claims if claim not in taken]
-        while self.writer.write().size:  # ends: nothing else writes here
+        while self.writer.write().size:  # it ends: no other process adds rows here
             pass
         return taken
 
     def close(self) -> None:
         super().close()
-        while self.writer.write().size:  # ends: nothing else writes here
+        while self.writer.write().size:  # it ends: no other process adds rows here
             pass
         self.until(lambda: all(map(self._is_over, self._claims)))
         self.app.close()
@@ -331,12 +331,12 @@ class RemoteEngineBench(EngineBench):
 
 
 @pytest.fixture
-def make_bench(tested_engine: TestedEngine) -> Iterator[Callable[[int], EngineBench]]:
-    """Make benches with this many slots."""
-    made: list[EngineBench] = []
+def make_harness(tested_engine: TestedEngine) -> Iterator[Callable[[int], EngineHarness]]:
+    """Make harnesses with this many slots."""
+    made: list[EngineHarness] = []
 
-    def make(slots: int) -> EngineBench:
-        kind = RemoteEngineBench if tested_engine.is_remote else EngineBench
+    def make(slots: int) -> EngineHarness:
+        kind = RemoteEngineHarness if tested_engine.is_remote else EngineHarness
         made.append(kind(tested_engine, slots))
         return made[-1]
 
@@ -346,9 +346,9 @@ def make_bench(tested_engine: TestedEngine) -> Iterator[Callable[[int], EngineBe
 
 
 @pytest.fixture
-def bench(make_bench: Callable[[int], EngineBench]) -> EngineBench:
-    """A bench with two slots."""
-    return make_bench(2)
+def harness(make_harness: Callable[[int], EngineHarness]) -> EngineHarness:
+    """A harness with two slots."""
+    return make_harness(2)
 
 
 def ids(claims):
@@ -358,27 +358,27 @@ def ids(claims):
 class TestEngineOutcomes:
     """Each attempt gets the outcome of its handler."""
 
-    def test_a_success_has_its_result(self, bench):
-        bench.submit(bench.claim("note", n=4))
+    def test_a_success_has_its_result(self, harness):
+        harness.submit(harness.claim("note", n=4))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert (step.to_status, step.result) == (RunStatus.COMPLETED, "8")
         assert step.started_at is not None
 
-    def test_a_failure_has_its_error(self, bench):
-        bench.submit(bench.claim("boom"))
+    def test_a_failure_has_its_error(self, harness):
+        harness.submit(harness.claim("boom"))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert step.outcome is OutcomeKind.FAILED
         assert step.reason == "ValueError: no"
         assert "raise ValueError" in step.traceback
 
-    def test_a_timeout_is_a_failure(self, bench):
-        bench.submit(bench.claim("late"))
+    def test_a_timeout_is_a_failure(self, harness):
+        harness.submit(harness.claim("late"))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert step.outcome is OutcomeKind.FAILED
         assert "AttemptTimeout" in step.reason
@@ -391,94 +391,96 @@ class TestEngineOutcomes:
             ("ConnectionResetError", RunStatus.FAILED_PERMANENT),
         ],
     )
-    def test_the_type_of_an_exception_decides_about_a_retry(self, bench, name, status):
-        bench.submit(bench.claim("raises", name=name))
+    def test_the_type_of_an_exception_decides_about_a_retry(self, harness, name, status):
+        harness.submit(harness.claim("raises", name=name))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert (step.outcome, step.to_status) == (OutcomeKind.FAILED, status)
 
-    def test_a_timeout_has_a_type_too(self, bench):
-        bench.submit(bench.claim("too_late"))
+    def test_a_timeout_has_a_type_too(self, harness):
+        harness.submit(harness.claim("too_late"))
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
 
         assert "AttemptTimeout" in step.reason
         assert step.to_status is RunStatus.FAILED_PERMANENT
 
-    def test_a_running_attempt_can_be_canceled(self, bench):
-        can_cancel = bench.tested.can_end_attempts
-        claim = bench.claim("long", seconds=20.0 if can_cancel else 1.0)
-        bench.submit(claim)
-        bench.until(lambda: bench.has_started(claim))
+    def test_a_running_attempt_can_be_canceled(self, harness):
+        can_cancel = harness.tested.can_end_attempts
+        claim = harness.claim("long", seconds=20.0 if can_cancel else 1.0)
+        harness.submit(claim)
+        harness.until(lambda: harness.has_started(claim))
 
-        bench.cancel(claim)
+        harness.cancel(claim)
 
-        [step] = bench.steps(1)
+        [step] = harness.steps(1)
         # A thread cannot be ended from outside, and this handler does not poll.
         assert step.to_status is (RunStatus.CANCELED if can_cancel else RunStatus.COMPLETED)
 
-    def test_a_claim_that_is_canceled_before_it_starts_does_not_start(self, make_bench):
-        bench = make_bench(1)
-        first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
-        bench.submit(first, second)
+    def test_a_claim_that_is_canceled_before_it_starts_does_not_start(self, make_harness):
+        harness = make_harness(1)
+        first, second = harness.claim("long", seconds=0.3), harness.claim("note", n=1)
+        harness.submit(first, second)
 
-        bench.cancel(second)
+        harness.cancel(second)
 
-        steps = bench.steps(2)
+        steps = harness.steps(2)
         assert steps[1].to_status is RunStatus.CANCELED
         assert steps[1].started_at is None
 
-    def test_a_claim_that_is_lost_before_it_starts_is_dropped(self, make_bench):
-        bench = make_bench(1)
-        first, second = bench.claim("long", seconds=0.3), bench.claim("note", n=1)
-        bench.submit(first, second)
+    def test_a_claim_that_is_lost_before_it_starts_is_dropped(self, make_harness):
+        harness = make_harness(1)
+        first, second = harness.claim("long", seconds=0.3), harness.claim("note", n=1)
+        harness.submit(first, second)
 
-        bench.lose(second)
+        harness.lose(second)
 
-        bench.until(lambda: bench.held.of(second) is None)
-        assert ids(step.claim for step in bench.steps(1)) == ids([first])
+        harness.until(lambda: harness.held.of(second) is None)
+        assert ids(step.claim for step in harness.steps(1)) == ids([first])
 
 
 class TestEngineOrder:
     """Claims start in order, and no more than there are slots."""
 
-    def test_they_start_in_order(self, make_bench):
-        bench = make_bench(1)
-        claims = [bench.claim("note", n=n) for n in range(20)]
+    def test_they_start_in_order(self, make_harness):
+        harness = make_harness(1)
+        claims = [harness.claim("note", n=n) for n in range(20)]
 
-        bench.submit(*claims[:15])
-        bench.submit(*claims[15:])
+        harness.submit(*claims[:15])
+        harness.submit(*claims[15:])
 
-        ended = ids(step.claim for step in bench.steps(20))
-        assert bench.tested.keeps_order is False or ended == ids(claims)
+        ended = ids(step.claim for step in harness.steps(20))
+        assert harness.tested.keeps_order is False or ended == ids(claims)
 
-    def test_no_more_attempts_run_than_there_are_slots(self, bench):
-        slots = bench.engine.slots
-        bench.submit(*(bench.claim("long", seconds=0.5) for _ in range(3)))
+    def test_no_more_attempts_run_than_there_are_slots(self, harness):
+        slots = harness.engine.slots
+        harness.submit(*(harness.claim("long", seconds=0.5) for _ in range(3)))
 
-        if not bench.tested.is_remote:  # the other system has the slots
-            bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (slots, 3 - slots))
-            assert len(bench.engine.unfinished()) == slots
+        if not harness.tested.is_remote:  # the other system limits how many run
+            harness.until(
+                lambda: (harness.engine.running, harness.engine.waiting) == (slots, 3 - slots)
+            )
+            assert len(harness.engine.unfinished()) == slots
 
-        assert len(bench.steps(3)) == 3
-        bench.until(lambda: (bench.engine.running, bench.engine.waiting) == (0, 0))
-        assert bench.engine.unfinished() == []
+        assert len(harness.steps(3)) == 3
+        harness.until(lambda: (harness.engine.running, harness.engine.waiting) == (0, 0))
+        assert harness.engine.unfinished() == []
 
-    def test_the_worker_is_notified_when_no_claim_is_left(self, bench):
-        bench.submit(bench.claim("note", n=1))
+    def test_the_worker_is_notified_when_no_claim_is_left(self, harness):
+        harness.submit(harness.claim("note", n=1))
 
-        bench.steps(1)
+        harness.steps(1)
 
-        bench.until(lambda: bench.notifications > 0)
+        harness.until(lambda: harness.notifications > 0)
 
-    def test_each_claim_has_one_outcome(self, make_bench):
-        bench = make_bench(4)
-        claims = [bench.claim("note", n=n) for n in range(50)]
+    def test_each_claim_has_one_outcome(self, make_harness):
+        harness = make_harness(4)
+        claims = [harness.claim("note", n=n) for n in range(50)]
         for claim in claims:
-            bench.submit(claim)
+            harness.submit(claim)
 
-        steps = bench.steps(50)
+        steps = harness.steps(50)
 
         assert sorted(ids(step.claim for step in steps)) == sorted(ids(claims))
 
@@ -486,66 +488,72 @@ class TestEngineOrder:
 class TestEngineStops:
     """Each claim is given back once."""
 
-    def test_claims_that_have_not_started_can_be_taken_back(self, make_bench):
-        bench = make_bench(1)
-        claims = [bench.claim("long", seconds=0.3), *(bench.claim("note", n=1) for _ in range(3))]
-        bench.submit(*claims)
-        bench.until(lambda: bench.has_started(claims[0]))
+    def test_claims_that_have_not_started_can_be_taken_back(self, make_harness):
+        harness = make_harness(1)
+        claims = [
+            harness.claim("long", seconds=0.3),
+            *(harness.claim("note", n=1) for _ in range(3)),
+        ]
+        harness.submit(*claims)
+        harness.until(lambda: harness.has_started(claims[0]))
 
-        assert ids(bench.take_back()) == ids(claims[1:])
+        assert ids(harness.take_back()) == ids(claims[1:])
 
-        assert ids(step.claim for step in bench.steps(1)) == ids(claims[:1])
-        assert bench.engine.waiting == 0
+        assert ids(step.claim for step in harness.steps(1)) == ids(claims[:1])
+        assert harness.engine.waiting == 0
 
-    def test_an_interruption_gives_back_each_claim_once(self, bench):
-        slots = bench.engine.slots
-        claims = [bench.claim("long", seconds=1.0) for _ in range(4)]
-        bench.submit(*claims)
-        if bench.tested.is_remote:
+    def test_an_interruption_gives_back_each_claim_once(self, harness):
+        slots = harness.engine.slots
+        claims = [harness.claim("long", seconds=1.0) for _ in range(4)]
+        harness.submit(*claims)
+        if harness.tested.is_remote:
             slots = 1
         else:
-            bench.until(lambda: len(bench.engine.unfinished()) == slots)
-        bench.until(lambda: sum(map(bench.has_started, claims)) == slots)
+            harness.until(lambda: len(harness.engine.unfinished()) == slots)
+        harness.until(lambda: sum(map(harness.has_started, claims)) == slots)
 
-        bench.interrupt()
+        harness.interrupt()
 
-        steps = bench.steps(4)
+        steps = harness.steps(4)
         given_back = [step for step in steps if step.to_status is RunStatus.PENDING]
         assert {step.outcome for step in given_back} == {OutcomeKind.INTERRUPTED}
         # The process that has accepted a run finishes it.
-        assert len(given_back) == (4 - slots if bench.tested.is_remote else 4)
-        bench.until(lambda: not bench.engine.unfinished())
-        assert sorted(ids(step.claim for step in bench.steps(4))) == sorted(ids(claims))
+        assert len(given_back) == (4 - slots if harness.tested.is_remote else 4)
+        harness.until(lambda: not harness.engine.unfinished())
+        assert sorted(ids(step.claim for step in harness.steps(4))) == sorted(ids(claims))
 
-    def test_nothing_starts_after_an_interruption(self, bench):
-        bench.submit(bench.claim("note", n=1))
-        bench.steps(1)
-        bench.interrupt()
-        late = bench.claim("note", n=2)
+    def test_nothing_starts_after_an_interruption(self, harness):
+        harness.submit(harness.claim("note", n=1))
+        harness.steps(1)
+        harness.interrupt()
+        late = harness.claim("note", n=2)
 
-        bench.submit(late)
+        harness.submit(late)
 
-        assert ids(bench.take_back()) == ids([late])
+        assert ids(harness.take_back()) == ids([late])
 
-    def test_an_engine_that_did_nothing_can_be_stopped(self, bench):
-        bench.engine.stop()
+    def test_an_engine_that_did_nothing_can_be_stopped(self, harness):
+        harness.engine.stop()
 
-        assert bench.engine.running == 0
+        assert harness.engine.running == 0
 
 
 class TestSubmittedTwice:
     """A run that is submitted twice is executed once in effect."""
 
-    def test_a_message_that_is_sent_again_changes_nothing(self, bench):
-        if not bench.tested.is_remote:
+    def test_a_message_that_is_sent_again_changes_nothing(self, harness):
+        if not harness.tested.is_remote:
             return  # a worker submits a claim to its own engine once
-        claim = bench.claim("note", n=4)
-        bench.submit(claim)
-        bench.submit(claim)
-        bench.until(lambda: bench.steps(1) and bench.held.of(claim) is None)
+        claim = harness.claim("note", n=4)
+        harness.submit(claim)
+        harness.submit(claim)
+        harness.until(lambda: harness.steps(1) and harness.held.of(claim) is None)
 
-        bench.hold(claim)
-        bench.submit(claim)
-        bench.submit(bench.claim("note", n=5))
+        harness.hold(claim)
+        harness.submit(claim)
+        harness.submit(harness.claim("note", n=5))
 
-        assert [(step.result, step.acceptances) for step in bench.steps(2)] == [("8", 1), ("10", 1)]
+        assert [(step.result, step.acceptances) for step in harness.steps(2)] == [
+            ("8", 1),
+            ("10", 1),
+        ]

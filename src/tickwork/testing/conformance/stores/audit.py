@@ -27,7 +27,7 @@ class TestAuditAuditLog:
 
         assert store.list_audit() == entries[::-1]
 
-    def test_pages_follow_each_other(self, store):
+    def test_entries_come_in_pages(self, store):
         entries = [an_entry(hour) for hour in range(5)]
         for entry in entries:
             store.add_audit(entry)
@@ -61,13 +61,13 @@ class TestAuditIdempotencyKeys:
 
         assert store.reserve_request(request, now=NOON) == request
 
-    def test_a_second_request_gets_the_first_one(self, store):
+    def test_a_second_request_returns_the_first_one(self, store):
         store.reserve_request(first := a_request(), now=NOON)
 
         second = a_request(digest="other")
         assert store.reserve_request(second, now=NOON + HOUR) == first
 
-    def test_keys_are_equal_only_letter_by_letter(self, store):
+    def test_keys_are_case_sensitive(self, store):
         store.reserve_request(a_request(key="ann/a"), now=NOON)
 
         other = a_request(key="ann/A ")

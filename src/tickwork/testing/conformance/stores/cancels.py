@@ -54,7 +54,7 @@ class TestCancelsCancelingWhatDoesNotRun:
     """A run that does not run is canceled at once."""
 
     @pytest.mark.parametrize("make", NOT_RUNNING.values(), ids=NOT_RUNNING)
-    def test_wherever_it_waits(self, store, clock, worker, make):
+    def test_a_waiting_run_is_canceled_in_every_phase(self, store, clock, worker, make):
         new = make(store, worker)
         clock.advance(seconds=1)
 
@@ -66,7 +66,7 @@ class TestCancelsCancelingWhatDoesNotRun:
         assert (run.ended_at, run.reason) == (clock.now(), "ordered by mistake")
 
     @pytest.mark.parametrize("make", NOT_RUNNING.values(), ids=NOT_RUNNING)
-    def test_it_does_not_come_back(self, store, clock, worker, make):
+    def test_a_canceled_run_is_not_claimed(self, store, clock, worker, make):
         new = make(store, worker)
         store.cancel(new.id, now=clock.now())
         clock.advance(days=1)
@@ -76,7 +76,7 @@ class TestCancelsCancelingWhatDoesNotRun:
 
         assert new.id not in ids(worker.claim())
 
-    def test_it_keeps_its_story(self, store, clock, worker):
+    def test_a_canceled_run_keeps_its_attempts(self, store, clock, worker):
         new = make_failed(store, worker)
 
         store.cancel(new.id, now=clock.now())
@@ -85,7 +85,7 @@ class TestCancelsCancelingWhatDoesNotRun:
         assert [one.error for one in story.attempts] == ["no"]
         assert (story.run.attempt, story.run.token) == (1, 1)
 
-    def test_it_says_nothing_about_its_job(self, store, clock, worker):
+    def test_a_cancel_does_not_change_the_row_of_the_job(self, store, clock, worker):
         add(store, run := a_run())
         store.cancel(run.id, now=clock.now())
 
@@ -95,7 +95,7 @@ class TestCancelsCancelingWhatDoesNotRun:
 class TestCancelsCancelingWhatRuns:
     """A running run is requested to stop; its worker decides the outcome."""
 
-    def test_it_runs_on_until_its_worker_says_otherwise(self, store, clock, worker):
+    def test_it_stays_running_until_its_worker_records_an_outcome(self, store, clock, worker):
         add(store, new := a_run())
         worker.claim_one()
 
@@ -116,7 +116,7 @@ class TestCancelsCancelingWhatRuns:
         assert answer is ChangeResult.REQUESTED
         assert the_run(store, run).cancel_requested_at == NOON
 
-    def test_it_was_stopped(self, store, clock, worker):
+    def test_the_worker_stopped_the_run(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         store.cancel(run.id, now=clock.now())
@@ -124,7 +124,7 @@ class TestCancelsCancelingWhatRuns:
         assert worker.record(claim, Canceled("requested")) == []
         assert the_run(store, run).status is RunStatus.CANCELED
 
-    def test_it_was_done_before_it_heard(self, store, clock, worker):
+    def test_a_run_can_complete_after_a_cancel_request(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         store.cancel(run.id, now=clock.now())
@@ -148,7 +148,7 @@ class TestCancelsCancelingWhatRuns:
 
 
 class TestCancelsTooLate:
-    """What has ended cannot be canceled, and what never was neither."""
+    """A finished run cannot be canceled, nor can an unknown one."""
 
     def test_a_finished_run(self, store, clock, worker):
         add(store, run := a_run())
@@ -164,7 +164,7 @@ class TestCancelsTooLate:
         assert store.cancel(run.id, now=clock.now(), reason="second") is ChangeResult.FINISHED
         assert the_run(store, run).reason == "first"
 
-    def test_a_run_that_never_was(self, store, clock):
+    def test_an_unknown_run(self, store, clock):
         assert store.cancel(UNKNOWN_ID, now=clock.now()) is ChangeResult.UNKNOWN
 
 
@@ -187,7 +187,7 @@ class TestCancelsCancelingASchedule:
         for canceled in (the_run(store, ready), the_run(store, waiting)):
             assert (canceled.status, canceled.reason) == (RunStatus.CANCELED, "unregistered")
 
-    def test_others_are_left_alone(self, store, clock):
+    def test_runs_of_other_schedules_are_not_canceled(self, store, clock):
         others = [
             a_fired_run("digest", tenant="acme"),
             a_fired_run("Digest"),
@@ -199,7 +199,7 @@ class TestCancelsCancelingASchedule:
         assert store.cancel_schedule("", "digest", now=clock.now()) == 0
         assert not any(the_run(store, run).is_finished for run in others)
 
-    def test_finished_ones_are_not_counted(self, store, clock, worker):
+    def test_finished_runs_are_not_counted(self, store, clock, worker):
         add(store, a_fired_run())
         worker.run()
 

@@ -33,10 +33,10 @@ class TestClaimsClaiming:
         assert ids(first) == [run.id]
         assert second == []
 
-    def test_an_empty_store_has_nothing_to_give(self, worker):
+    def test_an_empty_store_gives_no_claims(self, worker):
         assert worker.claim() == []
 
-    def test_a_claim_carries_all_that_an_attempt_needs(self, store, worker):
+    def test_a_claim_has_all_values_that_an_attempt_needs(self, store, worker):
         new = a_fired_run(
             "digest",
             NOON - MINUTE,
@@ -79,7 +79,7 @@ class TestClaimsClaiming:
             )
         ]
 
-    def test_the_run_shows_who_has_it_and_until_when(self, store, worker):
+    def test_the_run_shows_its_worker_and_the_end_of_its_lease(self, store, worker):
         add(store, new := a_run())
 
         worker.claim(lease=MINUTE)
@@ -119,7 +119,7 @@ class TestClaimsClaiming:
 
         assert attempts == [1, 2, 3]
 
-    def test_the_next_attempt_sees_what_the_last_one_left(self, store, clock, worker):
+    def test_the_next_attempt_gets_the_checkpoint_of_the_last_one(self, store, clock, worker):
         add(store, a_run(attempts_max=2))
         claim = worker.claim_one()
         store.save_progress(claim, checkpoint='{"page": 7}')
@@ -143,7 +143,7 @@ class TestClaimsOrder:
 
         assert ids(claims) == [runs[1].id, runs[3].id, runs[2].id, runs[0].id]
 
-    def test_then_the_one_that_was_due_first(self, store, worker):
+    def test_of_equal_priorities_the_earliest_due_run_goes_first(self, store, worker):
         runs = [a_run(due_at=NOON - seconds * SECOND) for seconds in (1, 3, 2)]
         add(store, *runs)
 
@@ -151,7 +151,7 @@ class TestClaimsOrder:
 
         assert ids(claims) == [runs[1].id, runs[2].id, runs[0].id]
 
-    def test_then_the_one_that_was_made_first(self, store, worker):
+    def test_of_equal_due_times_the_oldest_run_goes_first(self, store, worker):
         runs = [a_run(), a_run(), a_run()]
         add(store, *runs[::-1])
 
@@ -159,7 +159,7 @@ class TestClaimsOrder:
 
         assert ids(claims) == ids(runs)
 
-    def test_the_best_are_taken_not_just_any(self, store, worker):
+    def test_a_small_claim_takes_the_first_runs_of_the_order(self, store, worker):
         add(store, *(a_run(priority=50) for _ in range(20)), best := a_run(priority=1))
 
         claims = worker.claim(1)
@@ -167,11 +167,11 @@ class TestClaimsOrder:
         assert ids(claims) == [best.id]
 
 
-class TestClaimsHowMany:
+class TestClaimsLimit:
     """A worker gets no more runs than its limit."""
 
     @pytest.mark.parametrize("limit", [0, 1, 3, 5, 9])
-    def test_never_more_than_the_limit(self, store, worker, limit):
+    def test_a_claim_has_no_more_runs_than_its_limit(self, store, worker, limit):
         runs = [a_run() for _ in range(5)]
         add(store, *runs)
 
@@ -179,7 +179,7 @@ class TestClaimsHowMany:
 
         assert ids(claims) == ids(runs[:limit])
 
-    def test_what_is_left_goes_to_the_next(self, store, worker, other_worker):
+    def test_the_remaining_runs_go_to_the_next_claim(self, store, worker, other_worker):
         runs = [a_run() for _ in range(5)]
         add(store, *runs)
 
@@ -187,10 +187,10 @@ class TestClaimsHowMany:
         assert ids(other_worker.claim(3)) == ids(runs[3:])
 
 
-class TestClaimsWhose:
-    """A worker takes what its queues and jobs allow, wherever it stands in the line."""
+class TestClaimsQueuesAndJobs:
+    """A worker claims runs of its queues and jobs only, wherever they are in the order."""
 
-    def test_only_of_its_queues(self, store, worker):
+    def test_a_worker_claims_only_runs_of_its_queues(self, store, worker):
         runs = [a_run(queue=queue) for queue in ("emails", "images", "reports")]
         add(store, *runs)
 
@@ -198,7 +198,7 @@ class TestClaimsWhose:
 
         assert ids(claims) == [runs[0].id, runs[2].id]
 
-    def test_only_of_jobs_that_it_knows(self, store, worker):
+    def test_a_worker_claims_only_runs_of_jobs_that_it_knows(self, store, worker):
         runs = [a_run(job=job) for job in ("resize", "sweep", "send_email")]
         add(store, *runs)
 
@@ -206,7 +206,7 @@ class TestClaimsWhose:
 
         assert ids(claims) == [runs[0].id, runs[1].id]
 
-    def test_both_must_fit(self, store, worker):
+    def test_queue_and_job_must_both_match(self, store, worker):
         add(
             store,
             a_run(queue="emails", job="sweep"),
@@ -219,7 +219,7 @@ class TestClaimsWhose:
         assert ids(claims) == [both.id]
 
     @pytest.mark.parametrize("wanted", [{"queues": ()}, {"jobs": ()}], ids=["queue", "job"])
-    def test_who_takes_none_gets_nothing(self, store, worker, wanted):
+    def test_a_worker_without_queues_or_jobs_claims_nothing(self, store, worker, wanted):
         add(store, a_run())
 
         assert worker.claim(**wanted) == []
@@ -233,7 +233,7 @@ class TestClaimsWhose:
     @pytest.mark.parametrize(
         "others", [{"queue": "theirs"}, {"job": "theirs"}], ids=["queue", "job"]
     )
-    def test_a_backlog_of_others_does_not_hide_ours(self, store, worker, others):
+    def test_a_backlog_of_other_jobs_does_not_delay_a_claim(self, store, worker, others):
         add(store, *(a_run(priority=1, **others) for _ in range(200)))
         add(store, *(ours := [a_run(priority=50), a_run(priority=50)]))
 
@@ -256,7 +256,7 @@ class TestClaimsWhose:
 
         assert ids(claims) == ids(runs[:7])
 
-    def test_tenants_share_one_line(self, store, worker):
+    def test_runs_of_all_tenants_are_in_one_order(self, store, worker):
         runs = [a_run(tenant=tenant) for tenant in ("zoo", "", "acme")]
         add(store, *runs)
 
@@ -264,9 +264,9 @@ class TestClaimsWhose:
 
 
 class TestClaimsAfterACrash:
-    """A run that took a worker with it is kept apart from others like it."""
+    """Runs that may have crashed a worker are claimed one at a time."""
 
-    def test_at_most_one_of_them_is_claimed_at_a_time(self, store, clock, worker):
+    def test_at_most_one_crashed_run_is_claimed_at_a_time(self, store, clock, worker):
         crashed(store, clock, a_run(), a_run(), a_run())
         add(store, fresh := a_run(priority=500))
 
@@ -275,29 +275,29 @@ class TestClaimsAfterACrash:
         assert sum(claim.crashes > 0 for claim in claims) == 1
         assert fresh.id in ids(claims)
 
-    def test_the_others_have_their_turn(self, store, clock, worker):
+    def test_the_other_crashed_runs_are_claimed_later(self, store, clock, worker):
         crashed(store, clock, *(runs := [a_run(), a_run(), a_run()]))
 
         claims = [claim for _ in range(3) for claim in worker.claim()]
 
         assert sorted(ids(claims)) == ids(runs)
 
-    def test_it_knows_how_often(self, store, clock, worker):
+    def test_a_claim_has_the_number_of_crashes(self, store, clock, worker):
         crashed(store, clock, a_run())
 
         assert worker.claim_one().crashes == 1
 
 
 class TestClaimsStarting:
-    """A worker that starts a run at once says so with the claim: should it die, that is known."""
+    """A worker that starts a run at once stores the start with the claim."""
 
-    def test_the_start_is_noted_with_the_claim(self, store, clock, worker):
+    def test_the_start_is_stored_with_the_claim(self, store, clock, worker):
         add(store, run := a_run())
         worker.claim(is_starting=True)
 
         assert the_run(store, run).started_at == clock.now()
 
-    def test_otherwise_it_has_not_started_yet(self, store, worker):
+    def test_without_a_start_the_run_has_not_started(self, store, worker):
         add(store, run := a_run())
         worker.claim()
 
@@ -305,10 +305,10 @@ class TestClaimsStarting:
 
 
 class TestClaimsAhead:
-    """A worker prefetches only runs that do no harm while they wait."""
+    """A worker prefetches only runs that can wait in memory without blocking others."""
 
-    def test_what_a_second_look_finds_again_is_taken_once(self, store, worker):
-        # The first finds its limit full, so that it is looked again for one that can start.
+    def test_a_run_that_a_second_search_finds_again_is_claimed_once(self, store, worker):
+        # The first run finds its limit full, so the claim searches again for one that can start.
         store.set_limits({"job:limited": 1})
         limited = [a_run(limit_keys=("job:limited",), due_at=NOON - HOUR) for _ in range(2)]
         add(store, *limited)
@@ -325,14 +325,14 @@ class TestClaimsAhead:
 
         assert ids(worker.claim(0, ahead=10)) == [run.id]
 
-    def test_one_with_a_limit_is_left_alone(self, store, worker):
+    def test_a_run_with_a_limit_is_not_prefetched(self, store, worker):
         store.set_limits({"job:send_email": 5})
         add(store, run := a_run(limit_keys=("job:send_email",)))
 
         assert worker.claim(0, ahead=10) == []
         assert the_run(store, run).phase is Phase.READY
 
-    def test_one_that_would_be_blocked_is_left_alone_too(self, store, worker):
+    def test_a_run_that_would_be_blocked_is_not_prefetched(self, store, worker):
         store.set_limits({"job:send_email": 1})
         add(store, *(a_run(limit_keys=("job:send_email",)) for _ in range(2)))
         worker.claim(1)
@@ -341,13 +341,13 @@ class TestClaimsAhead:
 
         assert store.count_runs().by_phase[Phase.BLOCKED] == 0
 
-    def test_one_that_has_crashed_is_left_alone(self, store, clock, worker):
+    def test_a_run_that_crashed_is_not_prefetched(self, store, clock, worker):
         crashed(store, clock, run := a_run())
 
         assert worker.claim(0, ahead=10) == []
         assert the_run(store, run).phase is Phase.READY
 
-    def test_one_that_was_claimed_before_is_left_alone(self, store, clock, worker):
+    def test_a_run_that_was_claimed_before_is_not_prefetched(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         store.record([settled(claim, Interrupted(), now=clock.now())])
@@ -355,7 +355,7 @@ class TestClaimsAhead:
         assert worker.claim(0, ahead=10) == []
         assert the_run(store, run).phase is Phase.READY
 
-    def test_what_stands_behind_them_is_found(self, store, worker):
+    def test_runs_behind_them_are_prefetched(self, store, worker):
         add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(50)))
         add(store, plain := a_run(priority=50))
 
@@ -370,7 +370,7 @@ class TestClaimsAhead:
         started = [the_run(store, run).started_at for run in runs]
         assert started == [clock.now(), clock.now(), None, None, None]
 
-    def test_what_must_not_wait_may_start(self, store, worker):
+    def test_a_run_that_must_not_be_prefetched_may_start(self, store, worker):
         store.set_limits({"job:send_email": 5})
         add(store, *(runs := [a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(3)]))
         add(store, *(plain := [a_run(priority=90) for _ in range(3)]))
@@ -378,16 +378,14 @@ class TestClaimsAhead:
         assert ids(worker.claim(1, ahead=2)) == ids([runs[0], *plain[:2]])
         assert {the_run(store, run).phase for run in runs[1:]} == {Phase.READY}
 
-    def test_those_in_front_that_must_not_wait_do_not_hide_the_others(self, store, worker):
+    def test_runs_that_must_not_be_prefetched_do_not_hide_the_others(self, store, worker):
         add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(50)))
         add(store, first := a_run(priority=0), behind := a_run(priority=90))
 
         assert ids(worker.claim(1, ahead=10)) == ids([first, behind])
 
-    def test_what_starts_in_the_place_of_a_blocked_one_is_not_claimed_ahead_too(
-        self, store, worker
-    ):
-        # It was seen as one that may wait, before there was a place for it to start.
+    def test_a_run_that_starts_instead_of_a_blocked_one_is_not_prefetched_too(self, store, worker):
+        # The first search found it as a run to prefetch; then a slot was free for it.
         store.set_limits({"job:send_email": 1})
         add(store, *(a_run(limit_keys=("job:send_email",), priority=1) for _ in range(2)))
         add(store, *(a_run() for _ in range(4)))
@@ -398,20 +396,20 @@ class TestClaimsAhead:
         assert {claim.token for claim in claims} == {1}
         assert all(the_run(store, claim).token == 1 for claim in claims)
 
-    def test_no_run_waits_while_there_is_room_to_start(self, store, worker):
+    def test_no_run_is_prefetched_while_slots_are_free(self, store, worker):
         store.set_limits({"job:send_email": 1})
         add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(3)]))
 
         assert ids(worker.claim(2, ahead=2)) == ids(runs[:1])
 
-    def test_leases_of_jobs_hold_for_both(self, store, clock, worker):
+    def test_leases_of_jobs_apply_to_started_and_prefetched_runs(self, store, clock, worker):
         add(store, a_run(), a_run())
 
         claims = worker.claim(1, ahead=1, lease_by_job={"send_email": timedelta(hours=1)})
 
         assert {claim.lease_until for claim in claims} == {clock.now() + timedelta(hours=1)}
 
-    def test_for_a_moment_even_one_with_a_limit_may_wait(self, store, clock, worker):
+    def test_a_run_with_a_limit_may_wait_for_a_moment(self, store, clock, worker):
         store.set_limits({"job:send_email": 5})
         add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(5)]))
 
@@ -421,14 +419,14 @@ class TestClaimsAhead:
         started = [the_run(store, run).started_at for run in runs]
         assert started == [clock.now(), clock.now(), None, None, None]
 
-    def test_its_place_in_the_limit_is_taken(self, store, worker):
+    def test_a_held_run_takes_a_slot_of_its_limit(self, store, worker):
         store.set_limits({"job:send_email": 3})
         add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(5)]))
 
         assert ids(worker.claim(1, hold=4)) == ids(runs[:3])
         assert worker.claim(1) == []
 
-    def test_one_that_was_claimed_before_must_not_wait_at_all(self, store, clock, worker):
+    def test_a_run_that_was_claimed_before_must_not_wait(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run()]))
         for claim in worker.claim():
             store.record([settled(claim, Interrupted(), now=clock.now())])
@@ -436,7 +434,7 @@ class TestClaimsAhead:
         assert ids(worker.claim(1, hold=1)) == ids(runs[:1])
 
     @pytest.mark.parametrize("how", ["ahead", "hold"])
-    def test_only_runs_of_jobs_that_may(self, store, worker, how):
+    def test_only_runs_of_allowed_jobs_are_prefetched(self, store, worker, how):
         add(store, *(slow := [a_run(job="slow", priority=1) for _ in range(3)]))
         add(store, *(quick := [a_run(job="quick", priority=90) for _ in range(3)]))
 

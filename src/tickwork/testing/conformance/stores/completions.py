@@ -1,4 +1,4 @@
-"""What follows when a handler has finished its run in a transaction of its own."""
+"""The steps after a handler has completed its run in a transaction of its own."""
 
 from datetime import timedelta
 
@@ -29,10 +29,10 @@ def limited(count, *keys):
     return [a_run(limit_keys=keys or (KEY,)) for _ in range(count)]
 
 
-class TestCompletionsLookingAfterwards:
-    """Gone means completed: the rest is done then, once. Still there means rolled back."""
+class TestCompletionsFollowingSteps:
+    """A run whose row is gone was completed; otherwise the transaction was rolled back."""
 
-    def test_it_says_which_were_completed(self, store, clock, worker):
+    def test_it_returns_the_completed_runs(self, store, clock, worker):
         add(store, *(a_run() for _ in range(3)))
         claims = worker.claim()
         for claim in claims[1:]:
@@ -42,7 +42,7 @@ class TestCompletionsLookingAfterwards:
         assert the_run(store, claims[0]).status is RunStatus.RUNNING
         assert store.after_complete([]) == []
 
-    def test_the_job_remembers_when_it_was(self, store, clock, worker):
+    def test_the_row_of_the_job_has_the_time(self, store, clock, worker):
         add(store, a_run(), a_run(tenant="acme"))
         claims = worker.claim()
         for claim in claims:
@@ -60,7 +60,7 @@ class TestCompletionsLookingAfterwards:
             (NOON, NOON, 0)
         }
 
-    def test_news_that_come_late_do_not_turn_back_the_time(self, store, clock, worker):
+    def test_a_late_report_does_not_set_an_earlier_time(self, store, clock, worker):
         add(store, a_run(), a_run())
         early, late = worker.claim()
         store.complete(early, now=clock.now())
@@ -72,7 +72,7 @@ class TestCompletionsLookingAfterwards:
         [job] = store.list_jobs()
         assert (job.last_run_at, job.last_success_at) == (NOON + 5 * SECOND, NOON + 5 * SECOND)
 
-    def test_failures_in_a_row_are_over(self, store, clock, worker):
+    def test_a_completion_resets_the_failures_in_a_row(self, store, clock, worker):
         add(store, a_run(attempts_max=2))
         worker.record(worker.claim_one(), Failed("no"))
         clock.advance(minutes=1)
@@ -112,7 +112,7 @@ class TestCompletionsLookingAfterwards:
         assert worker.claim() == []
         assert store.count_taken([KEY]) == {KEY: 1}
 
-    def test_each_of_its_limits(self, store, clock, worker):
+    def test_runs_are_unblocked_for_each_of_its_limits(self, store, clock, worker):
         store.set_limits({KEY: 1, QUEUE_KEY: 1})
         add(store, held := a_run(limit_keys=(KEY, QUEUE_KEY)))
         add(store, one := a_run(limit_keys=(KEY,)), other := a_run(limit_keys=(QUEUE_KEY,)))
@@ -126,7 +126,7 @@ class TestCompletionsLookingAfterwards:
         assert claim.run_id == held.id
         assert in_phase(store, Phase.READY) == [one.id, other.id]
 
-    def test_the_next_run_of_a_schedule_has_its_turn(self, store, clock, worker):
+    def test_the_next_run_of_a_schedule_is_unblocked(self, store, clock, worker):
         key = one_at_a_time("digest")  # type: ignore[arg-type]
         add(store, *(runs := limited(2, key)))
         [claim] = worker.claim()
@@ -136,7 +136,7 @@ class TestCompletionsLookingAfterwards:
 
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_one_that_was_rolled_back_changes_nothing(self, store, clock, worker):
+    def test_a_completion_that_was_rolled_back_changes_nothing(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *limited(2))
         [claim] = worker.claim()
@@ -148,7 +148,7 @@ class TestCompletionsLookingAfterwards:
         assert worker.record(claim, Failed("it was rolled back")) == []
 
     @pytest.mark.parametrize("is_finished", [False, True], ids=["running", "finished"])
-    def test_a_claim_that_was_lost_is_none_of_ours(
+    def test_a_lost_claim_is_not_reported_as_completed(
         self, store, clock, worker, other_worker, is_finished
     ):
         add(store, a_run())
@@ -162,14 +162,14 @@ class TestCompletionsLookingAfterwards:
         assert store.after_complete([stale]) == []
         assert store.list_jobs() == []
 
-    def test_a_run_that_ended_otherwise_was_not_completed(self, store, worker):
+    def test_a_run_with_another_end_was_not_completed(self, store, worker):
         add(store, a_run())
         claim = worker.claim_one()
         worker.record(claim, Failed("no"))
 
         assert store.after_complete([claim]) == []
 
-    def test_a_row_of_skips_before_it_is_closed(self, store, clock, worker):
+    def test_a_completion_ends_the_row_of_skips_before_it(self, store, clock, worker):
         # As when it is recorded: the next skip is not in a row with those before this run.
         added(store)
         for outcome in (Skipped("deferred"), None, Skipped("deferred")):
@@ -191,7 +191,7 @@ class TestCompletionsLookingAfterwards:
 
 
 class TestCompletionsAttempts:
-    """The attempt that completed is kept, when it was not the first."""
+    """The attempt that completed the run is stored, if it was not the first."""
 
     def test_the_second_attempt_leaves_a_row(self, store, clock, worker):
         add(store, run := a_run(attempts_max=2))
@@ -208,7 +208,7 @@ class TestCompletionsAttempts:
         assert [(each.attempt, each.outcome) for each in kept] == [(1, "failed"), (2, "succeeded")]
         assert kept[1].ended_at - kept[1].started_at == 3 * SECOND
 
-    def test_a_claim_that_was_lost_leaves_none(self, store, clock, worker):
+    def test_a_lost_claim_leaves_no_row(self, store, clock, worker):
         add(store, run := a_run(attempts_max=2))
         worker.record(worker.claim_one(), Failed("no"))
         clock.advance(minutes=1)
@@ -220,7 +220,7 @@ class TestCompletionsAttempts:
         assert not store.complete(stale, now=clock.now())
         assert [each.attempt for each in store.run_record(run.id).attempts] == [1]
 
-    def test_the_first_one_needs_none(self, store, clock, worker):
+    def test_the_first_attempt_needs_no_row(self, store, clock, worker):
         add(store, run := a_fired_run())
         store.complete(worker.claim_one(), now=clock.now())
 

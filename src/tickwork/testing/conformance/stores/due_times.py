@@ -18,7 +18,7 @@ KEY = "job:send_email"
 
 
 class TestDueTimesRescheduling:
-    """A run that was never claimed may be given another time."""
+    """A run that was never claimed can be rescheduled."""
 
     def test_a_run_that_is_ready_waits_instead(self, store, clock, worker):
         add(store, new := a_run())
@@ -48,28 +48,28 @@ class TestDueTimesRescheduling:
         [claim] = worker.claim()
         assert (claim.run_id, claim.due_at) == (run.id, due_at)
 
-    def test_a_run_that_is_ready_moves_up(self, store, clock, worker):
+    def test_a_ready_run_can_be_due_earlier(self, store, clock, worker):
         add(store, first := a_run(), second := a_run())
 
         store.reschedule(second.id, due_at=NOON - HOUR, now=clock.now())
 
         assert ids(worker.claim()) == [second.id, first.id]
 
-    def test_a_run_that_waits_waits_longer(self, store, clock):
+    def test_a_waiting_run_can_be_due_later(self, store, clock):
         add(store, run := a_run(due_at=NOON + MINUTE))
 
         store.reschedule(run.id, due_at=NOON + HOUR, now=clock.now())
 
         assert store.pending_work().due_at == NOON + HOUR
 
-    def test_as_often_as_one_likes(self, store, clock):
+    def test_a_run_can_be_rescheduled_again(self, store, clock):
         add(store, run := a_run())
         for minutes in (5, 3, 9):
             store.reschedule(run.id, due_at=NOON + minutes * MINUTE, now=clock.now())
 
         assert the_run(store, run).due_at == NOON + 9 * MINUTE
 
-    def test_a_run_that_is_blocked_leaves_the_line(self, store, clock, worker):
+    def test_a_blocked_run_that_is_rescheduled_waits(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, first := a_run(limit_keys=(KEY,)), second := a_run(limit_keys=(KEY,)))
         [claim] = worker.claim()
@@ -80,7 +80,7 @@ class TestDueTimesRescheduling:
         run = the_run(store, second)
         assert (run.phase, run.blocked_on) == (Phase.WAITING, None)
 
-    def test_nothing_else_changes(self, store, clock):
+    def test_other_fields_do_not_change(self, store, clock):
         add(store, new := a_run(priority=7, tags=("paid",), expires_at=NOON + HOUR))
 
         store.reschedule(new.id, due_at=NOON + MINUTE, now=clock.now())
@@ -91,9 +91,9 @@ class TestDueTimesRescheduling:
 
 
 class TestDueTimesTooLate:
-    """Once it was claimed, its time is what its worker says."""
+    """A run that was claimed cannot be rescheduled."""
 
-    def test_a_run_that_runs(self, store, clock, worker):
+    def test_a_running_run(self, store, clock, worker):
         add(store, run := a_run())
         worker.claim_one()
 
@@ -121,7 +121,7 @@ class TestDueTimesTooLate:
 
         assert answer is ChangeResult.FINISHED
 
-    def test_a_run_that_never_was(self, store, clock):
+    def test_an_unknown_run(self, store, clock):
         answer = store.reschedule(UNKNOWN_ID, due_at=NOON + HOUR, now=clock.now())
 
         assert answer is ChangeResult.UNKNOWN

@@ -19,9 +19,11 @@ from tickwork.testing.conformance.builders import (
 
 
 class TestExpiredLeasesReaping:
-    """A run whose worker fell silent is taken back when its lease has ended."""
+    """A run whose lease has expired is taken back from its worker."""
 
-    def test_it_can_be_claimed_by_another(self, store, clock, worker, other_worker):
+    def test_a_reaped_run_can_be_claimed_by_another_worker(
+        self, store, clock, worker, other_worker
+    ):
         add(store, run := a_run())
         worker.claim_one(lease=MINUTE)
         clock.advance(minutes=1)
@@ -33,7 +35,7 @@ class TestExpiredLeasesReaping:
         assert ids(claims) == [run.id]
         assert claims[0].token == 2
 
-    def test_not_a_moment_before(self, store, clock, worker):
+    def test_a_lease_is_not_reaped_before_it_has_expired(self, store, clock, worker):
         add(store, run := a_run())
         worker.claim_one(lease=MINUTE)
         clock.advance(milliseconds=59_999)
@@ -41,7 +43,7 @@ class TestExpiredLeasesReaping:
         assert worker.reap() == []
         assert the_run(store, run).status is RunStatus.RUNNING
 
-    def test_the_row_shows_no_holder_any_more(self, store, clock, worker):
+    def test_a_reaped_run_has_no_worker(self, store, clock, worker):
         add(store, new := a_run())
         worker.start(worker.claim_one())
         clock.advance(minutes=2)
@@ -52,7 +54,7 @@ class TestExpiredLeasesReaping:
         assert (run.status, run.phase) == (RunStatus.PENDING, Phase.READY)
         assert (run.lease_until, run.worker, run.started_at) == (None, None, None)
 
-    def test_the_oldest_leases_go_first(self, store, clock, worker):
+    def test_the_oldest_leases_are_reaped_first(self, store, clock, worker):
         add(store, *(runs := [a_run() for _ in range(3)]))
         for seconds in (30, 10, 20):
             worker.claim_one(lease=seconds * SECOND)
@@ -69,7 +71,7 @@ class TestExpiredLeasesReaping:
 
         assert [len(worker.reap(2)) for _ in range(4)] == [2, 2, 1, 0]
 
-    def test_a_run_without_a_claim_is_left_alone(self, store, clock, worker):
+    def test_a_run_without_a_claim_is_not_reaped(self, store, clock, worker):
         add(store, a_run(), a_run(due_at=NOON + MINUTE))
         clock.advance(days=1)
 
@@ -77,9 +79,9 @@ class TestExpiredLeasesReaping:
 
 
 class TestExpiredLeaseDecisions:
-    """What becomes of such a run is decided by the one who asks, with all the facts."""
+    """The caller decides about each expired run, with all facts."""
 
-    def test_the_facts(self, store, clock, worker):
+    def test_the_decision_gets_all_facts(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one(lease=MINUTE)
         worker.beat(claim, until=NOON + HOUR)
@@ -102,7 +104,7 @@ class TestExpiredLeaseDecisions:
         ]
         assert [step.claim.run_id for step in steps] == [run.id]
 
-    def test_whether_its_handler_was_called(self, store, clock, worker):
+    def test_the_decision_knows_whether_the_handler_was_called(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run()]))
         started, waiting = worker.claim()
         worker.start(started)
@@ -114,7 +116,7 @@ class TestExpiredLeaseDecisions:
         assert [the_run(store, run).crashes for run in runs] == [1, 0]
         assert [the_run(store, run).attempt for run in runs] == [0, 0]
 
-    def test_whether_a_cancel_was_requested(self, store, clock, worker):
+    def test_the_decision_knows_whether_a_cancel_was_requested(self, store, clock, worker):
         add(store, run := a_run())
         worker.claim_one()
         store.cancel(run.id, now=clock.now())
@@ -132,7 +134,7 @@ class TestExpiredLeaseDecisions:
 
         assert steps == []
 
-    def test_a_decision_that_fails_takes_nothing_back(self, store, clock, worker):
+    def test_a_decision_that_fails_releases_no_run(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run()]))
         claims = worker.claim()
         clock.advance(minutes=2)
@@ -148,9 +150,9 @@ class TestExpiredLeaseDecisions:
 
 
 class TestExpiredLeasesCrashes:
-    """A lease that ended without an outcome is an attempt that crashed."""
+    """A lease that expired without an outcome is a crashed attempt."""
 
-    def test_it_is_in_the_record(self, store, clock, worker):
+    def test_a_crash_is_stored_as_an_attempt(self, store, clock, worker):
         add(store, run := a_run())
         worker.start(worker.claim_one())
         clock.advance(minutes=2)
@@ -163,7 +165,7 @@ class TestExpiredLeasesCrashes:
         assert attempt.worker == ANN
         assert "lease" in attempt.error
 
-    def test_one_that_comes_through_after_all_completes(self, store, clock, worker):
+    def test_a_run_that_crashed_can_complete_later(self, store, clock, worker):
         crashed(store, clock, run := a_run())
 
         worker.record(worker.claim_one(), Succeeded())
@@ -174,7 +176,7 @@ class TestExpiredLeasesCrashes:
             "succeeded",
         ]
 
-    def test_the_third_one_is_the_last(self, store, clock, worker):
+    def test_the_third_crash_is_final(self, store, clock, worker):
         add(store, new := a_run())
         for _ in range(3):
             worker.start(worker.claim_one())

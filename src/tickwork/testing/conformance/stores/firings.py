@@ -58,7 +58,7 @@ def fire(
     jobs: Collection[str] | None = None,
     seen_after: datetime | None = None,
 ) -> TickPlan:
-    """One tick with a plan of the test's own."""
+    """One tick with a plan that the test makes."""
     return store.fire(
         now=clock.now(),
         limit=limit,
@@ -86,9 +86,9 @@ def minute(number: int) -> datetime:
 
 
 class TestFiringsFiring:
-    """An instant of a schedule gives exactly one run, however many tick."""
+    """An instant of a schedule gives exactly one run, however many processes tick."""
 
-    def test_what_is_due_gives_a_run(self, store, clock, worker):
+    def test_a_due_schedule_adds_a_run(self, store, clock, worker):
         row = added(store, tenant="acme", target="image-42", args='{"width": 80}')
 
         plan = tick(store, clock)
@@ -99,7 +99,7 @@ class TestFiringsFiring:
         assert (run.job, run.args, run.target) == ("send_email", '{"width": 80}', "image-42")
         assert ids(worker.claim()) == [run.id]
 
-    def test_the_schedule_moves_on(self, store, clock):
+    def test_the_schedule_gets_its_next_instant(self, store, clock):
         row = added(store)
 
         tick(store, clock)
@@ -117,7 +117,7 @@ class TestFiringsFiring:
         assert plan == NOTHING
         assert len(all_runs(store)) == 1
 
-    def test_not_even_when_the_run_has_ended(self, store, clock, worker):
+    def test_an_instant_is_not_fired_again_when_its_run_has_ended(self, store, clock, worker):
         added(store)
         tick(store, clock)
         worker.run()
@@ -126,7 +126,7 @@ class TestFiringsFiring:
 
         assert len(all_runs(store)) == 1
 
-    def test_instant_after_instant(self, store, clock, worker):
+    def test_each_instant_adds_a_run(self, store, clock, worker):
         added(store)
         for _ in range(5):
             tick(store, clock)
@@ -141,7 +141,7 @@ class TestFiringsFiring:
         assert tick(store, clock) == NOTHING
         assert store.get_schedule("", "digest") == row
 
-    def test_a_schedule_comes_to_its_end(self, store, clock):
+    def test_a_schedule_without_a_next_instant_is_finished(self, store, clock):
         added(store, until=minute(1))
         for _ in range(4):
             tick(store, clock)
@@ -150,7 +150,7 @@ class TestFiringsFiring:
         row = store.get_schedule("", "digest")
         assert (row.next_due_at, row.last_fired_at) == (None, minute(1))
 
-    def test_a_run_that_jitter_put_off_waits(self, store, clock):
+    def test_a_run_that_jitter_delays_waits(self, store, clock):
         added(store, jitter=HOUR)
 
         tick(store, clock)
@@ -186,7 +186,7 @@ class TestFiringsFiring:
 class TestFiringsWhatIsDue:
     """A tick is given the schedules that are due and that it may fire, the oldest first."""
 
-    def test_by_due_time(self, store, clock):
+    def test_schedules_come_by_due_time(self, store, clock):
         for name, due_at in (("b", minute(-1)), ("c", NOON), ("a", minute(-2)), ("d", minute(1))):
             added(store, name, next_due_at=due_at)
 
@@ -198,7 +198,7 @@ class TestFiringsWhatIsDue:
 
         assert due_rows(store, clock, limit=2) == ["schedule-4", "schedule-3"]
 
-    def test_only_of_jobs_that_the_ticker_knows(self, store, clock):
+    def test_only_schedules_of_jobs_that_the_ticker_knows(self, store, clock):
         added(store, "ours", job="sweep")
         added(store, "theirs", job="Sweep")
 
@@ -212,13 +212,13 @@ class TestFiringsWhatIsDue:
 
         assert store.get_schedule("", "digest") == row
 
-    def test_a_paused_one_is_not(self, store, clock):
+    def test_a_paused_schedule_is_not_due(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now())
 
         assert due_rows(store, clock) == []
 
-    def test_one_that_was_resumed_is(self, store, clock):
+    def test_a_resumed_schedule_is_due(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now())
         clock.advance(hours=1)
@@ -241,7 +241,7 @@ class TestFiringsWhatIsDue:
         assert [run.nominal_at for run in all_runs(store)] == [minute(61)]
         assert store.get_schedule("", "digest").is_paused is False
 
-    def test_a_schedule_that_no_program_defines_any_more_is_not(self, store, clock):
+    def test_a_retired_schedule_is_not_due(self, store, clock):
         added(store, "retired", now=minute(-10))
         seen = added(store, "seen", now=minute(-10))
         store.stamp_seen(jobs=[], schedules=[seen.id], now=minute(-5))
@@ -252,7 +252,7 @@ class TestFiringsWhatIsDue:
         assert len(due_rows(store, clock, seen_after=minute(-10))) == 3
         assert len(due_rows(store, clock)) == 3
 
-    def test_one_that_was_retired_goes_on_when_it_is_seen_again(self, store, clock):
+    def test_a_retired_schedule_is_due_when_it_is_seen_again(self, store, clock):
         row = added(store, now=minute(-10))
         assert tick(store, clock, seen_after=minute(-5)) == NOTHING
         assert store.get_schedule("", "digest") == row
@@ -261,7 +261,7 @@ class TestFiringsWhatIsDue:
 
         assert len(tick(store, clock, seen_after=minute(-5)).runs) == 1
 
-    def test_those_that_are_retired_leave_their_places_to_others(self, store, clock):
+    def test_retired_schedules_do_not_count_for_the_limit(self, store, clock):
         for number in range(3):
             added(store, f"retired {number}", now=minute(-10), next_due_at=minute(-9))
         added(store, "seen")
@@ -269,8 +269,8 @@ class TestFiringsWhatIsDue:
         assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["seen"]
 
     @pytest.mark.parametrize("head", ["unknown", "retired"])
-    def test_a_head_that_is_not_for_us_hides_nothing(self, store, clock, head):
-        """More of them than a tick looks at before it goes by job."""
+    def test_many_unknown_or_retired_schedules_hide_none(self, store, clock, head):
+        """They are more than a tick reads before it searches by job."""
         job = {"unknown": "theirs", "retired": "ours"}[head]
         new = [
             NewSchedule(ScheduleId(an_id()), a_schedule(f"{head} {number}", job=job), minute(-9))
@@ -287,7 +287,7 @@ class TestFiringsWhatIsDue:
         if head == "retired":
             assert due_rows(store, clock, limit=2, seen_after=minute(-5)) == ["a", "b"]
 
-    def test_a_pause_holds_until_its_end_and_no_longer(self, store, clock):
+    def test_a_pause_ends_at_its_time(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now(), until=minute(60), next_due_at=minute(0))
 
@@ -298,7 +298,7 @@ class TestFiringsWhatIsDue:
 
 
 class TestFiringsTakenKeys:
-    """A plan gets those of its keys that are taken at that moment."""
+    """The planner gets the keys that are taken at that moment."""
 
     def taken(self, store: Store, clock: ManualClock, *keys: str) -> set[str]:
         found: set[str] = set()
@@ -335,7 +335,7 @@ class TestFiringsTakenKeys:
 
         assert taken == {"free when it ends", "in its window", f"held:{'0' * 32}"}
 
-    def test_keys_of_finished_runs_are_free_but_windows_go_on(self, store, clock, worker):
+    def test_keys_of_finished_runs_are_free_unless_their_window_is_open(self, store, clock, worker):
         row = added(store)
         add(
             store,
@@ -385,7 +385,7 @@ class TestFiringsOneTransaction:
         assert [run.id for run in all_runs(store) if run.schedule != "first"] == [holder.id]
         assert store.list_schedules()[1] == rows[1]
 
-    def test_a_plan_for_a_schedule_that_stands_elsewhere_is_not_carried_out(self, store, clock):
+    def test_a_plan_for_a_schedule_that_has_moved_is_not_carried_out(self, store, clock):
         rows = [added(store, "first"), added(store, "second")]
 
         def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
@@ -400,7 +400,7 @@ class TestFiringsOneTransaction:
         assert all_runs(store) == []
         assert store.list_schedules() == rows
 
-    def test_nor_is_one_for_many_that_stand_elsewhere(self, store, clock):
+    def test_a_plan_for_many_schedules_that_have_moved_is_not_carried_out(self, store, clock):
         rows = [added(store, f"schedule-{number:02}") for number in range(20)]
 
         def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
@@ -429,7 +429,7 @@ class TestFiringsOneTransaction:
         assert [unfired.schedule_id for unfired in carried.unfired] == [row.id]
         assert store.get_schedule("", "digest") == row
 
-    def test_what_was_fired_last_never_moves_back(self, store, clock):
+    def test_the_last_fired_instant_never_moves_back(self, store, clock):
         row = added(store)
         tick(store, clock)
         store.resume_schedule(row.id, next_due_at=minute(-5))
@@ -442,7 +442,7 @@ class TestFiringsOneTransaction:
         moved = store.get_schedule("", "digest")
         assert (moved.next_due_at, moved.last_fired_at) == (minute(1), NOON)
 
-    def test_a_move_without_a_firing_keeps_what_was_fired_last(self, store, clock):
+    def test_a_move_without_a_firing_keeps_the_last_fired_instant(self, store, clock):
         row = added(store)
 
         def plan(rows: Sequence[ScheduleRow], taken: Collection[str]) -> TickPlan:
@@ -460,7 +460,7 @@ class TestFiringsMisfires:
     def missed(self, store: Store) -> list[Run]:
         return [run for run in all_runs(store) if run.reason == MISSED]
 
-    def test_one_run_for_all_of_them(self, store, clock):
+    def test_misfire_one_adds_one_run_for_missed_instants(self, store, clock):
         added(store, overlap=Overlap.ALLOW)
         clock.advance(hours=1)
 
@@ -471,7 +471,7 @@ class TestFiringsMisfires:
         fired = [run.nominal_at for run in all_runs(store) if not run.is_finished]
         assert sorted(map(str, fired)) == [str(minute(n)) for n in (58, 59, 60)]
 
-    def test_none_of_them(self, store, clock):
+    def test_misfire_skip_adds_no_run_for_missed_instants(self, store, clock):
         added(store, misfire=Misfire.SKIP, overlap=Overlap.ALLOW)
         clock.advance(hours=1)
 
@@ -480,7 +480,7 @@ class TestFiringsMisfires:
         [gap] = self.missed(store)
         assert (gap.nominal_at, gap.last_nominal_at, gap.instants) == (NOON, minute(58), 59)
 
-    def test_all_of_them(self, store, clock):
+    def test_misfire_all_adds_a_run_for_each_missed_instant(self, store, clock):
         added(store, misfire=Misfire.ALL, overlap=Overlap.ALLOW)
         clock.advance(hours=1)
 
@@ -489,7 +489,7 @@ class TestFiringsMisfires:
         assert self.missed(store) == []
         assert len(all_runs(store)) == 61
 
-    def test_the_row_says_whose_and_why(self, store, clock):
+    def test_the_row_has_the_schedule_and_the_reason(self, store, clock):
         added(store, misfire=Misfire.SKIP, tenant="acme", queue="emails")
         clock.advance(hours=1)
 
@@ -585,7 +585,7 @@ class TestFiringsOverlap:
         worker.record(first)
         assert ids(worker.claim()) == [second.id]
 
-    def test_cancel_running_asks_no_other_schedule(self, store, clock, worker):
+    def test_cancel_running_cancels_no_run_of_another_schedule(self, store, clock, worker):
         added(store, overlap=Overlap.CANCEL_RUNNING)
         others = [
             a_fired_run("digest", tenant="acme"),
@@ -635,7 +635,7 @@ class TestFiringsSkipsInARow:
     def skip_next(
         self, store: Store, clock: ManualClock, worker: StoreDriver, reason: str = "closed"
     ) -> None:
-        """Let the next instant fire, and a filter hold its run back."""
+        """Fire the next instant, and let a filter skip its run."""
         tick(store, clock)
         worker.record(worker.claim_one(), Skipped(reason))
         clock.advance(minutes=1)
@@ -652,7 +652,7 @@ class TestFiringsSkipsInARow:
 
         assert self.skips(store) == [("closed", NOON, minute(2), 3)]
 
-    def test_what_a_skipped_run_logged_goes_with_it(self, store, clock, worker):
+    def test_log_lines_of_a_merged_skip_are_deleted(self, store, clock, worker):
         added(store)
         self.skip_next(store, clock, worker)
         tick(store, clock)
@@ -664,7 +664,7 @@ class TestFiringsSkipsInARow:
 
         assert store.run_record(claim.run_id) is None
 
-        add(store, a_run(id=claim.run_id))  # nothing is left under its id
+        add(store, a_run(id=claim.run_id))  # no rows remain for its id
         assert store.run_record(claim.run_id).log == []
 
     def test_skips_by_the_overlap_rule(self, store, clock, worker):
@@ -677,7 +677,7 @@ class TestFiringsSkipsInARow:
 
         assert self.skips(store) == [(STILL_RUNNING, minute(1), minute(3), 3)]
 
-    def test_gaps(self, store, clock):
+    def test_skips_with_gaps_are_one_row(self, store, clock):
         added(store, misfire=Misfire.SKIP, until=minute(8))
         clock.advance(minutes=5)
         tick(store, clock, every=10 * MINUTE)
@@ -696,7 +696,7 @@ class TestFiringsSkipsInARow:
         [run] = all_runs(store)
         assert run.ended_at == minute(1)
 
-    def test_a_run_that_ended_otherwise_comes_between(self, store, clock, worker):
+    def test_a_run_with_another_end_begins_a_new_row(self, store, clock, worker):
         added(store)
         self.skip_next(store, clock, worker)
         self.complete_next(store, clock, worker)
@@ -705,7 +705,7 @@ class TestFiringsSkipsInARow:
 
         assert [row[3] for row in self.skips(store)] == [1, 2]
 
-    def test_another_reason_comes_between(self, store, clock, worker):
+    def test_another_reason_begins_a_new_row(self, store, clock, worker):
         added(store)
         for reason in ("closed", "holiday", "closed"):
             self.skip_next(store, clock, worker, reason)
@@ -716,7 +716,7 @@ class TestFiringsSkipsInARow:
             ("closed", 1),
         ]
 
-    def test_a_run_that_was_fired_comes_between(self, store, clock):
+    def test_a_firing_between_skips_begins_a_new_row(self, store, clock):
         added(store, overlap=Overlap.ALLOW)
         for _ in range(2):
             clock.advance(minutes=10)
@@ -727,14 +727,16 @@ class TestFiringsSkipsInARow:
             (MISSED, minute(11), minute(17), 7),
         ]
 
-    def test_in_the_order_of_their_instants(self, store, clock, worker):
+    def test_skips_are_merged_in_the_order_of_their_instants(self, store, clock, worker):
         added(store)
         tick(store, clock)
         worker.claim_one(lease=10 * HOUR)
         clock.advance(minutes=1)
         tick(store, clock)
         clock.advance(minutes=9)
-        tick(store, clock)  # six missed; one for all of them, and two more, found it running
+        tick(
+            store, clock
+        )  # six were missed; the run for them, and two more, were skipped because one was running
         clock.advance(minutes=1)
         tick(store, clock)
 
@@ -756,7 +758,7 @@ class TestFiringsSkipsInARow:
 
         assert self.skips(store) == [("closed", NOON, minute(1), 2)]
 
-    def test_a_run_with_a_story_of_its_own_keeps_its_row(self, store, clock, worker):
+    def test_a_run_with_attempts_keeps_its_row(self, store, clock, worker):
         added(store)
         self.skip_next(store, clock, worker)
         [run] = tick(store, clock).runs
@@ -766,7 +768,7 @@ class TestFiringsSkipsInARow:
         assert [row[3] for row in self.skips(store)] == [1, 1]
         assert len(store.run_record(run.id).attempts) == 1
 
-    def test_what_ends_otherwise_elsewhere_does_not_come_between(self, store, clock, worker):
+    def test_runs_of_other_schedules_begin_no_new_row(self, store, clock, worker):
         added(store, "digest")
         added(store, "report")
         added(store, "digest", tenant="acme")
@@ -779,7 +781,7 @@ class TestFiringsSkipsInARow:
 
         assert self.skips(store) == [("closed", NOON, minute(2), 3)]
 
-    def test_schedules_and_tenants_do_not_mix(self, store, clock, worker):
+    def test_schedules_and_tenants_have_separate_rows(self, store, clock, worker):
         added(store, "digest")
         added(store, "report")
         added(store, "digest", tenant="acme")

@@ -50,7 +50,7 @@ class TestFollowUpsFollowUps:
         statuses = {run.id: run.status for run in all_runs(store)}
         assert [statuses[claim.run_id] for claim in claims].count(RunStatus.COMPLETED) == 4
 
-    def test_an_attempt_that_was_lost_adds_none(self, store, clock, worker, other_worker):
+    def test_a_lost_attempt_adds_no_follow_up(self, store, clock, worker, other_worker):
         claim = claimed(store, worker)
         worker.record(claim, Interrupted())
         other_worker.claim_one()
@@ -61,7 +61,7 @@ class TestFollowUpsFollowUps:
         assert lost == [claim.run_id]
         assert follow_up.id not in ids_of(store)
 
-    def test_a_repeat_adds_none_twice(self, store, worker):
+    def test_a_repeat_adds_no_follow_up_twice(self, store, worker):
         claim = claimed(store, worker)
         follow_up = a_run()
         step = settled(claim)._replace(follow_ups=(follow_up,))

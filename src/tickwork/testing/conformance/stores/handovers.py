@@ -40,13 +40,13 @@ class HandedOver:
 class TestHandoversHandOver(HandedOver):
     """The external id of a claim is stored before its run is submitted."""
 
-    def test_it_names_the_run_and_the_token(self, store, claim):
+    def test_the_external_id_has_the_run_and_the_token(self, store, claim):
         run = store.get_run(claim.run_id)
 
         assert run.external_id == f"{claim.run_id}:{claim.token}"
         assert state_of(run) == HandoverState(run.external_id, is_accepted=False)
 
-    def test_only_under_the_token(self, store, clock, worker, claim):
+    def test_a_lost_claim_cannot_be_handed_over(self, store, clock, worker, claim):
         clock.advance(minutes=5)
         worker.reap()
         worker.claim_one()
@@ -55,10 +55,10 @@ class TestHandoversHandOver(HandedOver):
 
         assert store.get_run(claim.run_id).external_id is None
 
-    def test_nothing_to_hand_over(self, store):
+    def test_an_empty_handover(self, store):
         store.hand_over([])
 
-    def test_it_stays_when_the_run_has_finished(self, store, clock, claim):
+    def test_a_finished_run_keeps_its_external_id(self, store, clock, claim):
         [accepted] = accept(store, claim)
         assert StoreDriver(store, clock, BOB).record(accepted) == []
 
@@ -92,7 +92,7 @@ class TestHandoversAccept(HandedOver):
         assert worker.beat(claim, until=NOON + HOUR).lost == [claim.run_id]
         assert worker.record(claim) == [claim.run_id]
 
-    def test_an_answer_that_was_lost_is_found_by_its_tag(self, store, claim):
+    def test_an_acceptance_whose_answer_was_lost_is_found_by_its_tag(self, store, claim):
         [accepted] = accept(store, claim, tag="lost")
 
         assert store.find_claims(worker=BOB, tag="lost") == [accepted]
@@ -116,7 +116,7 @@ class TestHandoversAccept(HandedOver):
 
         assert accepted.lease_until == NOON + HOUR
 
-    def test_some_of_a_message(self, store, worker, claim):
+    def test_some_runs_of_a_message_are_accepted(self, store, worker, claim):
         add(store, *(more := [a_run() for _ in range(3)]))
         others = worker.claim(3)
         store.hand_over([handover_of(other) for other in others])
@@ -131,7 +131,7 @@ class TestHandoversAccept(HandedOver):
     def test_an_unknown_run_is_refused(self, store, run_id):
         assert accept(store, Handover(RunId(run_id), 1)) == []
 
-    def test_a_start_that_is_not_known_yet(self, store, clock, worker, claim):
+    def test_an_accepted_run_without_a_start_has_not_crashed(self, store, clock, worker, claim):
         accept(store, claim, started_at=None)
         clock.advance(minutes=5)
         [step] = worker.reap()

@@ -25,14 +25,14 @@ MICROSECOND = timedelta(microseconds=1)
 class TestInsertsEnqueuing:
     """An added run is stored with all its fields until it ends."""
 
-    def test_each_run_is_answered_for_in_order(self, store):
+    def test_the_results_are_in_the_order_of_the_runs(self, store):
         runs = [a_run(), a_run(), a_run()]
 
         answers = store.enqueue(runs[::-1])
 
         assert answers == [Enqueued(run.id, is_new=True) for run in runs[::-1]]
 
-    def test_nothing_is_taken_too(self, store):
+    def test_an_empty_insert(self, store):
         assert store.enqueue([]) == []
 
     def test_every_field_is_stored(self, store):
@@ -77,7 +77,7 @@ class TestInsertsEnqueuing:
             trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         )
 
-    def test_what_was_left_out_stays_out(self, store):
+    def test_values_that_were_not_given_are_empty(self, store):
         new = a_run()
 
         store.enqueue([new])
@@ -91,7 +91,7 @@ class TestInsertsEnqueuing:
             due_at=NOON,
         )
 
-    def test_a_run_of_a_schedule_knows_its_instant(self, store):
+    def test_a_run_of_a_schedule_has_its_instant(self, store):
         new = a_fired_run("digest", NOON - MINUTE)
 
         store.enqueue([new])
@@ -99,7 +99,7 @@ class TestInsertsEnqueuing:
         run = the_run(store, new)
         assert (run.schedule, run.nominal_at) == ("digest", NOON - MINUTE)
 
-    def test_times_are_kept_to_the_microsecond(self, store):
+    def test_times_are_stored_to_the_microsecond(self, store):
         new = a_run(created_at=NOON + MICROSECOND, due_at=NOON - MICROSECOND)
 
         store.enqueue([new])
@@ -119,7 +119,7 @@ class TestInsertsEnqueuing:
         ],
         ids=["latin", "kanji", "emoji", "quotes", "escapes", "placeholders"],
     )
-    def test_text_comes_back_as_it_was(self, store, text):
+    def test_text_is_stored_exactly(self, store, text):
         new = a_run(job=text, queue=text, tenant=text, args=text, tags=(text,), target=text)
 
         store.enqueue([new])
@@ -128,14 +128,14 @@ class TestInsertsEnqueuing:
         assert (run.job, run.queue, run.tenant, run.args, run.target) == (text,) * 5
         assert run.tags == (text,)
 
-    def test_a_large_payload_comes_back_whole(self, store):
+    def test_a_large_payload_is_stored_completely(self, store):
         new = a_run(args='{"text": "' + "ä" * 32_000 + '"}')
 
         store.enqueue([new])
 
         assert the_run(store, new).args == new.args
 
-    def test_many_go_in_at_once(self, store):
+    def test_many_runs_are_added_at_once(self, store):
         runs = [a_run() for _ in range(1_000)]
 
         answers = store.enqueue(runs)
@@ -143,7 +143,7 @@ class TestInsertsEnqueuing:
         assert [answer.run_id for answer in answers] == ids(runs)
         assert ids(all_runs(store)) == ids(runs)
 
-    def test_what_many_share_and_what_differs_is_stored(self, store):
+    def test_shared_and_different_values_are_stored(self, store):
         texts = [
             "é €",
             "'\"\\",
@@ -180,8 +180,8 @@ class TestInsertsEnqueuing:
             assert found.phase is new.phase
 
 
-class TestInsertsWhereItWaits:
-    """A run that is due is ready at once; any other waits for its time."""
+class TestInsertsPhase:
+    """A run that is due is ready at once; any other run waits until it is due."""
 
     @pytest.mark.parametrize(
         ("due_at", "phase"),
@@ -193,14 +193,14 @@ class TestInsertsWhereItWaits:
         ],
         ids=["past", "now", "in a moment", "later"],
     )
-    def test_by_its_due_time(self, store, due_at, phase):
+    def test_the_due_time_decides_the_phase(self, store, due_at, phase):
         new = a_run(due_at=due_at)
 
         store.enqueue([new])
 
         assert the_run(store, new).phase is phase
 
-    def test_one_that_waits_cannot_be_claimed(self, store, worker):
+    def test_a_waiting_run_cannot_be_claimed(self, store, worker):
         add(store, a_run(due_at=NOON + SECOND))
 
         assert worker.claim() == []

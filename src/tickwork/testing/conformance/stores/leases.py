@@ -17,9 +17,9 @@ from tickwork.testing.conformance.builders import (
 
 
 class TestLeasesHeartbeats:
-    """A heartbeat extends every lease that still holds, and says which do not."""
+    """A heartbeat extends every valid lease, and returns those that were lost."""
 
-    def test_it_extends_the_lease(self, store, worker):
+    def test_a_heartbeat_extends_the_lease(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one(lease=MINUTE)
 
@@ -36,7 +36,7 @@ class TestLeasesHeartbeats:
 
         assert worker.reap() == []
 
-    def test_it_extends_all_of_them_at_once(self, store, worker):
+    def test_a_heartbeat_extends_many_leases(self, store, worker):
         add(store, *(runs := [a_run() for _ in range(50)]))
         claims = worker.claim(50)
 
@@ -44,7 +44,7 @@ class TestLeasesHeartbeats:
 
         assert {the_run(store, run).lease_until for run in runs} == {NOON + HOUR}
 
-    def test_it_never_brings_an_end_forward(self, store, worker):
+    def test_a_heartbeat_never_shortens_a_lease(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one(lease=HOUR)
 
@@ -52,10 +52,10 @@ class TestLeasesHeartbeats:
 
         assert the_run(store, run).lease_until == NOON + HOUR
 
-    def test_nothing_to_extend(self, store):
+    def test_an_empty_heartbeat(self, store):
         assert store.extend_leases([], until=NOON + HOUR) == HeartbeatResult([], [])
 
-    def test_which_claims_still_hold(self, store, worker):
+    def test_a_check_of_claims_returns_lost_claims_and_cancel_requests(self, store, worker):
         add(store, *(a_run() for _ in range(4)))
         held, canceled, finished, lost = worker.claim(4)
         store.cancel(canceled.run_id, now=NOON)
@@ -76,7 +76,7 @@ class TestLeasesHeartbeats:
         assert check.cancel_requested == [canceled.run_id]
         assert the_run(store, held) == before
 
-    def test_an_expired_lease_holds_until_the_run_is_reaped(self, store, clock, worker):
+    def test_an_expired_lease_can_be_extended_until_the_run_is_reaped(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one(lease=MINUTE)
         clock.advance(minutes=5)
@@ -104,7 +104,7 @@ class TestLeasesHeartbeats:
 
 
 class TestLeasesLostLeases:
-    """A worker that lost a lease learns of it, and changes nothing."""
+    """A worker that lost a lease is notified, and can change nothing."""
 
     def test_a_run_that_was_taken_back_is_lost(self, store, clock, worker):
         add(store, run := a_run())
@@ -139,14 +139,14 @@ class TestLeasesLostLeases:
 
         assert worker.beat(first).lost == [run.id]
 
-    def test_a_run_that_is_gone_is_not_lost(self, store, worker):
+    def test_a_finished_run_is_not_reported_as_lost(self, store, worker):
         add(store, a_run())
         claim = worker.claim_one()
         worker.record(claim)
 
         assert worker.beat(claim) == HeartbeatResult([], [])
 
-    def test_one_that_is_lost_does_not_stop_the_others(self, store, clock, worker):
+    def test_a_lost_lease_does_not_affect_the_others(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run(priority=500)]))
         lost = worker.claim_one(lease=MINUTE)
         kept = worker.claim_one(lease=HOUR)
@@ -160,9 +160,9 @@ class TestLeasesLostLeases:
 
 
 class TestLeasesStarts:
-    """A heartbeat notes when a handler was called; only then can it be to blame."""
+    """A heartbeat stores when a handler was called. Only a started run can have crashed."""
 
-    def test_the_start_is_noted(self, store, clock, worker):
+    def test_a_heartbeat_stores_the_start(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         clock.advance(seconds=1)
@@ -171,14 +171,14 @@ class TestLeasesStarts:
 
         assert the_run(store, run).started_at == NOON + SECOND
 
-    def test_a_run_that_waits_in_a_workers_hands_has_not_started(self, store, worker):
+    def test_a_prefetched_run_has_not_started(self, store, worker):
         add(store, run := a_run())
 
         worker.beat(worker.claim_one())
 
         assert the_run(store, run).started_at is None
 
-    def test_later_heartbeats_do_not_change_it(self, store, clock, worker):
+    def test_later_heartbeats_do_not_change_the_start(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         worker.start(claim)
@@ -192,7 +192,7 @@ class TestLeasesStarts:
 class TestLeasesCancelRequests:
     """A heartbeat returns the runs that are requested to stop."""
 
-    def test_it_tells_of_those_and_no_others(self, store, clock, worker):
+    def test_a_heartbeat_returns_canceled_runs_only(self, store, clock, worker):
         add(store, *(runs := [a_run(), a_run(), a_run()]))
         claims = worker.claim()
         store.cancel(runs[1].id, now=clock.now())
@@ -201,7 +201,7 @@ class TestLeasesCancelRequests:
 
         assert beat == HeartbeatResult([], [runs[1].id])
 
-    def test_it_tells_again_until_the_run_has_ended(self, store, clock, worker):
+    def test_a_cancel_request_is_returned_until_the_run_has_ended(self, store, clock, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         store.cancel(run.id, now=clock.now())
@@ -214,9 +214,11 @@ class TestLeasesCancelRequests:
 
 
 class TestLeasesReleasingAWorker:
-    """Claims of a worker that is known to be dead need not wait for their leases."""
+    """Runs of a worker that is known to be dead are released before their leases expire."""
 
-    def test_its_runs_can_be_reaped_at_once(self, store, clock, worker, other_worker):
+    def test_runs_of_a_released_worker_can_be_reaped_at_once(
+        self, store, clock, worker, other_worker
+    ):
         add(store, *(runs := [a_run(), a_run(), a_run()]))
         worker.claim(2, lease=HOUR)
         other_worker.claim(lease=HOUR)
@@ -235,7 +237,7 @@ class TestLeasesReleasingAWorker:
 
 
 class TestLeasesProgress:
-    """What a handler saves is kept while its claim holds."""
+    """Progress and checkpoints are stored while the claim is valid."""
 
     def test_progress_and_checkpoint_are_kept(self, store, worker):
         add(store, new := a_run())
@@ -247,7 +249,7 @@ class TestLeasesProgress:
         assert is_kept
         assert (run.progress, run.checkpoint) == ('{"done": 3}', '"page 7"')
 
-    def test_what_is_left_out_stays_as_it_was(self, store, worker):
+    def test_a_value_that_is_not_given_stays_the_same(self, store, worker):
         add(store, new := a_run())
         claim = worker.claim_one()
         store.save_progress(claim, progress="1", checkpoint="2")
@@ -273,14 +275,14 @@ class TestLeasesProgress:
         run = the_run(store, new)
         assert (run.progress, run.checkpoint) == (None, None)
 
-    def test_a_run_that_has_ended_takes_none(self, store, worker):
+    def test_nothing_is_saved_for_a_finished_run(self, store, worker):
         add(store, a_run())
         claim = worker.claim_one()
         worker.record(claim)
 
         assert not store.save_progress(claim, progress="1")
 
-    def test_it_stays_with_a_finished_run(self, store, worker):
+    def test_a_finished_run_keeps_its_progress(self, store, worker):
         add(store, new := a_run())
         claim = worker.claim_one()
         store.save_progress(claim, progress="100", checkpoint="2")
@@ -292,9 +294,9 @@ class TestLeasesProgress:
 
 
 class TestLeasesFencing:
-    """Of all verbs that need a claim, none takes one that was lost."""
+    """No operation accepts a claim that was lost."""
 
-    def test_the_one_who_holds_it_is_not_disturbed(self, store, clock, worker, other_worker):
+    def test_the_holder_of_the_claim_is_not_affected(self, store, clock, worker, other_worker):
         add(store, new := a_run())
         stale = worker.claim_one()
         clock.advance(minutes=2)

@@ -45,21 +45,21 @@ class TestLimitsLimits:
 
         assert ids(claims) == ids(runs[:2])
 
-    def test_a_second_worker_finds_it_full(self, store, worker, other_worker):
+    def test_the_limit_holds_for_two_workers(self, store, worker, other_worker):
         store.set_limits({KEY: 2})
         add(store, *limited(5))
         worker.claim()
 
         assert other_worker.claim() == []
 
-    def test_workers_share_what_there_is(self, store, worker, other_worker):
+    def test_workers_share_the_free_slots(self, store, worker, other_worker):
         store.set_limits({KEY: 3})
         add(store, *(runs := limited(5)))
 
         assert ids(worker.claim(2)) == ids(runs[:2])
         assert ids(other_worker.claim(2)) == [runs[2].id]
 
-    def test_a_run_that_found_it_full_says_on_what_it_waits(self, store, worker):
+    def test_a_blocked_run_names_the_full_limit(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(2)))
 
@@ -70,20 +70,20 @@ class TestLimitsLimits:
         assert (blocked.status, blocked.attempt, blocked.token) == (RunStatus.PENDING, 0, 0)
 
     @pytest.mark.parametrize("limits", [{}, {KEY: 0}], ids=["no row", "nought"])
-    def test_without_a_number_there_is_no_limit(self, store, worker, limits):
+    def test_a_missing_limit_or_zero_is_no_limit(self, store, worker, limits):
         store.set_limits(limits)
         add(store, *(runs := limited(5)))
 
         assert ids(worker.claim()) == ids(runs)
 
-    def test_slots_count_from_before_there_was_a_limit(self, store, worker):
+    def test_slots_taken_before_the_limit_was_set_count(self, store, worker):
         add(store, *limited(2))
         worker.claim(1)
         store.set_limits({KEY: 1})
 
         assert worker.claim() == []
 
-    def test_values_of_one_limit_are_counted_apart(self, store, worker):
+    def test_values_of_one_limit_are_counted_separately(self, store, worker):
         store.set_limits({"account_id:send_email": 1})
         for account in (1, 2):
             add(store, *limited(2, f"account_id:send_email={account}"))
@@ -120,7 +120,7 @@ class TestLimitsLimits:
         assert ids(worker.claim()) == [runs[0].id]
         assert the_run(store, runs[1]).blocked_on == QUEUE_KEY
 
-    def test_a_run_that_is_blocked_takes_no_slot_anywhere(self, store, worker):
+    def test_a_blocked_run_takes_no_slot_of_its_other_limits(self, store, worker):
         store.set_limits({KEY: 5, QUEUE_KEY: 1})
         add(store, *limited(3, KEY, QUEUE_KEY))
 
@@ -128,7 +128,7 @@ class TestLimitsLimits:
 
         assert store.count_taken([KEY, QUEUE_KEY]) == {KEY: 1, QUEUE_KEY: 1}
 
-    def test_it_does_not_keep_others_from_its_other_limits(self, store, worker):
+    def test_a_blocked_run_does_not_block_its_other_limits(self, store, worker):
         store.set_limits({KEY: 2, QUEUE_KEY: 1})
         add(store, *limited(2, KEY, QUEUE_KEY), free := a_run(limit_keys=(KEY,)))
 
@@ -136,10 +136,10 @@ class TestLimitsLimits:
 
 
 class TestLimitsHeadOfLine:
-    """Runs that wait for a limit do not stand in the way of those that need none."""
+    """Runs that wait for a limit do not delay runs without a limit."""
 
     @pytest.mark.parametrize("limit", [1, 2, 10])
-    def test_what_needs_no_limit_is_found_behind_them(self, store, worker, limit):
+    def test_a_run_without_a_limit_is_claimed_behind_blocked_runs(self, store, worker, limit):
         store.set_limits({KEY: 1})
         add(store, *limited(30, priority=1))
         worker.claim(1)
@@ -147,7 +147,7 @@ class TestLimitsHeadOfLine:
 
         assert ids(worker.claim(limit)) == [free.id]
 
-    def test_there_is_always_something_while_something_is_ready(self, store, worker):
+    def test_a_claim_is_not_empty_while_a_run_can_start(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *limited(20, priority=1), *(free := [a_run(priority=50) for _ in range(3)]))
 
@@ -160,7 +160,7 @@ class TestLimitsHeadOfLine:
 class TestLimitsFreedSlots:
     """A freed slot goes to a run that waits for it."""
 
-    def test_the_end_of_a_run_lets_the_next_one_out(self, store, worker):
+    def test_the_end_of_a_run_unblocks_the_next_one(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(3)))
         [claim] = worker.claim()
@@ -168,7 +168,7 @@ class TestLimitsFreedSlots:
 
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_as_many_are_unblocked_as_there_is_room_for(self, store, worker):
+    def test_as_many_runs_are_unblocked_as_there_are_slots(self, store, worker):
         store.set_limits({KEY: 2})
         add(store, *(runs := limited(6)))
         claims = worker.claim()
@@ -202,7 +202,7 @@ class TestLimitsFreedSlots:
         ],
         ids=str,
     )
-    def test_whatever_the_outcome(self, store, worker, outcome):
+    def test_every_outcome_frees_the_slot(self, store, worker, outcome):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(2, attempts_max=3)))
         [claim] = worker.claim()
@@ -212,7 +212,7 @@ class TestLimitsFreedSlots:
         assert store.count_taken([KEY]) == {KEY: 0}
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_a_run_that_is_given_back_competes_again(self, store, worker):
+    def test_a_released_run_competes_again(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(2)))
         [claim] = worker.claim()
@@ -233,7 +233,7 @@ class TestLimitsFreedSlots:
         assert worker.claim() == []
         assert the_run(store, runs[0]).blocked_on == KEY
 
-    def test_a_dead_worker_frees_it_when_it_is_reaped(self, store, clock, worker):
+    def test_reaping_a_run_frees_its_slot(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *limited(2))
         worker.claim()
@@ -244,7 +244,7 @@ class TestLimitsFreedSlots:
         assert store.count_taken([KEY]) == {KEY: 0}
         assert len(worker.claim()) == 1
 
-    def test_a_run_that_crashed_takes_its_slot_anew(self, store, clock, worker):
+    def test_a_crashed_run_takes_its_slot_again(self, store, clock, worker):
         store.set_limits({KEY: 1})
         crashed(store, clock, *limited(1))
 
@@ -252,7 +252,7 @@ class TestLimitsFreedSlots:
 
         assert store.count_taken([KEY]) == {KEY: 1}
 
-    def test_a_lease_that_was_lost_frees_nothing(self, store, clock, worker, other_worker):
+    def test_an_outcome_under_a_lost_lease_frees_nothing(self, store, clock, worker, other_worker):
         store.set_limits({KEY: 1})
         add(store, *limited(2))
         [stale] = worker.claim()
@@ -265,7 +265,7 @@ class TestLimitsFreedSlots:
         assert store.count_taken([KEY]) == {KEY: 1}
         assert other_worker.claim() == []
 
-    def test_a_wake_up_is_passed_on_by_a_run_that_cannot_use_it(self, store, worker):
+    def test_a_run_that_is_blocked_by_another_limit_passes_the_slot_on(self, store, worker):
         store.set_limits({KEY: 1, QUEUE_KEY: 1})
         add(store, in_queue := a_run(limit_keys=(QUEUE_KEY,), priority=1))
         add(store, of_job := a_run(limit_keys=(KEY,), priority=1))
@@ -281,7 +281,7 @@ class TestLimitsFreedSlots:
         assert ids(claims) == [one.id]
         assert the_run(store, both).blocked_on == QUEUE_KEY
 
-    def test_nothing_stays_behind(self, store, clock, worker):
+    def test_no_slot_remains_when_all_runs_have_ended(self, store, clock, worker):
         store.set_limits({KEY: 2, QUEUE_KEY: 3})
         add(store, *limited(7, KEY, QUEUE_KEY), *limited(4, QUEUE_KEY))
         done = []
@@ -306,21 +306,21 @@ class TestLimitsFreedSlots:
 class TestLimitsOneAtATime:
     """The implicit limit of a schedule counts unfinished runs, not only running ones."""
 
-    def test_it_needs_no_row(self, store, worker):
+    def test_the_implicit_limit_needs_no_row(self, store, worker):
         add(store, *(runs := limited(2, SCHEDULE_KEY)))
 
         assert ids(worker.claim()) == [runs[0].id]
         assert the_run(store, runs[1]).blocked_on == SCHEDULE_KEY
 
     @pytest.mark.parametrize("outcome", [Failed("no"), Snoozed(MINUTE)], ids=["failed", "snoozed"])
-    def test_a_run_that_waits_keeps_its_slot(self, store, worker, outcome):
+    def test_a_run_that_waits_for_its_next_attempt_keeps_its_slot(self, store, worker, outcome):
         add(store, *(runs := limited(2, SCHEDULE_KEY, attempts_max=2)))
         worker.record(worker.claim_one(), outcome)
 
         assert worker.claim() == []
         assert store.slot_holders(SCHEDULE_KEY) == [runs[0].id]
 
-    def test_it_needs_no_second_slot_for_its_retry(self, store, clock, worker):
+    def test_a_retry_needs_no_second_slot(self, store, clock, worker):
         add(store, *(runs := limited(2, SCHEDULE_KEY, attempts_max=2)))
         worker.record(worker.claim_one(), Failed("no"))
         clock.advance(minutes=1)
@@ -329,7 +329,7 @@ class TestLimitsOneAtATime:
         assert ids(worker.claim()) == [runs[0].id]
         assert store.count_taken([SCHEDULE_KEY]) == {SCHEDULE_KEY: 1}
 
-    def test_it_gives_up_its_other_slots_meanwhile(self, store, worker):
+    def test_slots_of_other_limits_are_freed_until_the_retry(self, store, worker):
         store.set_limits({KEY: 1})
         add(
             store, *limited(1, KEY, SCHEDULE_KEY, attempts_max=2), other := a_run(limit_keys=(KEY,))
@@ -339,7 +339,7 @@ class TestLimitsOneAtATime:
         assert ids(worker.claim()) == [other.id]
         assert store.count_taken([KEY, SCHEDULE_KEY]) == {KEY: 1, SCHEDULE_KEY: 1}
 
-    def test_the_next_one_comes_when_it_has_ended(self, store, clock, worker):
+    def test_the_next_run_starts_when_the_first_has_ended(self, store, clock, worker):
         add(store, *(runs := limited(2, SCHEDULE_KEY, attempts_max=2)))
         worker.record(worker.claim()[0], Failed("no"))
         clock.advance(minutes=1)
@@ -348,7 +348,9 @@ class TestLimitsOneAtATime:
 
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_the_next_one_comes_when_it_was_canceled_while_it_waited(self, store, clock, worker):
+    def test_the_next_run_starts_when_the_first_was_canceled_while_it_waited(
+        self, store, clock, worker
+    ):
         add(store, *(runs := limited(2, SCHEDULE_KEY, attempts_max=2)))
         worker.record(worker.claim()[0], Failed("no"))
         worker.claim()
@@ -357,7 +359,7 @@ class TestLimitsOneAtATime:
 
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_a_run_that_was_reaped_keeps_it_too(self, store, clock, worker):
+    def test_a_reaped_run_keeps_its_slot(self, store, clock, worker):
         add(store, *(runs := limited(2, SCHEDULE_KEY)))
         worker.claim()
         clock.advance(minutes=2)
@@ -367,25 +369,25 @@ class TestLimitsOneAtATime:
 
 
 class TestLimitsChangingLimits:
-    """Code says how many, an operator may say otherwise; both count at the next claim."""
+    """Code sets a limit, an operator can override it. Both apply from the next claim on."""
 
     def test_the_limit_that_code_defines(self, store):
         store.set_limits({"queue:b": 2, "job:a": 1})
 
         assert store.list_limits() == [LimitRow("job:a", 1), LimitRow("queue:b", 2)]
 
-    def test_code_may_say_it_again_and_leaves_the_others(self, store):
+    def test_setting_a_limit_again_does_not_change_the_others(self, store):
         store.set_limits({"job:a": 1, "job:b": 1})
         store.set_limits({"job:b": 3})
 
         assert store.list_limits() == [LimitRow("job:a", 1), LimitRow("job:b", 3)]
 
-    def test_nothing_to_say(self, store):
+    def test_setting_no_limits(self, store):
         store.set_limits({})
 
         assert store.list_limits() == []
 
-    def test_an_operator_beats_code(self, store, clock, worker):
+    def test_an_override_takes_precedence_over_code(self, store, clock, worker):
         store.set_limits({KEY: 1})
         store.change_limit(KEY, 3, now=clock.now())
         store.set_limits({KEY: 2})
@@ -394,7 +396,7 @@ class TestLimitsChangingLimits:
         assert len(worker.claim()) == 3
         assert store.list_limits() == [LimitRow(KEY, 2, 3)]
 
-    def test_until_it_is_reset(self, store, clock, worker):
+    def test_a_reset_removes_the_override(self, store, clock, worker):
         store.set_limits({KEY: 1})
         store.change_limit(KEY, 3, now=clock.now())
         store.change_limit(KEY, None, now=clock.now())
@@ -403,7 +405,7 @@ class TestLimitsChangingLimits:
         assert len(worker.claim()) == 1
         assert store.list_limits() == [LimitRow(KEY, 1)]
 
-    def test_an_operator_may_limit_what_code_does_not(self, store, clock, worker):
+    def test_an_override_can_limit_what_code_does_not(self, store, clock, worker):
         store.change_limit(KEY, 2, now=clock.now())
         add(store, *limited(5))
 
@@ -411,7 +413,7 @@ class TestLimitsChangingLimits:
         [row] = store.list_limits()
         assert (row.name, row.override, row.in_force) == (KEY, 2, 2)
 
-    def test_more_room_unblocks_waiting_runs(self, store, clock, worker):
+    def test_a_higher_override_unblocks_waiting_runs(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(5)))
         worker.claim()
@@ -420,7 +422,7 @@ class TestLimitsChangingLimits:
 
         assert ids(worker.claim()) == ids(runs[1:3])
 
-    def test_more_room_by_code_unblocks_waiting_runs(self, store, worker):
+    def test_a_higher_limit_in_code_unblocks_waiting_runs(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := limited(5)))
         worker.claim()
@@ -429,7 +431,7 @@ class TestLimitsChangingLimits:
 
         assert ids(worker.claim()) == ids(runs[1:3])
 
-    def test_more_room_counts_for_each_value(self, store, clock, worker):
+    def test_a_higher_limit_counts_for_each_value(self, store, clock, worker):
         name = "account_id:send_email"
         store.set_limits({name: 1, f"{name}s": 1})
         add(store, *limited(2, f"{name}=1"), *limited(2, f"{name}=2"), *limited(2, f"{name}s=1"))
@@ -451,7 +453,7 @@ class TestLimitsChangingLimits:
 
         assert ids(worker.claim()) == ids(runs[1:])
 
-    def test_less_room_takes_nothing_from_those_who_run(self, store, clock, worker):
+    def test_a_lower_limit_does_not_stop_running_runs(self, store, clock, worker):
         store.set_limits({KEY: 3})
         add(store, *limited(5))
         claims = worker.claim()
@@ -461,7 +463,7 @@ class TestLimitsChangingLimits:
         assert [worker.record(claim) for claim in claims[:2]] == [[], []]
         assert worker.claim() == []
 
-    def test_less_room_counts_once_they_have_ended(self, store, clock, worker):
+    def test_a_lower_limit_counts_when_they_have_ended(self, store, clock, worker):
         store.set_limits({KEY: 3})
         add(store, *limited(5))
         claims = worker.claim()
@@ -485,7 +487,7 @@ class TestLimitsSweeping:
         assert store.count_taken([KEY]) == {KEY: 0}
         assert the_run(store, runs[1]).phase is Phase.BLOCKED
 
-    def test_a_sweep_unblocks_as_many_as_there_is_room_for(self, store, clock, worker):
+    def test_a_sweep_unblocks_as_many_runs_as_there_are_slots(self, store, clock, worker):
         store.set_limits({KEY: 2})
         add(store, *(runs := limited(5)))
         for claim in worker.claim():
@@ -497,30 +499,30 @@ class TestLimitsSweeping:
         assert in_phase(store, Phase.READY) == ids(runs[2:4])
         assert in_phase(store, Phase.BLOCKED) == [runs[4].id]
 
-    def test_a_slot_that_was_kept_is_freed_too(self, store, clock, worker):
+    def test_a_slot_of_a_schedule_is_freed_too(self, store, clock, worker):
         add(store, *(runs := limited(2, SCHEDULE_KEY)))
         store.complete(worker.claim()[0], now=clock.now())
 
         assert store.sweep(now=clock.now(), limit=10) == 1
         assert ids(worker.claim()) == [runs[1].id]
 
-    def test_without_room_no_run_is_unblocked(self, store, clock, worker):
+    def test_without_a_free_slot_no_run_is_unblocked(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *limited(3))
         worker.claim()
 
         assert store.sweep(now=clock.now(), limit=10) == 0
 
-    def test_no_run_waits(self, store, clock):
+    def test_a_sweep_without_blocked_runs(self, store, clock):
         add(store, a_run(), a_run(due_at=NOON + MINUTE))
 
         assert store.sweep(now=clock.now(), limit=10) == 0
 
 
-class TestLimitsLookingAtSlots:
-    """People can see who holds what."""
+class TestLimitsSlotHolders:
+    """The taken slots, and the runs that hold them."""
 
-    def test_how_many_are_taken(self, store, worker):
+    def test_the_number_of_taken_slots(self, store, worker):
         add(store, *limited(3), *limited(1, QUEUE_KEY))
         worker.claim(2)
 
@@ -530,10 +532,10 @@ class TestLimitsLookingAtSlots:
             "job:other": 0,
         }
 
-    def test_no_keys(self, store):
+    def test_no_keys_have_no_slots(self, store):
         assert store.count_taken([]) == {}
 
-    def test_who_holds_them(self, store, worker):
+    def test_the_runs_that_hold_slots(self, store, worker):
         add(store, *(runs := limited(5)))
         worker.claim(3)
 

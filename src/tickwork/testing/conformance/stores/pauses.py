@@ -13,10 +13,10 @@ def a_pause(kind: PauseKind, name: str = "theirs", **given: object) -> Pause:
 
 
 class TestPausesPauses:
-    """Nothing of a paused queue or job is claimed."""
+    """No run of a paused queue or job is claimed."""
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_its_runs_stay_and_others_go(self, store, worker, kind):
+    def test_paused_runs_are_not_claimed_and_others_are(self, store, worker, kind):
         add(store, theirs := a_run(**{kind.value: "theirs"}), ours := a_run())
         store.pause(a_pause(kind))
 
@@ -24,7 +24,7 @@ class TestPausesPauses:
         assert the_run(store, theirs).status is RunStatus.PENDING
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_a_backlog_of_theirs_does_not_hide_ours(self, store, worker, kind):
+    def test_a_paused_backlog_does_not_hide_other_runs(self, store, worker, kind):
         add(store, *(a_run(priority=1, **{kind.value: "theirs"}) for _ in range(200)))
         add(store, ours := a_run(priority=50))
         store.pause(a_pause(kind))
@@ -32,7 +32,7 @@ class TestPausesPauses:
         assert ids(worker.claim(1)) == [ours.id]
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_resuming_lets_them_go(self, store, worker, kind):
+    def test_runs_are_claimed_after_a_resume(self, store, worker, kind):
         add(store, run := a_run(**{kind.value: "theirs"}))
         store.pause(a_pause(kind))
 
@@ -49,7 +49,7 @@ class TestPausesPauses:
         clock.advance(minutes=1)
         assert ids(worker.claim()) == [run.id]
 
-    def test_a_queue_and_a_job_of_the_same_name_are_two_things(self, store, worker):
+    def test_a_queue_and_a_job_of_the_same_name_are_paused_separately(self, store, worker):
         add(store, queue := a_run(queue="theirs"), job := a_run(job="theirs"))
         store.pause(a_pause(PauseKind.QUEUE))
 
@@ -63,7 +63,7 @@ class TestPausesPauses:
 
         assert ids(worker.claim()) == [run.id]
 
-    def test_what_runs_already_is_not_touched(self, store, worker):
+    def test_running_runs_continue(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         store.pause(a_pause(PauseKind.QUEUE, "default"))
@@ -72,10 +72,10 @@ class TestPausesPauses:
         assert worker.record(claim) == []
         assert the_run(store, run).status is RunStatus.COMPLETED
 
-    def test_what_was_not_paused_cannot_be_resumed(self, store):
+    def test_resuming_without_a_pause_returns_false(self, store):
         assert not store.resume(PauseKind.QUEUE, "default")
 
-    def test_people_can_see_them(self, store):
+    def test_pauses_are_listed(self, store):
         pauses = [
             a_pause(PauseKind.JOB, "sweep", note="too slow", until=NOON + HOUR),
             a_pause(PauseKind.QUEUE, "emails"),
@@ -98,7 +98,7 @@ class TestPausesPauses:
 
 
 class TestPausesPairs:
-    """A worker asks which queues and jobs have ready runs."""
+    """A worker lists the queues and jobs that have ready runs."""
 
     def test_each_pair_is_listed_once(self, store):
         add(store, *(a_run(queue="emails") for _ in range(3)), a_run(), a_run(job="sweep"))

@@ -8,7 +8,7 @@ NOTHING = PendingWork(None, None, is_blocked=False, is_ready=False)
 class TestPendingWorkPendingWork:
     """One query returns what there is to stage, to reap, to sweep and to claim."""
 
-    def test_an_empty_store_waits_for_nothing(self, store):
+    def test_an_empty_store_has_no_pending_work(self, store):
         assert store.pending_work() == NOTHING
 
     def test_a_run_that_is_due_waits_for_a_worker(self, store):
@@ -16,7 +16,7 @@ class TestPendingWorkPendingWork:
 
         assert store.pending_work() == NOTHING._replace(is_ready=True)
 
-    def test_the_first_of_those_that_wait_for_their_time_counts(self, store):
+    def test_the_earliest_waiting_run_counts(self, store):
         add(store, a_run(due_at=NOON + HOUR), a_run(due_at=NOON + MINUTE))
 
         assert store.pending_work() == NOTHING._replace(due_at=NOON + MINUTE)
@@ -35,7 +35,7 @@ class TestPendingWorkPendingWork:
 
         assert store.pending_work() == NOTHING._replace(due_at=NOON + MINUTE)
 
-    def test_the_first_lease_to_end_counts(self, store, clock, worker, other_worker):
+    def test_the_earliest_end_of_a_lease_counts(self, store, clock, worker, other_worker):
         add(store, a_run())
         worker.claim_one()
         clock.advance(seconds=10)
@@ -53,7 +53,7 @@ class TestPendingWorkPendingWork:
         ahead = store.pending_work()
         assert ahead == PendingWork(None, claim.lease_until, is_blocked=True, is_ready=False)
 
-    def test_what_has_ended_waits_for_nothing(self, store, worker):
+    def test_a_finished_run_is_no_pending_work(self, store, worker):
         add(store, a_run())
         worker.record(worker.claim_one())
 

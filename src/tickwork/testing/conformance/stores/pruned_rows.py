@@ -20,9 +20,9 @@ from tickwork.testing.conformance.builders import (
 
 
 class TestPrunedRowsPruningRuns:
-    """Finished runs that are old enough go, with all that belongs to them."""
+    """Finished runs that are old enough are deleted, with their attempts and logs."""
 
-    def test_what_ended_before_goes(self, store, clock, worker):
+    def test_runs_that_ended_before_are_deleted(self, store, clock, worker):
         add(store, old := a_run())
         worker.run()
         clock.advance(days=2)
@@ -35,7 +35,7 @@ class TestPrunedRowsPruningRuns:
         assert store.get_run(old.id) is None
         assert the_run(store, new).is_finished
 
-    def test_what_ended_at_that_very_instant_stays(self, store, clock, worker):
+    def test_a_run_that_ended_at_that_instant_stays(self, store, clock, worker):
         add(store, a_run())
         worker.run()
 
@@ -49,14 +49,14 @@ class TestPrunedRowsPruningRuns:
         assert store.prune(before=clock.now(), limit=10).runs == 0
         assert ids(all_runs(store)) == ids(runs)
 
-    def test_attempts_and_logs_go_with_their_run(self, store, clock, worker):
+    def test_attempts_and_logs_are_deleted_with_their_run(self, store, clock, worker):
         add(store, run := a_run())
         store.append_logs({run.id: [LogLine(NOON, "INFO", "shop", "hello")]}, lines_max=10)
         worker.record(worker.claim_one(), Failed("no"))
         store.prune(before=NOON + MINUTE, limit=10)
         assert store.run_record(run.id) is None
 
-        add(store, a_run(id=run.id))  # the id is free, and nothing is left under it
+        add(store, a_run(id=run.id))  # the id is free, and no rows remain for it
 
         assert store.run_record(run.id) == (the_run(store, run), [], [])
 
@@ -87,7 +87,7 @@ class TestPrunedRowsPruningRuns:
         assert left == ids(runs[2:])
         assert rest == [2, 1, 0]
 
-    def test_a_window_outlives_the_run_that_opened_it(self, store, clock, worker):
+    def test_the_window_of_a_unique_key_outlasts_its_run(self, store, clock, worker):
         key = UniqueKey("monthly", NOON + 30 * DAY)
         add(store, run := a_run(unique=key))
         worker.run()
@@ -105,7 +105,7 @@ class TestPrunedRowsPruningJobs:
     def names(self, store: Store) -> list[str]:
         return [job.name for job in store.list_jobs()]
 
-    def test_what_was_last_seen_before_goes(self, store, clock):
+    def test_definitions_that_were_last_seen_before_are_deleted(self, store, clock):
         store.stamp_seen(jobs=["old", "new"], schedules=[], now=clock.now())
         clock.advance(days=2)
         store.stamp_seen(jobs=["new"], schedules=[], now=clock.now())
@@ -115,7 +115,7 @@ class TestPrunedRowsPruningJobs:
         assert pruned == Pruned(runs=0, jobs=1, schedules=0)
         assert self.names(store) == ["new"]
 
-    def test_not_while_it_has_unfinished_runs(self, store, clock):
+    def test_one_with_unfinished_runs_stays(self, store, clock):
         store.stamp_seen(jobs=["sweep"], schedules=[], now=clock.now())
         add(store, a_run(job="sweep"))
         clock.advance(days=2)
@@ -123,14 +123,14 @@ class TestPrunedRowsPruningJobs:
         assert store.prune(before=clock.now(), limit=10).jobs == 0
         assert self.names(store) == ["sweep"]
 
-    def test_not_while_a_person_has_paused_it(self, store, clock):
+    def test_a_paused_job_stays(self, store, clock):
         store.stamp_seen(jobs=["sweep"], schedules=[], now=clock.now())
         store.pause(Pause(PauseKind.JOB, "sweep", NOON))
         clock.advance(days=2)
 
         assert store.prune(before=clock.now(), limit=10).jobs == 0
 
-    def test_only_with_definitions(self, store, clock):
+    def test_definitions_are_deleted_only_on_request(self, store, clock):
         store.stamp_seen(jobs=["sweep"], schedules=[], now=clock.now())
         clock.advance(days=2)
 
@@ -141,12 +141,12 @@ class TestPrunedRowsPruningJobs:
 
 
 class TestPrunedRowsPruningSchedules:
-    """Schedules that no program defines any more go; never what a person has a hand in."""
+    """Schedules that no program defines are deleted, but not paused ones or those of the API."""
 
     def names(self, store: Store) -> list[str]:
         return [row.spec.name for row in store.list_schedules()]
 
-    def test_what_was_last_seen_before_goes(self, store, clock):
+    def test_definitions_that_were_last_seen_before_are_deleted(self, store, clock):
         added(store, "old")
         row = added(store, "new")
         clock.advance(days=2)
@@ -162,20 +162,20 @@ class TestPrunedRowsPruningSchedules:
 
         assert store.prune(before=clock.now(), limit=10).schedules == 0
 
-    def test_what_the_api_created_stays(self, store, clock):
+    def test_schedules_that_were_created_at_run_time_stay(self, store, clock):
         added(store, origin=ScheduleOrigin.API)
         clock.advance(days=365)
 
         assert store.prune(before=clock.now(), limit=10).schedules == 0
 
-    def test_what_a_person_paused_stays(self, store, clock):
+    def test_a_paused_schedule_stays(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now())
         clock.advance(days=365)
 
         assert store.prune(before=clock.now(), limit=10).schedules == 0
 
-    def test_not_while_it_has_unfinished_runs(self, store, clock, worker):
+    def test_one_with_unfinished_runs_stays(self, store, clock, worker):
         added(store)
         add(store, a_fired_run("digest"))
         clock.advance(days=2)
@@ -192,7 +192,7 @@ class TestPrunedRowsPruningSchedules:
 
         assert store.prune(before=clock.now(), limit=10).schedules == 1
 
-    def test_only_with_definitions(self, store, clock):
+    def test_definitions_are_deleted_only_on_request(self, store, clock):
         added(store)
         clock.advance(days=2)
 

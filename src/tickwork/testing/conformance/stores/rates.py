@@ -1,4 +1,4 @@
-"""At most so many starts in any stretch of time, in every store."""
+"""Rate limits: the number of starts in any period of time."""
 
 import pytest
 
@@ -38,22 +38,22 @@ def turn_at(store):
 
 
 class TestRatesRates:
-    """At most so many start in any window of that length, by any number of workers."""
+    """In any window of that length, all workers together start at most this many runs."""
 
-    def test_no_more_start_than_may(self, store, worker):
+    def test_no_more_runs_start_than_the_rate_allows(self, store, worker):
         store.set_limits({KEY: 2})
         add(store, *(runs := rated(5)))
 
         assert ids(worker.claim()) == ids(runs[:2])
 
-    def test_that_they_have_ended_makes_no_room(self, store, worker):
+    def test_a_finished_run_still_counts(self, store, worker):
         store.set_limits({KEY: 2})
         add(store, *rated(5))
 
         assert len(worker.run()) == 2
         assert worker.run() == []
 
-    def test_a_second_worker_finds_none_left(self, store, worker, other_worker):
+    def test_the_rate_holds_for_two_workers(self, store, worker, other_worker):
         store.set_limits({KEY: 3})
         add(store, *(runs := rated(5)))
 
@@ -70,7 +70,7 @@ class TestRatesRates:
         assert (blocked.phase, blocked.blocked_on) == (Phase.BLOCKED, KEY)
         assert (blocked.status, blocked.attempt, blocked.token) == (RunStatus.PENDING, 0, 0)
 
-    def test_and_where_it_stands(self, store, worker):
+    def test_a_waiting_run_has_a_position(self, store, worker):
         store.set_limits({KEY: 2})
         add(store, *(runs := rated(5)))
         worker.claim()
@@ -84,7 +84,7 @@ class TestRatesRates:
             Turn(KEY, 2, 3, NOON + MINUTE * 2),
         ]
 
-    def test_who_waits_for_something_else_has_no_turn(self, store, worker):
+    def test_a_run_that_waits_for_a_concurrency_limit_has_no_turn(self, store, worker):
         store.set_limits({SLOT: 1})
         add(store, *(runs := rated(2, SLOT)))
         worker.claim()
@@ -93,13 +93,13 @@ class TestRatesRates:
         assert store.find_turn(a_run().id) is None
 
     @pytest.mark.parametrize("limits", [{}, {KEY: 0}], ids=["no row", "nought"])
-    def test_without_a_number_there_is_no_rate(self, store, worker, limits):
+    def test_a_missing_rate_or_zero_is_no_limit(self, store, worker, limits):
         store.set_limits(limits)
         add(store, *(runs := rated(5)))
 
         assert ids(worker.claim()) == ids(runs)
 
-    def test_values_are_counted_apart(self, store, worker):
+    def test_values_of_an_argument_are_counted_separately(self, store, worker):
         store.set_limits({"account/minute:send_email": 1})
         for account in (1, 2):
             add(store, *rated(2, f"account/minute:send_email={account}"))
@@ -117,14 +117,14 @@ class TestRatesRates:
         assert ids(worker.claim()) == [runs[0].id]
         assert turn_at(store) == NOON + 2 * MINUTE
 
-    def test_so_is_one_that_was_given_back(self, store, clock, worker):
+    def test_a_released_attempt_is_a_start(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *rated(1))
         worker.record(worker.claim_one(), Interrupted())
 
         assert worker.claim() == []
 
-    def test_no_run_holds_a_slot_of_it(self, store, worker):
+    def test_a_rate_takes_no_slots(self, store, worker):
         store.set_limits({KEY: 2, SLOT: 2})
         add(store, *(runs := rated(2, KEY, SLOT)))
         claims = worker.claim()
@@ -149,7 +149,7 @@ class TestRatesRates:
 
         assert ids(worker.claim(0, ahead=10)) == [free.id]
 
-    def test_what_needs_none_is_found_behind_those_who_wait(self, store, worker):
+    def test_a_run_without_a_rate_is_claimed_behind_waiting_runs(self, store, worker):
         store.set_limits({KEY: 1})
         add(store, *rated(30, priority=1), free := a_run(priority=50))
 
@@ -163,7 +163,7 @@ class TestRatesRates:
 
         assert ids(worker.claim()) == [free.id]
 
-    def test_as_many_start_in_any_window_as_may(self, store, clock, worker):
+    def test_the_rate_is_used_up_in_every_window(self, store, clock, worker):
         store.set_limits({KEY: 3})
         add(store, *rated(40))
         starts = []
@@ -182,22 +182,22 @@ class TestRatesTurns:
 
     @pytest.fixture
     def waiting(self, store, worker):
-        """Six that may start in any minute, six that did, and six that wait."""
+        """A rate of six a minute: six runs have started, and six wait."""
         store.set_limits({KEY: 6})
         add(store, *(runs := rated(12)))
         assert worker.run(100) == ids(runs[:6])
         return runs[6:]
 
-    def test_when_the_next_one_has_its_turn_is_known(self, store, waiting):
+    def test_the_time_of_the_next_turn_is_stored(self, store, waiting):
         assert turn_at(store) == NOON + MINUTE
 
-    def test_no_run_is_unblocked_before(self, store, clock, waiting):
+    def test_no_run_is_unblocked_before_its_turn(self, store, clock, waiting):
         clock.advance(MINUTE - SECOND)
 
         assert turn(store, clock) == 0
         assert len(in_phase(store, Phase.BLOCKED)) == 6
 
-    def test_one_is_unblocked_and_the_next_has_a_turn_of_its_own(self, store, clock, waiting):
+    def test_a_turn_unblocks_one_run(self, store, clock, waiting):
         clock.advance(MINUTE)
 
         assert turn(store, clock) == 1
@@ -205,7 +205,7 @@ class TestRatesTurns:
         assert turn_at(store) == NOON + MINUTE + 10 * SECOND
         assert turn(store, clock) == 0
 
-    def test_all_of_them_start_at_last(self, store, clock, worker, waiting):
+    def test_all_runs_start_in_the_end(self, store, clock, worker, waiting):
         started = []
         for _ in range(12):
             clock.advance(10 * SECOND)
@@ -215,7 +215,7 @@ class TestRatesTurns:
         assert started == ids(waiting)
         assert (clock.now(), turn_at(store)) == (NOON + 2 * MINUTE, None)
 
-    def test_the_best_comes_first(self, store, clock, worker, waiting):
+    def test_the_lowest_priority_number_is_unblocked_first(self, store, clock, worker, waiting):
         add(store, urgent := rated(1, priority=1)[0])
         worker.claim()
         clock.advance(MINUTE)
@@ -224,7 +224,7 @@ class TestRatesTurns:
 
         assert in_phase(store, Phase.READY) == [urgent.id]
 
-    def test_a_newcomer_does_not_overtake(self, store, clock, worker, waiting):
+    def test_a_new_run_does_not_overtake(self, store, clock, worker, waiting):
         clock.advance(MINUTE)
         add(store, late := rated(1, created_at=clock.now())[0])
 
@@ -251,7 +251,7 @@ class TestRatesTurns:
         add(store, *rated(6))
         assert len(worker.claim()) == 6
 
-    def test_one_that_is_put_off_takes_no_turn(self, store, clock, waiting):
+    def test_a_rescheduled_run_takes_no_turn(self, store, clock, waiting):
         store.reschedule(waiting[0].id, due_at=NOON + HOUR, now=clock.now())
         clock.advance(MINUTE)
 
@@ -276,7 +276,7 @@ class TestRatesTurns:
 
         assert started == ids(runs)
 
-    def test_those_who_expired_take_no_turn_and_go_at_once(self, store, clock, worker):
+    def test_expired_runs_take_no_turn_and_are_unblocked_at_once(self, store, clock, worker):
         store.set_limits({KEY: 6})
         add(store, *rated(6))
         worker.run(100)
@@ -289,7 +289,7 @@ class TestRatesTurns:
         assert ids(worker.claim()) == [*ids(soon), runs[0].id]
         assert turn_at(store) == NOON + MINUTE + 10 * SECOND
 
-    def test_each_key_has_turns_of_its_own(self, store, clock, worker):
+    def test_each_key_has_its_own_turns(self, store, clock, worker):
         name = "account/minute:send_email"
         store.set_limits({name: 1})
         for account in range(4):
@@ -348,14 +348,14 @@ class TestRatesByName:
     def claim_run(self, store, clock, worker, run):
         return store.claim_run(run.id, worker=worker.id, tag="t", now=clock.now(), lease=MINUTE)
 
-    def test_it_is_a_start(self, store, clock, worker):
+    def test_a_claim_by_id_is_a_start(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := rated(2)))
 
         assert self.claim_run(store, clock, worker, runs[0]) is not None
         assert worker.claim() == []
 
-    def test_without_room_nothing_has_changed(self, store, clock, worker):
+    def test_a_claim_by_id_that_the_rate_does_not_allow_changes_nothing(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *rated(1))
         worker.claim()
@@ -365,7 +365,7 @@ class TestRatesByName:
         assert the_run(store, run).phase is Phase.READY
         assert turn_at(store) is None
 
-    def test_it_waits_for_its_turn_like_others(self, store, clock, worker):
+    def test_a_claim_by_id_waits_for_its_turn(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := rated(2)))
         worker.claim()
@@ -378,7 +378,7 @@ class TestRatesByName:
 
 
 class TestRatesChangingRates:
-    """A rate that is changed holds from the next turn on."""
+    """A changed rate applies from the next turn on."""
 
     @pytest.fixture
     def waiting(self, store, worker):
@@ -386,11 +386,11 @@ class TestRatesChangingRates:
         add(store, *rated(12))
         worker.run(100)
 
-    def test_it_is_listed_as_limits_are(self, store, waiting):
+    def test_a_rate_is_listed_with_the_limits(self, store, waiting):
         assert store.list_limits() == [LimitRow(KEY, 2)]
 
     @pytest.mark.parametrize("by_code", [True, False])
-    def test_more_room_unblocks_waiting_runs(self, store, clock, worker, waiting, by_code):
+    def test_a_higher_rate_unblocks_waiting_runs(self, store, clock, worker, waiting, by_code):
         clock.advance(SECOND)
         if by_code:
             store.set_limits({KEY: 5})
@@ -412,7 +412,7 @@ class TestRatesChangingRates:
         assert len(worker.run(100)) == 10
         assert turn_at(store) is None
 
-    def test_it_counts_on_from_there_when_it_comes_back(self, store, clock, worker, waiting):
+    def test_a_rate_that_is_set_again_counts_earlier_starts(self, store, clock, worker, waiting):
         store.change_limit(KEY, 0, now=clock.now())
         turn(store, clock)
         store.change_limit(KEY, None, now=clock.now())
@@ -422,7 +422,7 @@ class TestRatesChangingRates:
         turn(store, clock)
         assert len(worker.run()) == 1
 
-    def test_less_room_counts_what_has_started(self, store, clock, worker, waiting):
+    def test_a_lower_rate_counts_earlier_starts(self, store, clock, worker, waiting):
         store.change_limit(KEY, 1, now=clock.now())
         started = []
         for _ in range(6):
@@ -438,10 +438,10 @@ class TestRatesChangingRates:
         assert turn_at(store) == NOON + MINUTE
 
 
-class TestRatesForgetting:
+class TestRatesPruning:
     """Unused keys are deleted, keys that count stay."""
 
-    def test_a_key_that_rests_is_pruned(self, store, clock, worker):
+    def test_an_unused_key_is_pruned(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *rated(1))
         worker.run()
@@ -452,7 +452,7 @@ class TestRatesForgetting:
         add(store, *rated(2))
         assert len(worker.run()) == 1
 
-    def test_one_whose_window_is_open_is_not(self, store, clock, worker):
+    def test_a_key_whose_window_is_open_is_not_pruned(self, store, clock, worker):
         store.set_limits({OTHER: 1})
         add(store, *rated(1, OTHER))
         worker.run()
@@ -477,7 +477,7 @@ class TestRatesForgetting:
 class TestRatesSweeping:
     """A blocked run without a turn gets one."""
 
-    def test_a_sweep_leaves_those_who_have_one_alone(self, store, clock, worker):
+    def test_a_sweep_does_not_change_runs_with_a_turn(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *rated(3))
         worker.claim()
@@ -486,7 +486,7 @@ class TestRatesSweeping:
         assert store.sweep(now=clock.now(), limit=10) == 0
         assert turn_at(store) == NOON + MINUTE
 
-    def test_it_passes_over_them_to_those_who_wait_for_a_limit(self, store, clock, worker):
+    def test_a_sweep_also_finds_runs_that_wait_for_a_limit(self, store, clock, worker):
         keys = [f"account/minute:send_email={n}" for n in range(5)]
         store.set_limits({"account/minute:send_email": 1, "queue:z": 1})
         for key in keys:
@@ -499,7 +499,7 @@ class TestRatesSweeping:
 
 
 def test_the_end_of_a_run_with_a_rate_needs_no_lock(store, clock, worker):
-    """It frees nothing that anybody waits for."""
+    """Its end frees no slot, so no run can wait for it."""
     store.set_limits({KEY: 1})
     add(store, *rated(1))
 

@@ -27,12 +27,12 @@ EVERYTHING = RunFilter()
 
 
 def reaped(claim: Claim, now: datetime) -> Transition:
-    """Its worker is gone, for the last time."""
+    """The transition of a run whose worker died for the last time."""
     return reap(claim, has_started=True, now=now, crashes_max=1)
 
 
 def label_of(value: object) -> str:
-    """What a filter says, in an order that does not change from one process to the next."""
+    """The label of a filter, the same in every process."""
     if not isinstance(value, RunFilter):
         return str(value)
     given = {name: part for name, part in asdict(value).items() if part not in {None, frozenset()}}
@@ -44,7 +44,7 @@ def label_of(value: object) -> str:
 class TestReadsOneRun:
     """A run is found by its id, unfinished or finished."""
 
-    def test_wherever_it_is(self, store, worker):
+    def test_a_run_is_found_in_every_state(self, store, worker):
         add(store, finished := a_run())
         worker.run()
         add(store, unfinished := a_run())
@@ -52,13 +52,13 @@ class TestReadsOneRun:
         assert store.get_run(unfinished.id).status is RunStatus.PENDING
         assert store.get_run(finished.id).status is RunStatus.COMPLETED
 
-    def test_there_is_none(self, store):
+    def test_an_unknown_id_is_not_found(self, store):
         assert store.get_run(UNKNOWN_ID) is None
 
     @pytest.mark.parametrize(
         "text", ["", "zzz", "42", UNKNOWN_ID + "0", "{" + UNKNOWN_ID + "}", "\x00"]
     )
-    def test_what_can_be_no_id_is_unknown(self, store, clock, text):
+    def test_a_text_that_is_no_id_is_unknown(self, store, clock, text):
         add(store, run := a_run())
 
         assert store.get_run(text) is None
@@ -68,7 +68,7 @@ class TestReadsOneRun:
         assert store.cancel(text, now=clock.now()) is ChangeResult.UNKNOWN
         assert store.reschedule(text, due_at=NOON, now=clock.now()) is ChangeResult.UNKNOWN
 
-    def test_several_at_once(self, store, worker):
+    def test_several_runs_by_id(self, store, worker):
         add(store, finished := a_run())
         worker.run()
         add(store, unfinished := a_run(), a_run())
@@ -80,14 +80,14 @@ class TestReadsOneRun:
             run.id: the_run(store, run) for run in (finished, unfinished)
         }
 
-    def test_none_at_all(self, store):
+    def test_no_ids(self, store):
         assert store.get_runs([]) == []
 
 
 class TestReadsOutcomes:
     """A finished run has an outcome; an unfinished one has none yet."""
 
-    def test_while_it_is_unfinished(self, store, worker):
+    def test_an_unfinished_run_has_no_outcome(self, store, worker):
         add(store, waiting := a_run(attempts_max=2), running := a_run())
         worker.record(worker.claim_one(), Failed("no"))
         worker.claim_one()
@@ -95,7 +95,7 @@ class TestReadsOutcomes:
         assert the_run(store, waiting).outcome is None
         assert the_run(store, running).outcome is None
 
-    def test_by_whatever_way_it_ended(self, store, clock, worker):
+    def test_every_final_status_has_an_outcome(self, store, clock, worker):
         add(store, *(runs := [a_run() for _ in range(4)]), a_run(due_at=NOON + HOUR))
         recorded, failed, completed, expired = worker.claim()
         worker.record(recorded)
@@ -122,9 +122,9 @@ class TestReadsOutcomes:
 
 
 class TestReadsFindingIds:
-    """People type the beginning of an id."""
+    """A run is found by the beginning of its id."""
 
-    def test_of_unfinished_and_finished_runs(self, store, worker):
+    def test_ids_of_unfinished_and_finished_runs(self, store, worker):
         add(store, finished := a_run(id="aaaa0001-0000-7000-8000-000000000001"))
         worker.run()
         add(
@@ -143,13 +143,13 @@ class TestReadsFindingIds:
 
         assert store.find_run_ids(runs[0].id[:20], limit=3) == ids(runs[:3])
 
-    def test_in_capital_letters_too(self, store):
+    def test_ids_in_capital_letters(self, store):
         add(store, run := a_run(id="abcd0000-0000-7000-8000-000000000001"))
 
         assert store.find_run_ids("ABCD") == [run.id]
 
     @pytest.mark.parametrize("prefix", ["%", "_", "019cb0d2%", "0_", "*", "zzzz", "\\", "'"])
-    def test_no_letter_has_a_meaning_of_its_own(self, store, prefix):
+    def test_no_character_is_a_wildcard(self, store, prefix):
         add(store, a_run())
 
         assert store.find_run_ids(prefix) == []
@@ -193,13 +193,13 @@ class TestReadsLists:
                 worker.record(claim, Succeeded())
         return runs
 
-    def test_all_of_them(self, store, runs):
+    def test_all_runs(self, store, runs):
         page = store.list_runs(EVERYTHING)
 
         assert ids(page.runs) == ids(runs[::-1])
         assert page.cursor is None
 
-    def test_they_are_as_they_are_when_read_one_by_one(self, store, runs):
+    def test_listed_runs_equal_runs_that_are_read_by_id(self, store, runs):
         page = store.list_runs(EVERYTHING)
 
         assert page.runs == [the_run(store, run) for run in runs[::-1]]
@@ -231,7 +231,7 @@ class TestReadsLists:
         ],
         ids=label_of,
     )
-    def test_some_of_them(self, store, runs, where, numbers):
+    def test_runs_that_match_a_filter(self, store, runs, where, numbers):
         page = store.list_runs(where)
 
         assert ids(page.runs)[::-1] == [runs[number].id for number in numbers]
@@ -325,7 +325,7 @@ class TestReadsLists:
 
         assert ids(second.runs) == [runs[3].id, runs[2].id]
 
-    def test_runs_made_in_one_moment_are_all_there(self, store, worker):
+    def test_runs_of_the_same_moment_are_all_listed(self, store, worker):
         add(store, *(runs := [a_run() for _ in range(7)]))
         worker.run(3)
         page = store.list_runs(EVERYTHING, limit=2)
@@ -348,15 +348,15 @@ class TestReadsLists:
         assert (page.runs, page.cursor) == ([], None)
 
 
-class TestReadsStories:
-    """A run's story is the run, its attempts and what it logged."""
+class TestReadsRecords:
+    """The record of a run has the run, its attempts and its log."""
 
-    def test_an_unfinished_run_has_one(self, store):
+    def test_an_unfinished_run_has_a_record(self, store):
         add(store, run := a_run())
 
         assert store.run_record(run.id) == (the_run(store, run), [], [])
 
-    def test_a_finished_run_has_one(self, store, worker):
+    def test_a_finished_run_has_a_record(self, store, worker):
         add(store, run := a_run())
         worker.run()
 
@@ -367,7 +367,7 @@ class TestReadsStories:
 
 
 class TestReadsLogs:
-    """What a handler logs is kept with its run, up to a limit."""
+    """Log lines of a handler are stored with its run, up to a limit."""
 
     def lines(self, *messages: str) -> list[LogLine]:
         return [LogLine(NOON, "INFO", "shop.emails", message) for message in messages]
@@ -379,7 +379,7 @@ class TestReadsLogs:
 
         assert store.run_record(run.id).log == self.lines("b", "a", "c 🦀")
 
-    def test_the_first_ones_are_kept(self, store):
+    def test_the_first_lines_are_kept(self, store):
         add(store, run := a_run())
         store.append_logs({run.id: self.lines("1", "2")}, lines_max=3)
         store.append_logs({run.id: self.lines("3", "4")}, lines_max=3)
@@ -387,7 +387,7 @@ class TestReadsLogs:
 
         assert store.run_record(run.id).log == self.lines("1", "2", "3")
 
-    def test_they_stay_when_the_run_has_ended(self, store, worker):
+    def test_lines_stay_when_the_run_has_ended(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
         store.append_logs({run.id: self.lines("before")}, lines_max=10)
@@ -396,7 +396,7 @@ class TestReadsLogs:
 
         assert store.run_record(run.id).log == self.lines("before", "after")
 
-    def test_each_run_has_its_own(self, store):
+    def test_each_run_has_its_own_lines(self, store):
         add(store, run := a_run(), other := a_run())
         store.append_logs({run.id: self.lines("mine")}, lines_max=10)
 
@@ -413,20 +413,20 @@ class TestReadsLogs:
         assert store.run_record(run.id).log == self.lines("a", "b", "c")
         assert store.run_record(other.id).log == self.lines("1", "2", "3")
 
-    def test_a_smaller_limit_takes_nothing_back(self, store):
+    def test_a_smaller_limit_deletes_no_lines(self, store):
         add(store, run := a_run())
         store.append_logs({run.id: self.lines("1", "2")}, lines_max=2)
         store.append_logs({run.id: self.lines("3")}, lines_max=1)
 
         assert store.run_record(run.id).log == self.lines("1", "2")
 
-    def test_those_of_a_run_that_is_unknown_are_dropped(self, store):
+    def test_lines_of_an_unknown_run_are_dropped(self, store):
         store.append_logs({UNKNOWN_ID: self.lines("too late")}, lines_max=10)
         add(store, run := a_run(id=UNKNOWN_ID))
 
         assert store.run_record(run.id).log == []
 
-    def test_nothing_to_keep(self, store):
+    def test_no_lines(self, store):
         add(store, run := a_run())
         store.append_logs({run.id: []}, lines_max=10)
         store.append_logs({}, lines_max=10)
@@ -435,9 +435,9 @@ class TestReadsLogs:
 
 
 class TestReadsCounts:
-    """Unfinished runs are counted by where they wait."""
+    """Unfinished runs are counted by phase and queue."""
 
-    def test_in_every_phase(self, store, worker):
+    def test_runs_are_counted_by_phase(self, store, worker):
         store.set_limits({"job:send_email": 1})
         add(store, *(a_run(priority=1, limit_keys=("job:send_email",)) for _ in range(3)))
         worker.claim(10)
@@ -451,7 +451,7 @@ class TestReadsCounts:
             Phase.RUNNING: 1,
         }
 
-    def test_of_each_queue(self, store, worker):
+    def test_runs_are_counted_by_queue(self, store, worker):
         add(store, a_run(queue="emails"), a_run(queue="emails"), a_run(queue="reports"))
         add(store, a_run(queue="emails", due_at=NOON + HOUR))
 
@@ -460,7 +460,7 @@ class TestReadsCounts:
             "reports": {Phase.READY: 1},
         }
 
-    def test_no_further_than_the_cap(self, store):
+    def test_counting_ends_at_the_cap(self, store):
         add(store, *(a_run() for _ in range(5)), a_run(due_at=NOON + HOUR))
 
         counts = store.count_runs(cap=3)
@@ -469,7 +469,7 @@ class TestReadsCounts:
         assert counts.by_phase[Phase.READY] == 3
         assert counts.by_phase[Phase.WAITING] == 1
 
-    def test_nothing_is_there(self, store, worker):
+    def test_counts_of_an_empty_store(self, store, worker):
         add(store, a_run())
         worker.run()
 

@@ -31,7 +31,7 @@ from tickwork.testing.conformance.builders import (
 
 
 class TestRecordsEnds:
-    """A final step moves the run to history, with all that is known about it."""
+    """A final transition moves the run to the history, with all its fields."""
 
     def test_a_run_that_succeeded(self, store, clock, worker):
         new = a_run(
@@ -63,7 +63,9 @@ class TestRecordsEnds:
         ],
         ids=lambda value: type(value).__name__,
     )
-    def test_a_run_that_ended_otherwise_says_why(self, store, worker, outcome, status, attempt):
+    def test_a_run_that_did_not_succeed_has_the_reason(
+        self, store, worker, outcome, status, attempt
+    ):
         add(store, new := a_run())
         claim = worker.claim_one()
 
@@ -80,10 +82,10 @@ class TestRecordsEnds:
 
         assert other_worker.claim() == []
 
-    def test_nothing_to_record(self, store):
+    def test_an_empty_record(self, store):
         assert store.record([]) == []
 
-    def test_large_and_strange_texts_are_kept(self, store, worker):
+    def test_large_and_unusual_texts_are_stored(self, store, worker):
         add(store, new := a_run(attempts_max=2))
         worker.record(worker.claim_one(), Failed("🦀" * 2_000, "ä" * 16_000, retry=False))
 
@@ -92,7 +94,7 @@ class TestRecordsEnds:
         assert story.run.reason == "🦀" * 2_000
         assert story.attempts[0].traceback == "ä" * 16_000
 
-    def test_the_start_that_a_heartbeat_noted_is_kept(self, store, worker):
+    def test_the_start_that_a_heartbeat_stored_is_kept(self, store, worker):
         add(store, new := a_run())
         claim = worker.claim_one()
         worker.start(claim)
@@ -102,8 +104,8 @@ class TestRecordsEnds:
         assert the_run(store, new).started_at == NOON
 
 
-class TestRecordsStepsBack:
-    """Any other step puts the run back among those that wait, as it says."""
+class TestRecordsUnfinishedRuns:
+    """Any other transition makes the run wait or become ready again."""
 
     def test_a_run_that_failed_waits_for_its_retry(self, store, worker):
         add(store, new := a_run(attempts_max=3))
@@ -130,7 +132,7 @@ class TestRecordsStepsBack:
         ],
         ids=["snoozed", "put off", "interrupted", "crashed", "never started"],
     )
-    def test_an_attempt_that_does_not_count_is_given_back(
+    def test_an_attempt_that_does_not_count_is_subtracted(
         self, store, worker, outcome, phase, counters
     ):
         add(store, new := a_run())
@@ -147,7 +149,7 @@ class TestRecordsStepsBack:
 
         assert ids(worker.claim()) == [run.id]
 
-    def test_a_run_that_waits_cannot(self, store, worker):
+    def test_a_waiting_run_cannot_be_claimed(self, store, worker):
         add(store, a_run())
         worker.record(worker.claim_one(), Snoozed(SECOND))
 
@@ -163,7 +165,7 @@ class TestRecordsStepsBack:
         run = the_run(store, new)
         assert (run.put_offs, run.attempt, run.token) == (3, 0, 3)
 
-    def test_a_handler_that_asks_for_a_retry_gets_attempts(self, store, worker):
+    def test_a_handler_that_requests_a_retry_gets_more_attempts(self, store, worker):
         add(store, new := a_run(attempts_max=1))
 
         worker.record(worker.claim_one(), Failed("no", retry=True), retry=NO_RETRY)
@@ -192,7 +194,7 @@ class TestRecordsStepsBack:
 
 
 class TestRecordsLostClaims:
-    """A step whose claim was lost is not written, and is answered with the run's id."""
+    """A transition whose claim was lost is not written. The store returns the id of its run."""
 
     def test_the_run_was_taken_back(self, store, clock, worker):
         add(store, run := a_run())
@@ -252,7 +254,7 @@ class TestRecordsLostClaims:
         [Succeeded(), Failed("no", retry=False), Failed("no"), Snoozed(MINUTE), Skipped("no")],
         ids=str,
     )
-    def test_it_leaves_no_trace(self, store, clock, worker, outcome):
+    def test_a_lost_outcome_changes_nothing(self, store, clock, worker, outcome):
         add(store, run := a_run(attempts_max=3))
         stale = worker.claim_one()
         clock.advance(minutes=2)
@@ -276,7 +278,9 @@ class TestRecordsLostClaims:
         assert lost == ids(runs[:2])
         assert [the_run(store, run).status for run in runs[2:]] == [RunStatus.COMPLETED] * 2
 
-    def test_an_expired_lease_holds_until_the_run_is_reaped(self, store, clock, worker):
+    def test_an_outcome_under_an_expired_lease_is_written_until_the_run_is_reaped(
+        self, store, clock, worker
+    ):
         add(store, run := a_run())
         claim = worker.claim_one(lease=MINUTE)
         clock.advance(hours=1)
@@ -286,9 +290,9 @@ class TestRecordsLostClaims:
 
 
 class TestRecordsBatches:
-    """Steps of all kinds go in one batch."""
+    """One batch can have transitions of all kinds."""
 
-    def test_each_run_goes_its_own_way(self, store, worker):
+    def test_each_run_of_a_batch_gets_its_own_status(self, store, worker):
         outcomes: list[Outcome] = [
             Succeeded("1"),
             Failed("no"),
@@ -325,7 +329,7 @@ class TestRecordsBatches:
 
 
 class TestRecordsAttempts:
-    """Every attempt that says more than the run itself is kept."""
+    """An attempt is stored, unless the row of the run has all its values."""
 
     def test_the_success_of_a_first_attempt_needs_no_row(self, store, worker):
         add(store, run := a_run())
@@ -373,13 +377,13 @@ class TestRecordsAttempts:
     @pytest.mark.parametrize(
         "outcome", [Skipped("no"), Postponed("no")], ids=["skipped", "postponed"]
     )
-    def test_where_none_was_made_none_is_kept(self, store, worker, outcome):
+    def test_without_an_attempt_there_is_no_row(self, store, worker, outcome):
         add(store, run := a_run())
         worker.record(worker.claim_one(), outcome)
 
         assert store.run_record(run.id).attempts == []
 
-    def test_the_start_that_a_heartbeat_noted_is_kept(self, store, worker):
+    def test_the_start_that_a_heartbeat_stored_is_kept(self, store, worker):
         add(store, run := a_run(attempts_max=2))
         claim = worker.claim_one()
         worker.start(claim)
@@ -389,8 +393,8 @@ class TestRecordsAttempts:
         assert store.run_record(run.id).attempts[0].started_at == NOON
 
 
-class TestRecordsWhatAJobRemembers:
-    """Each job's row says when it last ran, and how that went."""
+class TestRecordsJobRows:
+    """The row of a job has its last run, its last success and its last error."""
 
     def test_a_success(self, store, worker):
         add(store, a_run())
@@ -432,7 +436,7 @@ class TestRecordsWhatAJobRemembers:
         assert (job.failures, job.last_error_at) == (1, NOON + 2 * MINUTE)
         assert "lease" in job.last_error
 
-    def test_a_success_ends_the_row_and_keeps_the_last_error(self, store, clock, worker):
+    def test_a_success_resets_the_failures_and_keeps_the_last_error(self, store, clock, worker):
         add(store, a_run(), a_run())
         first, second = worker.claim()
         worker.record(first, Failed("no route"))
@@ -443,7 +447,7 @@ class TestRecordsWhatAJobRemembers:
         assert (job.failures, job.last_error, job.last_error_at) == (0, "no route", NOON)
         assert (job.last_run_at, job.last_success_at) == (NOON + MINUTE, NOON + MINUTE)
 
-    def test_inside_of_one_batch_the_order_of_ends_counts(self, store, worker):
+    def test_within_one_batch_the_last_end_counts(self, store, worker):
         add(store, *(a_run() for _ in range(4)))
         first, second, third, fourth = worker.claim()
 
@@ -468,7 +472,7 @@ class TestRecordsWhatAJobRemembers:
             )
         ]
 
-    def test_a_canceled_run_ran_and_says_no_more(self, store, worker):
+    def test_a_canceled_run_only_changes_the_last_run(self, store, worker):
         add(store, a_run())
         worker.record(worker.claim_one(), Canceled("enough"))
 
@@ -479,13 +483,15 @@ class TestRecordsWhatAJobRemembers:
         [Skipped("no"), Postponed("no"), Interrupted(), Snoozed(MINUTE)],
         ids=lambda outcome: type(outcome).__name__,
     )
-    def test_what_did_not_get_to_work_says_nothing(self, store, worker, outcome):
+    def test_an_outcome_that_is_neither_success_nor_failure_changes_nothing(
+        self, store, worker, outcome
+    ):
         add(store, a_run())
         worker.record(worker.claim_one(), outcome)
 
         assert store.list_jobs() == []
 
-    def test_tenants_and_jobs_have_rows_of_their_own(self, store, worker):
+    def test_each_tenant_and_job_has_its_own_row(self, store, worker):
         add(store, a_run(tenant="acme"), a_run(tenant="zoo"), a_run(job="sweep"))
         first, second, third = worker.claim()
         store.record([settled(first), settled(second, Failed("no")), settled(third)])
@@ -499,7 +505,7 @@ class TestRecordsWhatAJobRemembers:
 
 
 class TestRecordsCompleting:
-    """A run may be finished by itself, in the transaction of its handler's own writes."""
+    """A handler can complete its run in the transaction of its own writes."""
 
     def test_the_run_is_completed(self, store, clock, worker):
         add(store, new := a_run())
@@ -514,7 +520,7 @@ class TestRecordsCompleting:
         assert (run.started_at, run.ended_at) == (NOON, NOON + 5 * SECOND)
         assert (run.worker, run.token, run.attempt) == (ANN, 1, 1)
 
-    def test_it_touches_no_job(self, store, clock, worker):
+    def test_completing_does_not_change_the_row_of_the_job(self, store, clock, worker):
         add(store, a_run())
         store.complete(worker.claim_one(), now=clock.now())
 
@@ -560,7 +566,7 @@ class TestRecordsCompleting:
         assert not store.complete(claim, now=clock.now(), result='"again"')
         assert the_run(store, claim) == before
 
-    def test_it_is_gone_for_heartbeats(self, store, clock, worker):
+    def test_a_completed_run_is_unknown_to_heartbeats(self, store, clock, worker):
         add(store, a_run())
         claim = worker.claim_one()
         store.complete(claim, now=clock.now())

@@ -1,4 +1,4 @@
-"""An answer may be lost: a caller that does not know the result may repeat the call."""
+"""Repeated calls: the answer of a call can be lost, so callers repeat it."""
 
 from datetime import timedelta
 
@@ -27,9 +27,9 @@ KEY = "job:send_email"
 
 
 class TestRepeatsEnqueuingAgain:
-    """A run that went in is not added a second time."""
+    """A run that was added is not added a second time."""
 
-    def test_it_is_there_already(self, store):
+    def test_a_run_that_exists_is_not_added_again(self, store):
         runs = [a_run(), a_run()]
         store.enqueue(runs)
 
@@ -38,7 +38,7 @@ class TestRepeatsEnqueuingAgain:
         assert answers == [Enqueued(run.id, is_new=False) for run in runs]
         assert ids(all_runs(store)) == ids(runs)
 
-    def test_it_was_not_there(self, store):
+    def test_a_run_that_does_not_exist_is_added(self, store):
         run = a_run()
 
         [answer] = store.enqueue([run], may_be_stored=True)
@@ -46,7 +46,7 @@ class TestRepeatsEnqueuingAgain:
         assert answer == Enqueued(run.id, is_new=True)
         assert ids(all_runs(store)) == [run.id]
 
-    def test_some_were_there(self, store):
+    def test_only_missing_runs_are_added(self, store):
         stored, missing = a_run(), a_run()
         store.enqueue([stored])
 
@@ -55,7 +55,7 @@ class TestRepeatsEnqueuingAgain:
         assert [answer.is_new for answer in answers] == [False, True]
         assert ids(all_runs(store)) == [stored.id, missing.id]
 
-    def test_it_was_claimed_meanwhile(self, store, worker):
+    def test_a_run_that_was_claimed_meanwhile_exists(self, store, worker):
         run = a_run()
         store.enqueue([run])
         worker.claim_one()
@@ -66,7 +66,7 @@ class TestRepeatsEnqueuingAgain:
         assert answer == Enqueued(run.id, is_new=False)
         assert the_run(store, run) == before
 
-    def test_it_was_finished_meanwhile(self, store, worker):
+    def test_a_run_that_was_finished_meanwhile_exists(self, store, worker):
         run = a_run()
         store.enqueue([run])
         worker.run()
@@ -77,7 +77,7 @@ class TestRepeatsEnqueuingAgain:
         assert the_run(store, run).status is RunStatus.COMPLETED
         assert worker.claim() == []
 
-    def test_its_unique_key_is_its_own(self, store):
+    def test_the_unique_key_of_the_run_itself_is_not_taken(self, store):
         run = a_run(unique=UniqueKey("one", None))
         store.enqueue([run])
 
@@ -85,7 +85,7 @@ class TestRepeatsEnqueuingAgain:
 
         assert answer == Enqueued(run.id, is_new=False)
 
-    def test_its_id_counts_before_its_key(self, store, worker):
+    def test_the_id_is_checked_before_the_key(self, store, worker):
         run = a_run(unique=UniqueKey("one", None))
         store.enqueue([run])
         worker.run()
@@ -95,7 +95,7 @@ class TestRepeatsEnqueuingAgain:
 
         assert answer == Enqueued(run.id, is_new=False)
 
-    def test_if_it_was_not_there_its_key_counts(self, store):
+    def test_the_key_is_checked_if_the_run_does_not_exist(self, store):
         add(store, other := a_run(unique=UniqueKey("one", None)))
 
         [answer] = store.enqueue([a_run(unique=UniqueKey("one", None))], may_be_stored=True)
@@ -103,7 +103,7 @@ class TestRepeatsEnqueuingAgain:
         assert answer == Enqueued(other.id, is_new=False)
         assert ids(all_runs(store)) == [other.id]
 
-    def test_its_overlap_key_is_its_own(self, store):
+    def test_the_overlap_key_of_the_run_itself_is_not_taken(self, store):
         run = a_run(overlap_key="held:019cb0d2-0000-7000-8000-000000000001")
         store.enqueue([run])
 
@@ -113,9 +113,9 @@ class TestRepeatsEnqueuingAgain:
 
 
 class TestRepeatsFindingClaims:
-    """Claims whose answer was lost are found by the tag that marked them."""
+    """Claims whose answer was lost are found by their tag."""
 
-    def test_they_are_as_they_were_given(self, store, worker):
+    def test_claims_are_found_as_they_were(self, store, worker):
         store.set_limits({KEY: 2})
         add(store, *(a_run(priority=9 - number, limit_keys=(KEY,)) for number in range(3)))
         add(store, a_run(args='{"to": "ann"}', tenant="acme", target="image-42"))
@@ -123,7 +123,7 @@ class TestRepeatsFindingClaims:
 
         assert store.find_claims(worker=worker.id, tag=worker.tag) == claims
 
-    def test_of_this_tag_only(self, store, worker):
+    def test_only_claims_with_this_tag(self, store, worker):
         add(store, a_run(), a_run())
         first = worker.claim(1, tag="first")
         second = worker.claim(1, tag="second")
@@ -131,14 +131,14 @@ class TestRepeatsFindingClaims:
         assert store.find_claims(worker=worker.id, tag="first") == first
         assert store.find_claims(worker=worker.id, tag="second") == second
 
-    def test_of_this_worker_only(self, store, worker, other_worker):
+    def test_only_claims_of_this_worker(self, store, worker, other_worker):
         add(store, a_run(), a_run())
         ours = worker.claim(1, tag="tag")
         other_worker.claim(1, tag="tag")
 
         assert store.find_claims(worker=worker.id, tag="tag") == ours
 
-    def test_only_while_they_hold(self, store, clock, worker, other_worker):
+    def test_only_claims_that_are_still_valid(self, store, clock, worker, other_worker):
         add(store, *(a_run() for _ in range(4)))
         finished, given_back, lost = worker.claim(3, tag="tag", lease=MINUTE)
         [kept] = worker.claim(1, tag="tag", lease=HOUR)
@@ -153,7 +153,7 @@ class TestRepeatsFindingClaims:
         assert found == [kept]
         assert lost.run_id not in ids(found)
 
-    def test_the_lease_is_as_it_is_now(self, store, worker):
+    def test_a_found_claim_has_its_current_lease(self, store, worker):
         add(store, a_run())
         claim = worker.claim_one(tag="tag")
         worker.beat(claim, until=NOON + HOUR)
@@ -174,7 +174,7 @@ class TestRepeatsFindingClaims:
 
 
 class TestRepeatsRecordingAgain:
-    """A step that was committed is not lost, and is not written a second time."""
+    """A transition that was written is not reported as lost, and is not written again."""
 
     @pytest.mark.parametrize(
         "outcome",
@@ -187,7 +187,7 @@ class TestRepeatsRecordingAgain:
         ],
         ids=["succeeded", "failed for good", "skipped", "failed", "snoozed"],
     )
-    def test_it_was_committed(self, store, worker, outcome):
+    def test_an_outcome_that_was_written_is_not_lost(self, store, worker, outcome):
         store.set_limits({KEY: 1})
         add(store, *(runs := [a_run(attempts_max=3, limit_keys=(KEY,)) for _ in range(3)]))
         [claim] = worker.claim()
@@ -214,7 +214,7 @@ class TestRepeatsRecordingAgain:
         assert store.record(steps, may_be_stored=True) == []
         assert the_run(store, run).status is RunStatus.COMPLETED
 
-    def test_what_happened_to_the_job_since_is_not_undone(self, store, worker):
+    def test_later_changes_of_the_job_are_kept(self, store, worker):
         add(store, a_run(), a_run())
         first, second = worker.claim()
         step = settled(first)
@@ -227,14 +227,14 @@ class TestRepeatsRecordingAgain:
 
         assert store.list_jobs() == [before]
 
-    def test_it_was_not_committed(self, store, worker):
+    def test_an_outcome_that_was_not_written_is_written(self, store, worker):
         add(store, run := a_run())
         claim = worker.claim_one()
 
         assert store.record([settled(claim)], may_be_stored=True) == []
         assert the_run(store, run).status is RunStatus.COMPLETED
 
-    def test_some_were_committed(self, store, worker):
+    def test_only_missing_outcomes_are_written(self, store, worker):
         add(store, *(runs := [a_run(), a_run(), a_run()]))
         steps = [settled(claim, Failed("no")) for claim in worker.claim()]
         store.record(steps[:1])
@@ -269,7 +269,9 @@ class TestRepeatsRecordingAgain:
 
         assert store.record([settled(claim)], may_be_stored=True) == [UNKNOWN_ID]
 
-    def test_it_was_committed_and_claimed_again(self, store, worker, other_worker):
+    def test_an_interruption_that_was_written_before_the_run_was_claimed_again(
+        self, store, worker, other_worker
+    ):
         add(store, run := a_run())
         steps = [settled(worker.claim_one(), Interrupted())]
         store.record(steps)
@@ -297,7 +299,7 @@ class TestRepeatsRecordingAgain:
 
 
 class TestRepeatsTickingAgain:
-    """A tick that was carried out finds nothing left to do."""
+    """A repeated tick fires nothing."""
 
     def test_no_instant_is_fired_twice(self, store, clock, worker):
         added(store)

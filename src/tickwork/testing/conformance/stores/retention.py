@@ -26,7 +26,7 @@ def pages(store, *, before, limit):
 class TestRetentionPagesOfFinishedRuns:
     """Finished runs are listed by the time of their end, the oldest first, each once."""
 
-    def test_a_row_has_what_decides(self, store, worker):
+    def test_a_row_has_the_values_that_retention_needs(self, store, worker):
         finish(store, worker, done := a_run(job="a"), outcome=Succeeded("[1]"))
         finish(store, worker, failed := a_run(job="b"), outcome=Failed("no"))
 
@@ -37,7 +37,7 @@ class TestRetentionPagesOfFinishedRuns:
             EndedRun(failed.id, "b", has_failed=True, ended_at=NOON, has_result=False),
         ]
 
-    def test_only_those_that_ended_before(self, store, clock, worker):
+    def test_only_runs_that_ended_before(self, store, clock, worker):
         finish(store, worker, old := a_run())
         clock.advance(days=1)
         finish(store, worker, a_run())
@@ -45,7 +45,7 @@ class TestRetentionPagesOfFinishedRuns:
 
         assert ids(store.list_ended(after=None, before=clock.now(), limit=10)) == [old.id]
 
-    def test_pages_hold_every_run_once_though_many_ended_together(self, store, clock, worker):
+    def test_each_run_is_on_one_page_even_if_many_ended_together(self, store, clock, worker):
         runs = [a_run() for _ in range(12)]
         for start in (0, 8):
             finish(store, worker, *runs[start : start + 8])
@@ -59,9 +59,9 @@ class TestRetentionPagesOfFinishedRuns:
 
 
 class TestRetentionDeletingFinishedRuns:
-    """Chosen runs go with all that belongs to them; unfinished runs never do."""
+    """Finished runs are deleted with their attempts and logs. Unfinished runs are not."""
 
-    def test_attempts_and_logs_go_too(self, store, worker):
+    def test_attempts_and_logs_are_deleted_too(self, store, worker):
         finish(store, worker, gone := a_run(), kept := a_run(), outcome=Failed("no"))
         store.append_logs({gone.id: [LogLine(NOON, "INFO", "shop", "hello")]}, lines_max=10)
 
@@ -84,9 +84,9 @@ class TestRetentionDeletingFinishedRuns:
 
 
 class TestRetentionClearingResults:
-    """A result can go before its run."""
+    """A result can be deleted before its run."""
 
-    def test_the_result_goes_and_the_run_stays(self, store, worker):
+    def test_the_result_is_deleted_and_the_run_stays(self, store, worker):
         finish(store, worker, run := a_run(), other := a_run(), outcome=Succeeded("[1]"))
 
         assert store.clear_results([run.id], reason="The result has expired.") == 1
@@ -103,9 +103,9 @@ class TestRetentionClearingResults:
 
 
 class TestRetentionPruningKeys:
-    """Keys of windows that have passed go, without their runs."""
+    """Keys whose window has passed are deleted, also without their runs."""
 
-    def test_a_window_that_has_passed(self, store, clock, worker):
+    def test_a_key_whose_window_has_passed_is_deleted(self, store, clock, worker):
         key = UniqueKey("hourly", NOON + HOUR)
         finish(store, worker, run := a_run(unique=key))
         clock.advance(days=2)

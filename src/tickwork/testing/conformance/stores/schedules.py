@@ -24,7 +24,7 @@ UNKNOWN = ScheduleId("019cb0d2-0000-7000-8000-ffffffffffff")
 
 
 class TestSchedulesAdding:
-    """A schedule is there once, under its tenant and name."""
+    """A schedule exists once for each tenant and name."""
 
     def test_every_field_is_stored(self, store, clock):
         spec = a_schedule(
@@ -56,14 +56,14 @@ class TestSchedulesAdding:
         assert (row.revision, row.is_paused) == (1, False)
         assert store.get_schedule("acme", "Grüße 🦀") == row
 
-    def test_what_was_left_out_stays_out(self, store):
+    def test_values_that_were_not_given_are_empty(self, store):
         row = added(store, next_due_at=None)
 
         assert row.spec == a_schedule()
         assert row.next_due_at is None
         assert store.get_schedule("", "digest") == row
 
-    def test_the_second_of_a_name_changes_nothing(self, store, clock):
+    def test_a_second_schedule_with_the_name_changes_nothing(self, store, clock):
         first = added(store)
 
         second = store.add_schedule(
@@ -79,7 +79,7 @@ class TestSchedulesAdding:
     @pytest.mark.parametrize(
         "other", [{"tenant": "acme"}, {"name": "Digest"}, {"name": "digést"}], ids=str
     )
-    def test_tenants_and_letters_tell_them_apart(self, store, other):
+    def test_names_are_case_sensitive_and_separate_for_each_tenant(self, store, other):
         first = added(store)
 
         second = added(store, **other)
@@ -87,7 +87,7 @@ class TestSchedulesAdding:
         assert second.id != first.id
         assert len(store.list_schedules()) == 2
 
-    def test_there_is_none_of_that_name(self, store):
+    def test_an_unknown_name_is_not_found(self, store):
         added(store)
 
         assert store.get_schedule("", "report") is None
@@ -95,9 +95,9 @@ class TestSchedulesAdding:
 
 
 class TestSchedulesAddingMany:
-    """Whatever a program defines goes in as one batch."""
+    """The schedules of a program are added as one batch."""
 
-    def test_the_answers_are_in_the_given_order(self, store, clock):
+    def test_the_results_are_in_the_given_order(self, store, clock):
         there = added(store, "b")
         new = [NewSchedule(ScheduleId(an_id()), a_schedule(name), NOON + HOUR) for name in "cba"]
 
@@ -109,7 +109,7 @@ class TestSchedulesAddingMany:
         assert (rows[0].next_due_at, rows[0].created_at) == (NOON + HOUR, NOON + MINUTE)
         assert store.list_schedules() == sorted(rows, key=lambda row: row.spec.name)
 
-    def test_the_first_of_a_name_counts(self, store, clock):
+    def test_of_equal_names_the_first_is_added(self, store, clock):
         rules = [a_schedule(rule="first"), a_schedule(rule="second")]
         new = [NewSchedule(ScheduleId(an_id()), spec, NOON) for spec in rules]
 
@@ -118,7 +118,7 @@ class TestSchedulesAddingMany:
         assert first == second
         assert (first.id, first.spec.rule) == (new[0].id, "first")
 
-    def test_tenants_have_names_of_their_own(self, store, clock):
+    def test_tenants_have_separate_names(self, store, clock):
         specs = [a_schedule(), a_schedule(tenant="acme")]
         new = [NewSchedule(ScheduleId(an_id()), spec, None) for spec in specs]
 
@@ -126,14 +126,14 @@ class TestSchedulesAddingMany:
 
         assert [row.spec for row in rows] == specs
 
-    def test_none_at_all(self, store, clock):
+    def test_an_empty_batch(self, store, clock):
         assert store.add_schedules([], now=clock.now()) == []
 
 
 class TestSchedulesGettingMany:
-    """Several are found by tenant and name at once."""
+    """Several schedules are read by tenant and name at once."""
 
-    def test_what_is_unknown_is_left_out(self, store):
+    def test_unknown_schedules_are_left_out(self, store):
         rows = [added(store), added(store, tenant="acme"), added(store, "report")]
         added(store, "report", tenant="acme")
         names = [("", "report"), ("acme", "digest"), ("", "digest"), ("", "digest"), ("", "none")]
@@ -142,7 +142,7 @@ class TestSchedulesGettingMany:
 
         assert sorted(found, key=lambda row: row.id) == rows
 
-    def test_none_at_all(self, store):
+    def test_an_empty_batch(self, store):
         added(store)
 
         assert store.get_schedules([]) == []
@@ -151,20 +151,20 @@ class TestSchedulesGettingMany:
 class TestSchedulesScheduledJobs:
     """A worker lists the jobs that have schedules when it starts."""
 
-    def test_each_once(self, store):
+    def test_each_job_is_listed_once(self, store):
         for name, job in [("a", "sweep"), ("b", "resize"), ("c", "sweep"), ("d", "Resize")]:
             added(store, name, job=job)
 
         assert store.scheduled_jobs() == ["Resize", "resize", "sweep"]
 
-    def test_of_every_tenant_whether_they_fire_or_not(self, store, clock):
+    def test_jobs_of_all_tenants_and_of_paused_schedules_are_listed(self, store, clock):
         added(store, next_due_at=None, tenant="acme")
         paused = added(store, "paused", job="sweep")
         store.pause_schedule(paused.id, now=clock.now())
 
         assert store.scheduled_jobs() == ["send_email", "sweep"]
 
-    def test_there_are_none(self, store):
+    def test_a_store_without_schedules_lists_no_jobs(self, store):
         row = added(store)
         store.remove_schedule(row.id)
 
@@ -172,9 +172,9 @@ class TestSchedulesScheduledJobs:
 
 
 class TestSchedulesChanging:
-    """A schedule can be changed by a caller that has read its last revision."""
+    """A change needs the last revision of the schedule."""
 
-    def test_it_keeps_who_it_is(self, store, clock):
+    def test_a_change_keeps_the_identity(self, store, clock):
         row = added(store)
         clock.advance(days=1)
         spec = a_schedule(rule="another rule", queue="emails", overlap=Overlap.ALLOW)
@@ -187,7 +187,7 @@ class TestSchedulesChanging:
         assert changed.revision == row.revision + 1
         assert store.get_schedule("", "digest") == changed
 
-    def test_it_keeps_how_far_it_came(self, store, clock):
+    def test_a_change_keeps_the_last_firing(self, store, clock):
         row = added(store)
         tick(store, clock)
 
@@ -198,7 +198,7 @@ class TestSchedulesChanging:
         assert changed is not None
         assert changed.last_fired_at == NOON
 
-    def test_it_keeps_its_pause(self, store, clock):
+    def test_a_change_keeps_the_pause(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now(), note="too loud")
 
@@ -222,7 +222,7 @@ class TestSchedulesChanging:
         assert answer is None
         assert store.get_schedule("", "digest") == newer
 
-    def test_one_that_was_removed_is_not_brought_back(self, store, clock):
+    def test_a_change_does_not_restore_a_removed_schedule(self, store, clock):
         row = added(store)
         store.remove_schedule(row.id)
 
@@ -233,16 +233,16 @@ class TestSchedulesChanging:
 
 
 class TestSchedulesRemoving:
-    """A schedule that was removed fires no more; what it gave stays."""
+    """A removed schedule does not fire; its runs stay."""
 
-    def test_it_is_gone(self, store, clock):
+    def test_a_removed_schedule_is_not_found(self, store, clock):
         row = added(store)
 
         assert store.remove_schedule(row.id)
         assert store.get_schedule("", "digest") is None
         assert tick(store, clock).runs == []
 
-    def test_its_runs_stay(self, store):
+    def test_runs_of_a_removed_schedule_stay(self, store):
         row = added(store)
         add(store, run := a_fired_run("digest"))
 
@@ -250,7 +250,7 @@ class TestSchedulesRemoving:
 
         assert the_run(store, run).schedule == "digest"
 
-    def test_its_name_is_free(self, store):
+    def test_the_name_of_a_removed_schedule_is_free(self, store):
         row = added(store)
         store.remove_schedule(row.id)
 
@@ -258,14 +258,14 @@ class TestSchedulesRemoving:
 
         assert again.id != row.id
 
-    def test_there_is_none_to_remove(self, store):
+    def test_removing_an_unknown_schedule(self, store):
         assert not store.remove_schedule(UNKNOWN)
 
 
 class TestSchedulesPausing:
-    """A person may stop a schedule, and let it go on."""
+    """A schedule can be paused and resumed."""
 
-    def test_it_shows_since_when_and_why(self, store, clock):
+    def test_a_pause_has_a_time_and_a_note(self, store, clock):
         row = added(store, next_due_at=NOON + HOUR)
 
         assert store.pause_schedule(row.id, now=clock.now(), note="too loud")
@@ -273,7 +273,7 @@ class TestSchedulesPausing:
         paused = store.get_schedule("", "digest")
         assert paused == replace(row, paused_at=NOON, paused_note="too loud")
 
-    def test_a_pause_with_an_end_says_where_it_goes_on(self, store, clock):
+    def test_a_pause_with_an_end_has_its_next_instant(self, store, clock):
         row = added(store)
 
         store.pause_schedule(
@@ -292,7 +292,7 @@ class TestSchedulesPausing:
 
         assert store.get_schedule("", "digest") == replace(row, next_due_at=NOON + DAY)
 
-    def test_neither_changes_the_spec(self, store, clock):
+    def test_pause_and_resume_do_not_change_the_spec(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now())
         store.resume_schedule(row.id, next_due_at=NOON)
@@ -307,7 +307,7 @@ class TestSchedulesPausing:
 
 
 class TestSchedulesStamping:
-    """Live programs stamp what they define, so that the rest can be retired."""
+    """Live programs mark their definitions as seen, so that others can be retired."""
 
     def test_schedules_show_when_they_were_last_seen(self, store, clock):
         seen, unseen = added(store, "seen"), added(store, "unseen")
@@ -328,7 +328,7 @@ class TestSchedulesStamping:
             ("", "sweep", NOON + HOUR),
         ]
 
-    def test_what_happened_to_a_job_is_not_forgotten(self, store, clock, worker):
+    def test_marking_a_job_as_seen_keeps_its_history(self, store, clock, worker):
         add(store, a_fired_run())
         worker.run()
 
@@ -337,7 +337,7 @@ class TestSchedulesStamping:
         [job] = store.list_jobs()
         assert (job.last_success_at, job.seen_at) == (NOON, NOON)
 
-    def test_nothing_to_stamp(self, store, clock):
+    def test_marking_nothing_as_seen(self, store, clock):
         store.stamp_seen(jobs=[], schedules=[], now=clock.now())
 
         assert store.list_jobs() == []
@@ -352,56 +352,56 @@ class TestSchedulesListing:
         added_rows = [added(store, name, tenant=tenant) for tenant, name in names]
         return sorted(added_rows, key=lambda row: (row.spec.tenant, row.spec.name))
 
-    def test_all_of_them(self, store, rows):
+    def test_all_schedules_are_listed(self, store, rows):
         assert store.list_schedules() == rows
 
-    def test_of_one_tenant(self, store, rows):
+    def test_schedules_of_one_tenant(self, store, rows):
         assert store.list_schedules(tenant="acme") == rows[2:4]
         assert store.list_schedules(tenant="") == rows[:2]
         assert store.list_schedules(tenant="unknown") == []
 
-    def test_page_by_page(self, store, rows):
+    def test_schedules_come_in_pages(self, store, rows):
         first = store.list_schedules(limit=2)
         second = store.list_schedules(after=("", "b"), limit=2)
         third = store.list_schedules(after=("acme", "c"), limit=2)
 
         assert [first, second, third] == [rows[:2], rows[2:4], rows[4:]]
 
-    def test_page_by_page_of_one_tenant(self, store, rows):
+    def test_schedules_of_one_tenant_come_in_pages(self, store, rows):
         assert store.list_schedules(tenant="acme", after=("acme", "a")) == rows[3:4]
 
-    def test_after_a_name_that_is_not_there(self, store, rows):
+    def test_a_page_after_an_unknown_name(self, store, rows):
         assert store.list_schedules(after=("acme", "b")) == rows[3:]
 
 
 class TestSchedulesNextFiring:
-    """A ticker asks until when it can sleep."""
+    """The next firing is the time until which a ticker can sleep."""
 
-    def test_there_is_none(self, store):
+    def test_without_schedules_there_is_no_next_firing(self, store):
         added(store, next_due_at=None)
 
         assert store.next_firing_at() is None
 
-    def test_the_earliest(self, store):
+    def test_the_earliest_firing(self, store):
         added(store, "late", next_due_at=NOON + HOUR)
         added(store, "soon", next_due_at=NOON + MINUTE)
 
         assert store.next_firing_at() == NOON + MINUTE
 
-    def test_the_earliest_of_some_jobs(self, store):
+    def test_the_earliest_firing_of_some_jobs(self, store):
         added(store, "late", next_due_at=NOON + HOUR, job="sweep")
         added(store, "soon", next_due_at=NOON + MINUTE)
 
         assert store.next_firing_at(jobs=["sweep", "resize"]) == NOON + HOUR
         assert store.next_firing_at(jobs=[]) is None
 
-    def test_a_paused_one_does_not_count(self, store, clock):
+    def test_a_paused_schedule_does_not_count(self, store, clock):
         row = added(store)
         store.pause_schedule(row.id, now=clock.now())
 
         assert store.next_firing_at() is None
 
-    def test_one_whose_pause_will_end_does(self, store, clock):
+    def test_a_schedule_whose_pause_will_end_counts(self, store, clock):
         row = added(store)
         store.pause_schedule(
             row.id, now=clock.now(), until=NOON + HOUR, next_due_at=NOON + HOUR + MINUTE
@@ -409,7 +409,7 @@ class TestSchedulesNextFiring:
 
         assert store.next_firing_at() == NOON + HOUR + MINUTE
 
-    def test_a_schedule_that_no_program_defines_any_more_does_not(self, store, clock):
+    def test_a_retired_schedule_does_not_count(self, store, clock):
         added(store, "retired", next_due_at=NOON)
         added(store, "api", next_due_at=NOON + HOUR, origin=ScheduleOrigin.API)
         later = added(store, "seen", next_due_at=NOON + MINUTE)

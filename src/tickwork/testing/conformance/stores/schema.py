@@ -4,31 +4,31 @@ from tickwork.testing.conformance.builders import NOON, a_run, add, ids
 
 
 class TestSchemaSchema:
-    """An installed store says so, and installing it again harms nothing."""
+    """An installed store has a version, and can be installed again."""
 
-    def test_it_has_a_version(self, store):
+    def test_the_tables_have_a_version(self, store):
         assert store.schema_version() >= 1
         store.check_schema()
 
-    def test_installing_again_keeps_what_is_there(self, store, worker):
+    def test_installing_again_keeps_all_rows(self, store, worker):
         add(store, run := a_run())
 
         assert store.install() == store.schema_version()
         assert ids(worker.claim()) == [run.id]
 
-    def test_it_knows_what_time_it_is(self, store):
+    def test_the_store_returns_the_time_of_the_database(self, store):
         now = store.database_time()
 
         assert now.utcoffset() is not None
         assert abs((store.database_time() - now).total_seconds()) < 60
 
-    def test_closing_twice_is_closing(self, store):
+    def test_a_store_can_be_closed_twice(self, store):
         store.close()
         store.close()
 
 
 class TestSchemaEmptyBatches:
-    """No verb minds being given nothing."""
+    """Every operation accepts an empty batch."""
 
     @pytest.mark.parametrize(
         ("verb", "answer"),
@@ -49,11 +49,11 @@ class TestSchemaEmptyBatches:
             (lambda store: store.prune(before=NOON, limit=10), (0, 0, 0)),
         ],
     )
-    def test_it_answers_with_nothing(self, store, verb, answer):
+    def test_the_result_is_empty(self, store, verb, answer):
         assert verb(store) == answer
 
 
-def test_a_store_says_how_many_pumps_it_can_serve(store):
+def test_a_store_has_a_number_of_pumps(store):
     is_server = store.connections_max > 2
 
     assert store.pumps_max == (2 if is_server else 1)

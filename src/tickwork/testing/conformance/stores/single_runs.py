@@ -1,4 +1,4 @@
-"""One run by its name, and what could start now."""
+"""Claims of one run by its id, and the runs that could start now."""
 
 from datetime import timedelta
 
@@ -35,9 +35,9 @@ def claim(store, clock, run, *, worker=ANN, lease=MINUTE):
 
 
 class TestSingleRunsClaimingOne:
-    """Exactly this run is claimed, whatever waits before it."""
+    """Exactly this run is claimed, even if others come before it."""
 
-    def test_the_one_that_was_named(self, store, clock, worker):
+    def test_the_run_with_this_id_is_claimed(self, store, clock, worker):
         add(store, *(runs := [a_run(priority=n) for n in range(3)]))
 
         made = claim(store, clock, runs[2], lease=5 * MINUTE)
@@ -57,13 +57,13 @@ class TestSingleRunsClaimingOne:
         assert worker.record(claim(store, clock, run), Succeeded('"done"')) == []
         assert the_run(store, run).result == '"done"'
 
-    def test_one_that_is_not_due_yet(self, store, clock):
+    def test_a_run_that_is_not_due_yet(self, store, clock):
         add(store, run := a_run(due_at=NOON + HOUR))
 
         assert claim(store, clock, run) is not None
         assert the_run(store, run).due_at == NOON + HOUR
 
-    def test_one_that_waits_for_its_retry(self, store, clock, worker):
+    def test_a_run_that_waits_for_its_retry(self, store, clock, worker):
         add(store, run := a_run(attempts_max=3))
         worker.record(worker.claim_one(), Failed("no"))
         assert the_run(store, run).status is RunStatus.FAILED
@@ -72,12 +72,12 @@ class TestSingleRunsClaimingOne:
 
         assert (made.attempt, made.token) == (2, 2)
 
-    def test_one_that_crashed_before(self, store, clock):
+    def test_a_run_that_crashed_before(self, store, clock):
         crashed(store, clock, run := a_run())
 
         assert claim(store, clock, run).crashes == 1
 
-    def test_a_run_that_waits_behind_another_of_its_schedule_has_its_turn(self, store, clock):
+    def test_a_claim_frees_the_waiting_key_of_its_schedule(self, store, clock):
         key = waiting_key("digest")  # type: ignore[arg-type]
         add(store, run := a_run(overlap_key=key))
 
@@ -93,7 +93,7 @@ class TestSingleRunsClaimingOne:
         assert other_worker.claim() == []
         assert the_run(store, run).worker == ANN
 
-    def test_a_lease_that_ended_is_not_its_to_take(self, store, clock):
+    def test_an_expired_claim_must_be_reaped_first(self, store, clock):
         add(store, run := a_run())
         claim(store, clock, run)
         clock.advance(minutes=2)
@@ -101,10 +101,10 @@ class TestSingleRunsClaimingOne:
         assert claim(store, clock, run, worker=BOB) is None
 
     @pytest.mark.parametrize("run_id", [UNKNOWN_ID, RunId("no id at all")])
-    def test_one_that_is_not_there(self, store, clock, run_id):
+    def test_an_unknown_run(self, store, clock, run_id):
         assert claim(store, clock, run_id) is None
 
-    def test_one_that_has_finished(self, store, clock, worker):
+    def test_a_finished_run(self, store, clock, worker):
         add(store, run := a_run())
         worker.run()
 
@@ -114,7 +114,7 @@ class TestSingleRunsClaimingOne:
     @pytest.mark.parametrize(
         ("kind", "name"), [(PauseKind.QUEUE, "default"), (PauseKind.JOB, "send_email")]
     )
-    def test_a_pause_holds(self, store, clock, kind, name):
+    def test_a_paused_run_is_not_claimed(self, store, clock, kind, name):
         add(store, run := a_run())
         store.pause(Pause(kind, name, NOON, until=NOON + MINUTE))
         assert claim(store, clock, run) is None
@@ -124,9 +124,9 @@ class TestSingleRunsClaimingOne:
 
 
 class TestSingleRunsLimits:
-    """A limit holds for one that was named, too."""
+    """Limits apply to a claim by id, too."""
 
-    def test_it_takes_its_slots(self, store, clock, worker):
+    def test_the_claim_takes_slots(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := [a_run(limit_keys=(KEY,)) for _ in range(2)]))
 
@@ -137,7 +137,7 @@ class TestSingleRunsLimits:
         worker.record(made)
         assert ids(worker.claim()) == [runs[0].id]
 
-    def test_where_a_limit_is_full_nothing_changes(self, store, clock, worker):
+    def test_a_full_limit_changes_nothing(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, first := a_run(limit_keys=(KEY,)))
         claim(store, clock, first)
@@ -149,7 +149,7 @@ class TestSingleRunsLimits:
         assert all_runs(store) == before
         assert store.count_taken(["queue:default", KEY]) == {"queue:default": 0, KEY: 1}
 
-    def test_one_that_was_blocked_starts_when_there_is_room(self, store, clock, worker):
+    def test_a_blocked_run_starts_when_a_slot_is_free(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, *(runs := [a_run(limit_keys=(KEY,)) for _ in range(3)]))
         [held] = worker.claim()
@@ -173,14 +173,14 @@ class TestSingleRunsLimits:
         assert claim(store, clock, run) is not None
         assert store.count_taken([SCHEDULE_KEY]) == {SCHEDULE_KEY: 1}
 
-    def test_a_key_without_a_limit_is_no_hindrance(self, store, clock):
+    def test_a_key_without_a_limit_does_not_block(self, store, clock):
         add(store, run := a_run(limit_keys=(KEY,)))
 
         assert claim(store, clock, run) is not None
 
 
 class TestSingleRunsDueRuns:
-    """What a claim would look at, in its order, and nothing is touched."""
+    """The runs that a claim would take, in its order. Nothing is changed."""
 
     def due(self, store, clock, limit=10, **wanted):
         return ids(store.due_runs(ClaimRequest(limit, **wanted), now=clock.now()))
@@ -199,13 +199,13 @@ class TestSingleRunsDueRuns:
         assert self.due(store, clock) == ids(worker.claim())
         assert self.due(store, clock) == []
 
-    def test_of_these_queues_and_jobs_only(self, store, clock):
+    def test_only_runs_of_these_queues_and_jobs(self, store, clock):
         add(store, mine := a_run(queue="mine"), a_run(queue="other"), job := a_run(job="other"))
 
         assert self.due(store, clock, queues=("mine",)) == [mine.id]
         assert self.due(store, clock, jobs=("other",)) == [job.id]
 
-    def test_nothing_that_is_paused_or_blocked(self, store, clock, worker):
+    def test_no_paused_or_blocked_runs(self, store, clock, worker):
         store.set_limits({KEY: 1})
         add(store, paused := a_run(queue="paused"), *(a_run(limit_keys=(KEY,)) for _ in range(2)))
         store.pause(Pause(PauseKind.QUEUE, "paused", NOON))
@@ -215,7 +215,7 @@ class TestSingleRunsDueRuns:
         store.resume(PauseKind.QUEUE, "paused")
         assert self.due(store, clock) == [paused.id]
 
-    def test_nothing_that_has_expired(self, store, clock):
+    def test_no_expired_runs(self, store, clock):
         add(store, run := a_run(expires_at=NOON + MINUTE))
         assert self.due(store, clock) == [run.id]
         clock.advance(minutes=1)
@@ -223,7 +223,7 @@ class TestSingleRunsDueRuns:
         clock.advance(timedelta(microseconds=1))
         assert self.due(store, clock) == []
 
-    def test_it_is_the_whole_run(self, store, clock):
+    def test_each_run_has_all_its_fields(self, store, clock):
         add(store, run := a_run(args='{"to":"ann"}', tags=("a", "b"), target="order-1"))
 
         [found] = store.due_runs(ClaimRequest(1), now=clock.now())

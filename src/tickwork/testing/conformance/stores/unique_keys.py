@@ -27,9 +27,9 @@ def a_unique_run(key: str = "send_email:42", until: datetime | None = None, **gi
 
 
 class TestUniqueKeysUniqueKeys:
-    """Of runs with the same unique key one is there, and stands for the others."""
+    """Of several runs with the same unique key, one is added and returned for all."""
 
-    def test_the_second_is_answered_with_the_first(self, store):
+    def test_the_second_insert_returns_the_first_run(self, store):
         first, second = a_unique_run(), a_unique_run()
         store.enqueue([first])
 
@@ -46,7 +46,7 @@ class TestUniqueKeysUniqueKeys:
         assert answer.is_new
 
     @pytest.mark.parametrize("other", ["send_email:Zoe", "send_email:zoé", "send_email:zoe0"])
-    def test_keys_are_equal_only_letter_by_letter(self, store, other):
+    def test_keys_are_case_sensitive(self, store, other):
         add(store, a_unique_run("send_email:zoe"))
 
         [answer] = store.enqueue([a_unique_run(other)])
@@ -58,7 +58,7 @@ class TestUniqueKeysUniqueKeys:
 
         assert all(answer.is_new for answer in answers)
 
-    def test_inside_of_one_call_the_first_wins(self, store):
+    def test_within_one_call_the_first_run_is_added(self, store):
         first, second, third = a_unique_run(), a_unique_run(), a_unique_run("send_email:43")
 
         answers = store.enqueue([first, second, third])
@@ -70,7 +70,7 @@ class TestUniqueKeysUniqueKeys:
         ]
         assert ids(all_runs(store)) == [first.id, third.id]
 
-    def test_those_around_it_are_added_all_the_same(self, store):
+    def test_the_other_runs_of_the_call_are_added(self, store):
         add(store, first := a_unique_run())
         before, after = a_run(), a_run()
 
@@ -81,7 +81,7 @@ class TestUniqueKeysUniqueKeys:
 
 
 class TestUniqueKeysKeysWithoutAWindow:
-    """A key is protected while its run is unfinished."""
+    """A key is taken while its run is unfinished."""
 
     @pytest.mark.parametrize(
         "outcome",
@@ -112,7 +112,7 @@ class TestUniqueKeysKeysWithoutAWindow:
 
         assert answer.is_new
 
-    def test_it_is_protected_while_its_run_runs(self, store, worker):
+    def test_it_is_taken_while_its_run_is_running(self, store, worker):
         add(store, first := a_unique_run())
         worker.claim_one()
 
@@ -121,7 +121,7 @@ class TestUniqueKeysKeysWithoutAWindow:
         assert answer == Enqueued(first.id, is_new=False)
 
     @pytest.mark.parametrize("outcome", [Failed("no"), Snoozed(MINUTE)], ids=["failed", "snoozed"])
-    def test_it_is_protected_while_its_run_waits_to_be_called_again(self, store, worker, outcome):
+    def test_it_is_taken_while_its_run_waits_for_its_retry(self, store, worker, outcome):
         add(store, first := a_unique_run(attempts_max=2))
         worker.record(worker.claim_one(), outcome)
 
@@ -129,7 +129,7 @@ class TestUniqueKeysKeysWithoutAWindow:
 
         assert answer == Enqueued(first.id, is_new=False)
 
-    def test_the_next_one_protects_it_in_its_turn(self, store, worker):
+    def test_the_next_run_takes_the_key_again(self, store, worker):
         add(store, a_unique_run())
         worker.run()
         add(store, second := a_unique_run())
@@ -140,9 +140,9 @@ class TestUniqueKeysKeysWithoutAWindow:
 
 
 class TestUniqueKeysKeysWithAWindow:
-    """A window protects its key until it has passed, whatever became of the run."""
+    """A window keeps its key taken until it has passed, even if the run has ended."""
 
-    def test_it_outlives_its_run(self, store, worker):
+    def test_the_window_outlasts_its_run(self, store, worker):
         add(store, first := a_unique_run(until=NOON + HOUR))
         worker.run()
 
@@ -151,7 +151,7 @@ class TestUniqueKeysKeysWithAWindow:
         assert answer == Enqueued(first.id, is_new=False)
         assert the_run(store, first).is_finished
 
-    def test_it_outlives_a_run_that_was_canceled(self, store, clock):
+    def test_the_window_outlasts_a_canceled_run(self, store, clock):
         add(store, first := a_unique_run(until=NOON + HOUR))
         store.cancel(first.id, now=clock.now())
 
@@ -159,7 +159,7 @@ class TestUniqueKeysKeysWithAWindow:
 
         assert answer == Enqueued(first.id, is_new=False)
 
-    def test_it_is_over_at_its_end(self, store, worker):
+    def test_the_key_is_free_at_the_end_of_the_window(self, store, worker):
         add(store, a_unique_run(until=NOON + HOUR))
         worker.run()
 
@@ -167,14 +167,14 @@ class TestUniqueKeysKeysWithAWindow:
 
         assert answer.is_new
 
-    def test_once_over_it_protects_nothing_even_if_its_run_is_unfinished(self, store):
+    def test_after_the_window_the_key_is_free_even_if_its_run_is_unfinished(self, store):
         add(store, a_unique_run(until=NOON + HOUR))
 
         [answer] = store.enqueue([a_unique_run(created_at=NOON + HOUR)])
 
         assert answer.is_new
 
-    def test_the_end_of_a_run_does_not_free_a_key_that_another_protects_by_now(
+    def test_the_end_of_a_run_does_not_free_a_key_that_another_run_has_taken(
         self, store, clock, worker
     ):
         add(store, first := a_unique_run(until=NOON + MINUTE))
@@ -188,7 +188,7 @@ class TestUniqueKeysKeysWithAWindow:
 
         assert answer == Enqueued(second.id, is_new=False)
 
-    def test_a_run_that_ends_after_its_window_leaves_nothing_behind(self, store, clock, worker):
+    def test_a_run_that_ends_after_its_window_leaves_no_key(self, store, clock, worker):
         add(store, a_unique_run(until=NOON + MINUTE))
         clock.advance(hours=1)
         worker.run()
@@ -199,9 +199,9 @@ class TestUniqueKeysKeysWithAWindow:
 
 
 class TestUniqueKeysOverlapKeys:
-    """Of the unfinished runs with one overlap key there is one."""
+    """At most one unfinished run has an overlap key."""
 
-    def test_the_second_is_answered_with_the_first(self, store):
+    def test_the_second_insert_returns_the_first_run(self, store):
         add(store, first := a_run(overlap_key=HELD))
 
         [answer] = store.enqueue([a_run(overlap_key=HELD)])
@@ -209,7 +209,7 @@ class TestUniqueKeysOverlapKeys:
         assert answer == Enqueued(first.id, is_new=False)
         assert ids(all_runs(store)) == [first.id]
 
-    def test_inside_of_one_call_the_first_wins(self, store):
+    def test_within_one_call_the_first_run_is_added(self, store):
         first, second = a_run(overlap_key=HELD), a_run(overlap_key=HELD)
 
         answers = store.enqueue([first, second])
@@ -262,7 +262,7 @@ class TestUniqueKeysOverlapKeys:
 
         assert answer == Enqueued(first.id, is_new=False)
 
-    def test_a_run_that_was_not_added_holds_nothing_for_those_behind_it(self, store):
+    def test_a_run_that_was_not_added_takes_no_key_from_later_runs(self, store):
         add(store, first := a_unique_run())
         second, third = a_unique_run(overlap_key=HELD), a_run(overlap_key=HELD)
 
@@ -270,7 +270,7 @@ class TestUniqueKeysOverlapKeys:
 
         assert answers == [Enqueued(first.id, is_new=False), Enqueued(third.id, is_new=True)]
 
-    def test_a_run_that_was_not_added_protects_nothing(self, store):
+    def test_a_run_that_was_not_added_takes_no_key(self, store):
         add(store, a_run(overlap_key=HELD))
         store.enqueue([a_unique_run(overlap_key=HELD)])
 

@@ -5,9 +5,9 @@ CAT = WorkerId("019cb0d2-0000-7000-8000-00000000c003")
 
 
 class TestWorkersWorkers:
-    """Every worker says how it is, and people can see it."""
+    """Workers report their state, and the reports are listed."""
 
-    def test_the_first_beat_registers_it(self, store):
+    def test_the_first_heartbeat_registers_a_worker(self, store):
         worker = a_worker_row(
             ANN,
             host="ann.example.org",
@@ -23,7 +23,7 @@ class TestWorkersWorkers:
 
         assert store.list_workers() == [worker]
 
-    def test_all_queues_and_no_queue_are_two_things(self, store):
+    def test_all_queues_and_no_queue_differ(self, store):
         store.beat_worker(a_worker_row(ANN, queues=None, jobs=()))
         store.beat_worker(a_worker_row(BOB, queues=()))
 
@@ -39,13 +39,13 @@ class TestWorkersWorkers:
 
         assert store.list_workers() == [later]
 
-    def test_the_newest_beat_comes_first(self, store):
+    def test_the_newest_heartbeat_comes_first(self, store):
         for worker, minutes in ((ANN, 1), (BOB, 3), (CAT, 2)):
             store.beat_worker(a_worker_row(worker, beat_at=NOON + minutes * MINUTE))
 
         assert [worker.id for worker in store.list_workers()] == [BOB, CAT, ANN]
 
-    def test_one_that_has_ended_is_forgotten(self, store):
+    def test_a_worker_that_has_ended_is_removed(self, store):
         store.beat_worker(a_worker_row(ANN))
         store.beat_worker(a_worker_row(BOB))
 
@@ -54,7 +54,7 @@ class TestWorkersWorkers:
 
         assert [worker.id for worker in store.list_workers()] == [BOB]
 
-    def test_forgetting_it_frees_none_of_its_runs(self, store, clock, worker):
+    def test_removing_a_worker_releases_no_runs(self, store, clock, worker):
         add(store, a_run())
         store.beat_worker(a_worker_row(ANN))
         claim = worker.claim_one()
