@@ -996,7 +996,7 @@ class StillDue(TickworkError):
     def __init__(self, *, limit: int, jobs: Iterable[str]) -> None:
         names = list(dict.fromkeys(jobs))
         super().__init__(
-            f"drain() stopped after {limit:,} runs, and more are due.",
+            f"drain() stopped after {limit:,} run{'' if limit == 1 else 's'}, and more are due.",
             why=f"The last runs were of {_list_names('job', names)}.",
             fix="If a handler dispatches its own job, give that dispatch a delay. Otherwise raise "
             "the limit.",

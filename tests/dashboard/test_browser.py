@@ -193,7 +193,7 @@ class TestRuns:
         page.reload()
         expect(page.locator("main")).to_contain_text("60 of 60")
 
-    def test_stop_a_bulk_task(self, page, app, monkeypatch):
+    def test_stop_a_bulk_action(self, page, app, monkeypatch):
         runs = [app.delay("3h").args(to="x").tags("stop").dispatch("send_email") for _ in range(8)]
         cancel, acted, may_go_on = Actions.cancel, [], threading.Event()
 

@@ -163,7 +163,7 @@ class TestForms:
         assert "Dispatch</a>" not in page
         return find(r'name="csrf" value="(\w+)"', page)
 
-    def test_a_reader_may_not_stop_the_bulk_task_of_another(self, client_of, app):
+    def test_a_reader_may_not_stop_the_bulk_action_of_another(self, client_of, app):
         admin = client_of(tokens=TOKENS)
         admin.post("/login", data={"token": SECRETS[Role.ADMIN]})
         app.pause(queue="emails")

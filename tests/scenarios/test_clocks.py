@@ -177,14 +177,14 @@ class TestWallClocks:
         assert [step.claim.run_id for step in slow.reap()] == [claim.run_id]
         assert fast.record(claim) == [claim.run_id]
 
-    def test_what_is_due_later_is_due_for_neither(self, slow, fast):
+    def test_a_run_that_is_due_later_is_due_for_neither_worker(self, slow, fast):
         now = slow.store.database_time()
         add(slow.store, a_run(created_at=now, due_at=now + 10 * MINUTE))
 
         assert fast.claim() == []
         assert slow.claim() == []
 
-    def test_what_is_due_is_due_for_the_slow_one_too(self, slow, fast):
+    def test_a_due_run_is_due_for_the_worker_with_the_slow_clock_too(self, slow, fast):
         now = slow.store.database_time()
         add(slow.store, a_run(created_at=now - MINUTE, due_at=now - MINUTE / 2))
 
@@ -201,7 +201,7 @@ class TestWallClocks:
         assert len({run.nominal_at for run in runs}) == len(runs) <= 2
         assert all(run.nominal_at <= slow.store.database_time() for run in runs)
 
-    def test_a_lock_is_held_until_it_ends(self, slow, fast):
+    def test_a_lock_is_held_until_it_expires(self, slow, fast):
         with slow.at_home() as now:
             lock = a_lock("ann", acquired_at=now, until=now + 10 * MINUTE)
             assert slow.store.acquire_lock(lock, now=now) is None

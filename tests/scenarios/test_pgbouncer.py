@@ -64,7 +64,7 @@ def about_notify(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in warnings(caplog) if "do not arrive, as behind a pooler" in text]
 
 
-def test_the_pooler_lends_another_connection_each_time(url):
+def test_the_pooler_uses_another_connection_each_time(url):
     """Otherwise the other tests would prove nothing."""
     pid = "SELECT pg_backend_pid()"
     with (

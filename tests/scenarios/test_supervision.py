@@ -88,7 +88,7 @@ class TestRecycling:
         assert "--max-memory" in worker.log
 
     @pytest.mark.parametrize("words", [["--max-runs", "0"], ["--max-memory", "lots"]])
-    def test_limits_that_mean_nothing_are_refused(self, shop, words):
+    def test_invalid_limits_are_rejected(self, shop, words):
         process = shop.run("work", *words)
 
         assert process.wait(20) == 2

@@ -1,4 +1,4 @@
-"""All workers are killed: a process that only watches raises the alert, and the all-clear later."""
+"""All workers are killed: a watcher raises an alert, and another one when a run completes again."""
 
 import time
 
@@ -20,7 +20,7 @@ SLOW = 4
 """Seconds for processes to start on a busy machine."""
 
 
-def test_killed_workers_are_noticed_by_the_process_that_looks(sqlite_project: Project, monkeypatch):
+def test_the_watcher_notices_killed_workers(sqlite_project: Project, monkeypatch):
     project = sqlite_project
     with web_server() as hook:
         monkeypatch.setenv("SHOP_HOOK", hook.url)

@@ -112,7 +112,7 @@ def test_whatever_a_handler_raises_is_a_failed_attempt(project, worker):
 
 
 @pytest.mark.parametrize("job", ["exits", "segfaults"])
-def test_a_run_that_kills_its_worker_is_given_up_at_its_limit(project, job):
+def test_a_run_that_kills_its_worker_fails_at_its_limit_of_crashes(project, job):
     project.write("shop", WORST)
     project.work("--processes", "2")
     run = project.dispatch(job)

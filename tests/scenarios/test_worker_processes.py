@@ -1,4 +1,4 @@
-"""Jobs that ask for a process of their own: it can be killed, and takes nothing with it."""
+"""Jobs with engine=process: a child process can be killed, and no other run is affected."""
 
 from datetime import date
 
@@ -76,7 +76,7 @@ def worker(project):
     return project.work()
 
 
-def test_attempts_are_made_in_children_and_say_what_others_say(project, worker):
+def test_attempts_in_child_processes_have_results_logs_and_progress(project, worker):
     runs = [project.dispatch("double", n=n) for n in range(10)]
     others = [project.dispatch("double_too", n=n) for n in range(5)]
 
@@ -118,7 +118,7 @@ def test_a_child_that_dies_is_a_crash_of_its_run_alone(project, worker):
 
 
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt"])
-def test_what_it_raises_is_a_failed_attempt(project, worker, kind):
+def test_an_exception_in_a_child_is_a_failed_attempt(project, worker, kind):
     run = project.dispatch("raises", kind=kind)
 
     assert run.wait(60) is RunStatus.FAILED_PERMANENT
@@ -128,7 +128,7 @@ def test_what_it_raises_is_a_failed_attempt(project, worker, kind):
 
 
 @pytest.mark.parametrize("job", ["spins", "deaf"])
-def test_what_takes_too_long_is_killed(project, worker, job):
+def test_a_child_that_exceeds_its_timeout_is_killed(project, worker, job):
     run = project.dispatch(job)
 
     assert run.wait(60) is RunStatus.FAILED_PERMANENT
@@ -142,7 +142,7 @@ def test_what_takes_too_long_is_killed(project, worker, job):
     assert project.dispatch("double", n=4).result(60) == 8
 
 
-def test_what_is_cancelled_is_killed(project, worker):
+def test_a_child_whose_run_is_canceled_is_killed(project, worker):
     run = project.dispatch("sleeps")
     pid = project.marked("sleeps", seconds=30)[0]["pid"]
 
@@ -162,7 +162,7 @@ def test_children_end_with_their_parent(project, worker):
     project.until(lambda: not is_there(pid), seconds=10)
 
 
-def test_a_worker_that_is_stopped_gives_back_what_its_children_do(project):
+def test_a_stopped_worker_releases_the_runs_of_its_children(project):
     project.write("shop", JOBS)
     worker = project.work("--drain", "0.2s")
     run = project.dispatch("sleeps")
@@ -176,7 +176,7 @@ def test_a_worker_that_is_stopped_gives_back_what_its_children_do(project):
     assert (found.status, found.attempt, found.crashes) == (RunStatus.PENDING, 0, 0)
 
 
-def test_a_program_that_is_started_as_a_file_finds_itself_again(sqlite_project):
+def test_children_import_a_program_that_was_started_as_a_file(sqlite_project):
     project = sqlite_project
     project.write(
         "program",
@@ -194,7 +194,7 @@ if __name__ == "__main__":
     assert "doubled 8" in program.log
 
 
-def test_an_application_that_no_module_has_is_refused_at_the_start(sqlite_project):
+def test_an_application_that_cannot_be_imported_is_rejected_at_the_start(sqlite_project):
     project = sqlite_project
     program = project.python(
         "from tickwork import Tickwork\n"

@@ -15,15 +15,15 @@ from tickwork.errors import TickworkError
 RUNS_MAX: Final = 10_000
 """The most runs that one bulk action changes."""
 
-TASKS_MAX: Final = 50
+KEPT_MAX: Final = 50
 ACTIONS: Final = {"retry": "run.retry", "cancel": "run.cancel", "delete": "run.delete"}
 
 
-class BulkTask:
+class BulkAction:
     """One action on many runs, and how much of it is done."""
 
-    def __init__(self, task_id: str, action: str, ids: Sequence[RunId]) -> None:
-        self.id = task_id
+    def __init__(self, bulk_id: str, action: str, ids: Sequence[RunId]) -> None:
+        self.id = bulk_id
         self.action = action
         self.total = len(ids)
         self.done = 0
@@ -54,14 +54,14 @@ class BulkTask:
             self.done += 1
 
 
-class BulkTasks:
-    """The newest bulk tasks of this process."""
+class BulkActions:
+    """The newest bulk actions of this process."""
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
-        self._tasks: OrderedDict[str, BulkTask] = OrderedDict()
+        self._kept: OrderedDict[str, BulkAction] = OrderedDict()
 
-    def start(self, caller: Caller, action: str, ids: Sequence[RunId]) -> BulkTask:
+    def start(self, caller: Caller, action: str, ids: Sequence[RunId]) -> BulkAction:
         """Act on these runs in a thread.
 
         Raises:
@@ -71,43 +71,43 @@ class BulkTasks:
             raise ProblemError(422, "The action must be retry, cancel or delete.", field="action")
         self._actions.check(caller, ACTIONS[action])
         chosen = list(ids)[:RUNS_MAX]
-        task = BulkTask(new_id(self._actions.app.clock.now()), action, chosen)
-        self._tasks[task.id] = task
-        while len(self._tasks) > TASKS_MAX:
-            self._tasks.popitem(last=False)[1].stop()
+        bulk = BulkAction(new_id(self._actions.app.clock.now()), action, chosen)
+        self._kept[bulk.id] = bulk
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)[1].stop()
         act = {
             "retry": lambda run_id: self._actions.retry(caller, run_id),
             "cancel": lambda run_id: self._actions.cancel(caller, run_id),
             "delete": lambda run_id: self._actions.delete(caller, run_id),
         }[action]
         threading.Thread(
-            target=task.work, args=(act,), name=f"tickwork-bulk-{action}", daemon=True
+            target=bulk.work, args=(act,), name=f"tickwork-bulk-{action}", daemon=True
         ).start()
-        return task
+        return bulk
 
-    def stop(self, caller: Caller, task_id: str) -> None:
-        """Stop a task, if the caller has the role that its action needs.
+    def stop(self, caller: Caller, bulk_id: str) -> None:
+        """Stop a bulk action, if the caller has the role that its action needs.
 
         Raises:
             ProblemError: This process does not know it, or the caller may not take its action.
         """
-        task = self.get(task_id)
-        self._actions.check(caller, ACTIONS[task.action])
+        bulk = self.get(bulk_id)
+        self._actions.check(caller, ACTIONS[bulk.action])
         self._actions.app.audit.record(
             "bulk.stop",
-            f"bulk/{task_id}",
+            f"bulk/{bulk_id}",
             actor=caller.user.name,
             source=caller.address,
-            detail={"action": task.action, "done": task.done, "total": task.total},
+            detail={"action": bulk.action, "done": bulk.done, "total": bulk.total},
         )
-        task.stop()
+        bulk.stop()
 
-    def get(self, task_id: str) -> BulkTask:
-        """A task by its id.
+    def get(self, bulk_id: str) -> BulkAction:
+        """Find a bulk action by its id.
 
         Raises:
             ProblemError: This process does not know it.
         """
-        if task_id not in self._tasks:
+        if bulk_id not in self._kept:
             raise ProblemError(404, "This server does not know this bulk action.")
-        return self._tasks[task_id]
+        return self._kept[bulk_id]

@@ -199,8 +199,8 @@ class Forms:
                 ids = [RunId(fields.RUN_ID.parse(each, True)) for each in form.all("id")]
             if not ids:
                 raise ProblemError(422, "No run was selected.")
-            task = self._pages.bulk.start(form.caller, form.get("action"), ids)
-            return f"{runs_are(task.total)} being changed.", f"/bulk/{task.id}"
+            bulk = self._pages.bulk.start(form.caller, form.get("action"), ids)
+            return f"{runs_are(bulk.total)} being changed.", f"/bulk/{bulk.id}"
 
         return await self.act(request, act)
 

@@ -42,7 +42,7 @@ from tickwork.dashboard.api import (
     list_schedules_page,
     run_filter,
 )
-from tickwork.dashboard.bulk import RUNS_MAX, BulkTasks
+from tickwork.dashboard.bulk import RUNS_MAX, BulkActions
 from tickwork.dashboard.calendar_view import VIEWS, build_calendar, count_firings, read_date
 from tickwork.dashboard.context import Site
 from tickwork.dashboard.fields import FieldKind, InputField
@@ -109,7 +109,7 @@ class Alert(NamedTuple):
 class Pages:
     """Reads the values of each page, and renders its template."""
 
-    def __init__(self, site: Site, bulk: BulkTasks) -> None:
+    def __init__(self, site: Site, bulk: BulkActions) -> None:
         self.site = site
         self.bulk = bulk
         self._load: tuple[list[Any], datetime, Any] | None = None
@@ -334,7 +334,7 @@ class Pages:
         def read() -> dict[str, Any]:
             shown = [(name, value) for name, value in given.items() if name != "cursor"]
             return {
-                "task": None,
+                "bulk": None,
                 "total": self._count_matching(given),
                 "cap": RUNS_MAX,
                 "filters": [
@@ -348,10 +348,10 @@ class Pages:
             request, "runs", read, title="Act on all that match", template="bulk.html"
         )
 
-    async def bulk_task(self, request: Request) -> Response:
-        task = self.bulk.get(request.path_params["id"])
+    async def bulk_action(self, request: Request) -> Response:
+        bulk = self.bulk.get(request.path_params["id"])
         return await self.show(
-            request, "runs", lambda: {"task": task}, title="Bulk action", template="bulk.html"
+            request, "runs", lambda: {"bulk": bulk}, title="Bulk action", template="bulk.html"
         )
 
     def matching_ids(self, given: Mapping[str, Any]) -> list[RunId]:

@@ -25,7 +25,7 @@ from tickwork.dashboard.access import AccessToken, Identify
 from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.api import KEY_MAX, ApiCall, Endpoint, read_call
 from tickwork.dashboard.authentication import LOCAL_ONLY, Authenticator
-from tickwork.dashboard.bulk import BulkTasks
+from tickwork.dashboard.bulk import BulkActions
 from tickwork.dashboard.context import Site, read_body_bytes
 from tickwork.dashboard.forms import Forms
 from tickwork.dashboard.openapi import PREFIX, build_document
@@ -112,7 +112,7 @@ def build_site(
     limits = StreamLimits(server_max=streams_max, client_max=streams_per_client)
     if authenticator.is_local_only:
         log.warning(LOCAL_ONLY)
-    pages = Pages(site, BulkTasks(site.actions))
+    pages = Pages(site, BulkActions(site.actions))
     built = Starlette(
         routes=[
             Mount(PREFIX, routes=_api_routes(site)),
@@ -147,7 +147,7 @@ def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
         "/runs/export.csv": pages.export,
         "/runs/export.json": pages.export,
         "/runs/{id}": pages.run,
-        "/bulk/{id}": pages.bulk_task,
+        "/bulk/{id}": pages.bulk_action,
         "/dispatch": pages.dispatch,
         "/schedules": pages.schedules,
         "/schedules/preview": pages.preview,
