@@ -250,7 +250,7 @@ BUGS: Final = (
         "postgres",
         {"added twice", "rolled back"},
         Edit(
-            "_client/insert.py",
+            "_client/dispatch.py",
             "        return [\n            answer._replace(is_new=answer.run_id == run.id)",
             "        import uuid\n\n"
             "        runs = [run._replace(id=str(uuid.uuid4())) for run in runs]\n"

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 from tickwork._client.builder import JobBuilder, JobFactory, ScheduleBuilder
 from tickwork._client.cleanup import PRUNE_BATCH
 from tickwork._client.decorator import JobDecorator
-from tickwork._client.dispatch import Dispatcher
-from tickwork._client.insert import DispatchTracer
+from tickwork._client.dispatch import Dispatcher, DispatchTracer
 from tickwork._client.jobs import Draft, Job, JobOrName, OpenDraft
 from tickwork._client.limits import Limits
 from tickwork._client.runs import RunHandle, Runs

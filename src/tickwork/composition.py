@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from tickwork._client.cleanup import Cleanup
-from tickwork._client.dispatch import Dispatcher
-from tickwork._client.insert import DispatchTracer, RunInserter
+from tickwork._client.dispatch import Dispatcher, DispatchTracer, RunInserter
 from tickwork._client.jobs import plan_run
 from tickwork._client.limits import Limits
 from tickwork._client.pauses import Pauses
@@ -271,7 +270,7 @@ class Services:
         return Runs(
             store=self.store,
             clock=self.clock,
-            inserter=self.inserter,
+            add=self.inserter.add,
             bridge=self.bridge,
             find=self._app.registry.find,
             check_wait=self._check_wait,

@@ -18,7 +18,7 @@ from tickwork import app as app_module
 from tickwork._client import builder, jobs, locks, runs
 from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
 from tickwork._client.builder import JobBuilder
-from tickwork._client.dispatch import DispatchOptionMethods
+from tickwork._client.dispatch_options import DispatchOptionMethods
 from tickwork._client.jobs import AsyncDraft, Draft, Job
 from tickwork._client.limits import Limits
 from tickwork._client.runs import AsyncRunHandle, RunHandle

@@ -1,144 +1,132 @@
-"""Dispatching: the options of one dispatch, and how runs are made from them."""
+"""Makes runs and adds them to the store: once, also when the answer of the database is lost."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Never, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
-from tickwork._client.insert import DispatchTracer, RunInserter
+from tickwork._client.dispatch_options import NO_DISPATCH_OPTIONS, DispatchOptions
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.thread_bridge import ThreadBridge
 from tickwork._define.definition import Definition
-from tickwork._define.options import Length
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId
-from tickwork._domain.job import check_expires, check_priority, check_tags
-from tickwork._domain.limits import Unique
-from tickwork._domain.names import check_name
 from tickwork._domain.run import NO_ARGS, NewRun
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.durations import as_delay, as_duration, later
 from tickwork._kernel.ids import new_id, new_ids
-from tickwork._kernel.instants import When, as_instant
-from tickwork.errors import InvalidOption
-from tickwork.stores.contract import Enqueued, Store
+from tickwork.errors import InvalidOption, OutcomeUnknown, StoreUnavailable
+from tickwork.events import RunDispatched
+from tickwork.events.bus import EventBus
+from tickwork.stores.contract import Enqueued, ReadStore, RunStore, Store
 
-D = TypeVar("D")
+PAUSES: Final = (0.01, 0.1, 0.5)
+"""Seconds before each retry of an insert whose answer was lost. Then the caller gets the error."""
 
-
-_MISSING: Final[Any] = None
-"""For type checkers, a length is required. Without one, the error shows what to write."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchOptions:
-    """The options of one dispatch. None: the job's own option applies."""
-
-    at: datetime | None = None
-    delay: timedelta | None = None
-    queue: str | None = None
-    priority: int | None = None
-    unique: Unique | None = None
-    expires: timedelta | None = None
-    tags: tuple[str, ...] = ()
-    tenant: str = ""
-    target: str | None = None
-    args: Mapping[str, Any] = field(default_factory=dict)
-    connection: object = None
-
-    def due_at(self, now: datetime) -> datetime:
-        """When the run is due. A time in the past means now."""
-        if self.at is not None:
-            return max(self.at, now)
-        return now if self.delay is None else later(now, self.delay)
+_NAMED_MAX: Final = 3
 
 
-NO_DISPATCH_OPTIONS: Final = DispatchOptions()
+class InsertStore(RunStore, ReadStore, Protocol):
+    """Adds and reads runs."""
 
 
-class DueOptionMethods(ABC, Generic[D]):
-    """The options that a dispatch has and a job does not. ``D`` is the draft they return."""
+class DispatchTracer(Protocol):
+    """Follows runs from their dispatch to their attempts."""
 
-    __slots__ = ()
-
-    @abstractmethod
-    def _draft_with(self, **changes: Any) -> D:
-        """Return a draft with these options changed."""
-
-    def at(self, when: When) -> D:
-        """Run at this instant. One in the past is due at once."""
-        return self._draft_with(at=as_instant(when), delay=None)
-
-    def delay(self, length: Length = _MISSING, *args: Never, **kwargs: Never) -> D:
-        """Run this long after the dispatch. The arguments of the handler go to ``dispatch``."""
-        if length is _MISSING or args or kwargs:
-            named: Mapping[str, object] = kwargs
-            given = [*map(repr, args), *(f"{name}={value!r}" for name, value in named.items())]
-            raise InvalidOption(
-                "delay",
-                ", ".join(given) or None,
-                "must be a length of time, and nothing else",
-                fix=f'Write .delay("10s").dispatch({", ".join(given)}).',
-            )
-        return self._draft_with(delay=as_delay(length), at=None)
-
-    def tenant(self, tenant: str) -> D:
-        """Dispatch for this tenant. Unique keys apply within one tenant."""
-        return self._draft_with(tenant=check_name("tenant", tenant) if tenant else "")
+    def dispatching(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
+        """Wrap the insert of these runs; return them with ``trace``, which their attempts get."""
+        ...
 
 
-class DispatchOptionMethods(DueOptionMethods[D]):
-    """Every option of a dispatch. Each method returns a new draft."""
+class TracedApp(Protocol):
+    """An application that may have a tracer."""
 
-    __slots__ = ()
+    tracer: DispatchTracer | None
 
-    _options: DispatchOptions = NO_DISPATCH_OPTIONS
 
-    def queue(self, name: str) -> D:
-        """Use this queue instead of the job's."""
-        return self._draft_with(queue=check_name("queue", name, forbidden="="))
+class RunInserter:
+    """Adds runs in a transaction of its own, or in that of the calling thread.
 
-    def priority(self, priority: int) -> D:
-        """Use this priority instead of the job's. Lower numbers run first."""
-        return self._draft_with(priority=check_priority(priority))
+    ``on_added`` is called after each insert, in the thread of the caller. Runs that are added in
+    a transaction of the caller emit no event: it may still roll back.
+    """
 
-    def unique(
+    def __init__(
         self,
-        key: str | None = None,
         *,
-        by: str | Iterable[str] = (),
-        within: Length | None = None,
-    ) -> D:
-        """Add no second run while one with the same key is unfinished.
+        store: InsertStore,
+        bus: EventBus,
+        app: TracedApp,
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._app = app
+        self.on_added: Callable[[Sequence[NewRun]], None] | None = None
 
-        ``dispatch`` then returns the earlier run, with ``is_new`` False. The key is ``key``,
-        or the arguments named in ``by``, or all arguments. With ``within``, no second run is
-        added for that long after the first one, whether it has finished or not.
+    def add(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
+        """Add all of these runs or none; return one answer for each, in order.
+
+        With ``may_be_stored``, runs of these ids may exist already, unfinished or finished.
         """
-        made = Unique(
-            key=key,
-            by=(by,) if isinstance(by, str) else tuple(by),
-            within=None if within is None else as_duration(within),
-        )
-        return self._draft_with(unique=made)
+        tracer = self._app.tracer
+        if tracer is None:
+            answers = self._insert(runs, may_be_stored=may_be_stored)
+        else:
+            with tracer.dispatching(runs) as traced:
+                answers = self._insert(traced, may_be_stored=may_be_stored)
+        if self._bus.has_subscribers or self.on_added is not None:
+            self._report([run for run, answer in zip(runs, answers, strict=True) if answer.is_new])
+        return answers
 
-    def expires(self, after: Length) -> D:
-        """Skip the run if it has not started this long after it was due."""
-        return self._draft_with(expires=check_expires(as_duration(after)))
+    def report_follow_ups(self, runs: Sequence[NewRun]) -> None:
+        """Report runs that were added with the success of an attempt."""
+        if not self._bus.has_subscribers and self.on_added is None:
+            return
+        # A run whose key was taken was not added.
+        keyed = [run.id for run in runs if run.unique is not None]
+        added = {run.id for run in self._store.get_runs(keyed)} if keyed else set()
+        self._report([run for run in runs if run.unique is None or run.id in added])
 
-    def tags(self, *tags: str) -> D:
-        """Add these tags to the job's. ``tickwork runs --tag`` finds runs by them."""
-        return self._draft_with(tags=check_tags(tuple(dict.fromkeys((*self._options.tags, *tags)))))
+    def _report(self, new: Sequence[NewRun]) -> None:
+        is_committed = self._store.caller_transaction is None
+        for run in new if is_committed else ():
+            self._bus.emit(
+                RunDispatched(
+                    at=run.created_at,
+                    run_id=run.id,
+                    job=run.job,
+                    tenant=run.tenant,
+                    queue=run.queue,
+                    due_at=run.due_at,
+                )
+            )
+        if new and self.on_added is not None:
+            self.on_added(new)
 
-    def target(self, target: str) -> D:
-        """Store an id of your own with the run, such as an order's."""
-        return self._draft_with(target=check_name("target", target))
+    def _insert(self, runs: Sequence[NewRun], *, may_be_stored: bool) -> list[Enqueued]:
+        try:
+            return self._store.enqueue(runs, may_be_stored=may_be_stored)
+        except OutcomeUnknown as error:
+            lost = error
+        for pause in PAUSES:
+            time.sleep(pause)
+            # The store may have added them, even if it cannot be reached now.
+            with suppress(StoreUnavailable):
+                return self._repeat(runs)
+        names = ", ".join(run.id for run in runs[:_NAMED_MAX])
+        more = f" and {len(runs) - _NAMED_MAX} more" if len(runs) > _NAMED_MAX else ""
+        lost.add_note(f"If it was added, app.get_run() finds it later: {names}{more}.")
+        raise lost
 
-    def args(self, **args: Any) -> D:
-        """Set arguments of the handler. Those passed to ``dispatch`` override them."""
-        return self._draft_with(args={**self._options.args, **args})
+    def _repeat(self, runs: Sequence[NewRun]) -> list[Enqueued]:
+        # The ids were chosen here, so a retry cannot add a run twice. A run that exists already
+        # was added by the first call: for the caller it is new.
+        return [
+            answer._replace(is_new=answer.run_id == run.id)
+            for run, answer in zip(runs, self._store.enqueue(runs, may_be_stored=True), strict=True)
+        ]
 
 
 class DispatchServices(Protocol):

@@ -20,14 +20,12 @@ from typing import (
     overload,
 )
 
-from tickwork._client.dispatch import (
+from tickwork._client.dispatch import Dispatcher, new_run, new_runs
+from tickwork._client.dispatch_options import (
     NO_DISPATCH_OPTIONS,
-    Dispatcher,
     DispatchOptionMethods,
     DispatchOptions,
     DueOptionMethods,
-    new_run,
-    new_runs,
 )
 from tickwork._client.runs import RunHandle
 from tickwork._define.definition import Definition

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, Final
 
-from tickwork._client.insert import RunInserter
+from tickwork._client.dispatch import RunInserter
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._define.registry import Registry
 from tickwork._domain.identity import RunId, ScheduleId, firing_id

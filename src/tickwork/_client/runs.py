@@ -5,7 +5,6 @@ from concurrent.futures import wait as wait_for
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar, overload
 
-from tickwork._client.insert import RunInserter
 from tickwork._client.thread_bridge import ThreadBridge, result_within
 from tickwork._client.wait import RunWaiter
 from tickwork._define.definition import Definition
@@ -52,7 +51,7 @@ class Runs:
         *,
         store: Store,
         clock: Clock,
-        inserter: RunInserter,
+        add: Callable[[Sequence[NewRun]], object],
         bridge: ThreadBridge,
         find: Callable[[str], Definition | None],
         check_wait: Callable[[], None] = lambda: None,
@@ -61,7 +60,7 @@ class Runs:
         self._check_wait = check_wait
         self._store = store
         self._clock = clock
-        self._inserter = inserter
+        self._add = add
         self.bridge = bridge
         self.waiter: RunWaiter = RunWaiter(self.get_many)
 
@@ -160,7 +159,7 @@ class Runs:
             target=old.target,
             retry_of=old.id,
         )
-        self._inserter.add([again])
+        self._add([again])
         return self.handle(again.id)
 
     def delete(self, run_ids: Sequence[RunId]) -> int:

@@ -1,70 +1,172 @@
-from dataclasses import FrozenInstanceError
-from datetime import UTC, datetime, timedelta
+import time
 
 import pytest
 
-from tickwork._client.dispatch import NO_DISPATCH_OPTIONS, DispatchOptions
-from unit.builders import NOON
-
-HOUR = timedelta(hours=1)
-
-
-class TestDueAt:
-    """The options ``at`` and ``delay`` decide when a run is due."""
-
-    @pytest.mark.parametrize(
-        ("options", "due_at"),
-        [
-            (NO_DISPATCH_OPTIONS, NOON),
-            (DispatchOptions(delay=HOUR), NOON + HOUR),
-            (DispatchOptions(delay=timedelta(0)), NOON),
-            (DispatchOptions(at=NOON + HOUR), NOON + HOUR),
-            (DispatchOptions(at=NOON - HOUR), NOON),
-            (DispatchOptions(delay=timedelta.max), datetime.max.replace(tzinfo=UTC)),
-        ],
-    )
-    def test_a_table(self, options, due_at):
-        assert options.due_at(NOON) == due_at
+from tickwork._client.dispatch import PAUSES
+from tickwork.errors import OutcomeUnknown, StoreUnavailable
+from tickwork.events import RunDispatched
 
 
-class TestDispatchOptions:
-    """Options of a dispatch are a value, and override those of the job."""
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
 
-    def test_it_cannot_be_changed(self):
-        with pytest.raises(FrozenInstanceError):
-            NO_DISPATCH_OPTIONS.queue = "slow"  # type: ignore[misc]
 
-    def test_without_options_those_of_the_job_apply(self, app):
-        job = app.schedule("it", lambda: None).queue("slow").priority(5).tags("red")
-        job.expires("1h").concurrency(3)
+@pytest.fixture
+def send(app):
+    @app.job
+    def send(to: str) -> None:
+        pass
 
-        run = job.dispatch().read()
+    return send
 
-        assert (run.queue, run.priority, run.tags) == ("slow", 5, ("red",))
-        assert run.limit_keys == ("job:it",)
-        assert run.expires_at == run.due_at + HOUR
 
-    def test_options_of_a_draft_override_those_of_the_job(self, app):
-        job = app.schedule("it", lambda: None).queue("slow").priority(5)
-        job.expires("1h").concurrency(3, per="queue")
+@pytest.fixture
+def events(app):
+    events: list[RunDispatched] = []
+    app.events.subscribe(RunDispatched, events.append)
+    return events
 
-        run = job.job.queue("quick").priority(0).expires("2h").dispatch().read()
 
-        assert (run.queue, run.priority) == ("quick", 0)
-        assert run.limit_keys == ("queue:quick",)
-        assert run.expires_at == run.due_at + 2 * HOUR
+def runs(app):
+    return app.runs.recent(limit=1000)
 
-    def test_a_limit_per_argument_uses_the_arguments_of_job_draft_and_dispatch(self, app):
-        job = app.schedule("it", lambda account=1, **rest: None).args(account=7)
-        job.concurrency(1, per="account")
 
-        assert job.dispatch().read().limit_keys == ("account:it=7",)
-        assert job.job.args(account=8).dispatch().read().limit_keys == ("account:it=8",)
-        assert job.job.args(account=8).dispatch(account=9).read().limit_keys == ("account:it=9",)
-        assert job.dispatch_many([{"account": 1}])[0].read().limit_keys == ("account:it=1",)
+class TestLostAnswers:
+    """A run is added once, also when answers are lost; for the caller it is new."""
 
-    def test_ids_increase_in_the_order_of_dispatches(self, app):
-        job = app.schedule("it", lambda: None)
-        runs = [job.dispatch(), *job.dispatch_many([{}] * 3), job.dispatch()]
+    @pytest.mark.parametrize("fault", ["lost", "undone"])
+    @pytest.mark.parametrize("times", [1, 2, 3])
+    def test_a_lost_insert_may_be_storeded_and_adds_the_run_once(self, app, store, send, fault, times):
+        store.faults["enqueue"] = [fault] * times
 
-        assert [run.id for run in runs] == sorted(run.id for run in runs)
+        run = send.dispatch("ann")
+
+        assert [found.id for found in runs(app)] == [run.id]
+        assert run.is_new
+        assert [
+            kwargs.get("may_be_stored", False) for verb, kwargs in store.calls if verb == "enqueue"
+        ] == [
+            False,
+            *[True] * times,
+        ]
+
+    def test_many_runs_in_one_insert(self, app, store, send, events):
+        store.faults["enqueue"] = ["lost", "undone"]
+
+        made = send.dispatch_many({"to": str(n)} for n in range(50))
+
+        assert len(runs(app)) == 50
+        assert all(run.is_new for run in made)
+        assert len(events) == 50
+
+    def test_an_earlier_run_with_the_key_is_not_new(self, app, store, send, events):
+        first = send.unique().dispatch("ann")
+        store.faults["enqueue"] = ["undone"]
+
+        again = send.unique().dispatch("ann")
+
+        assert (again, again.is_new) == (first, False)
+        assert len(events) == 1
+
+    def test_a_run_does_not_collide_with_its_own_key(self, app, store, send):
+        store.faults["enqueue"] = ["lost"]
+
+        run = send.unique().dispatch("ann")
+
+        assert run.is_new
+        assert [found.id for found in runs(app)] == [run.id]
+
+    def test_a_run_that_has_finished_before_the_repeat(self, app, store, send, monkeypatch):
+        store.faults["enqueue"] = ["lost"]
+        monkeypatch.setattr(time, "sleep", lambda _: app.run())
+
+        run = send.dispatch("ann")
+
+        assert run.status == "completed"
+        assert len(runs(app)) == 1
+
+    def test_an_unavailable_store_is_tried_again(self, app, store, send):
+        store.faults["enqueue"] = ["lost", "away", "away"]
+
+        assert send.dispatch("ann").is_new
+        assert len(runs(app)) == 1
+
+    def test_after_the_last_try_the_caller_gets_the_error(self, app, store, send, pauses, events):
+        store.faults["enqueue"] = ["lost", "away", "undone", "away"]
+
+        with pytest.raises(OutcomeUnknown) as found:
+            send.dispatch("ann")
+
+        [run] = runs(app)
+        assert run.id in found.value.__notes__[0]
+        assert pauses == list(PAUSES)
+        assert events == []
+
+    def test_the_error_names_a_few_of_many_runs(self, store, send):
+        store.faults["enqueue"] = ["lost", *["away"] * 3]
+
+        with pytest.raises(OutcomeUnknown) as found:
+            send.dispatch_many({"to": str(n)} for n in range(10))
+
+        assert "and 7 more" in found.value.__notes__[0]
+
+    def test_an_insert_that_was_never_sent_is_not_repeated(self, app, store, send):
+        store.faults["enqueue"] = ["away"]
+
+        with pytest.raises(StoreUnavailable) as found:
+            send.dispatch("ann")
+        assert not isinstance(found.value, OutcomeUnknown)
+        assert runs(app) == []
+
+    def test_a_retry_is_inserted_the_same_way(self, app, store, send, events):
+        run = send.dispatch("ann")
+        app.run()
+        store.faults["enqueue"] = ["lost"]
+
+        again = run.retry()
+
+        assert again.is_new
+        assert len(runs(app)) == 2
+        assert [event.run_id for event in events] == [run.id, again.id]
+
+
+class TestEvents:
+    """Subscribers get an event for each new run, after it was added."""
+
+    def test_the_fields_of_the_event(self, app, clock, send, events):
+        run = send.queue("slow").tenant("acme").delay(60).dispatch("ann")
+
+        [event] = events
+        assert (event.run_id, event.job, event.queue, event.tenant) == (
+            run.id,
+            "send",
+            "slow",
+            "acme",
+        )
+        assert event.at == clock.now()
+        assert (event.due_at - clock.now()).total_seconds() == 60
+
+    def test_an_earlier_run_emits_no_event(self, send, events):
+        send.unique().dispatch("ann")
+        send.unique().dispatch("ann")
+
+        assert len(events) == 1
+
+    def test_a_failing_subscriber_does_not_affect_the_dispatch(self, app, send):
+        app.events.subscribe(RunDispatched, lambda _: 1 / 0)
+
+        assert send.dispatch("ann").is_new
+
+    def test_on_added_is_called_once_for_a_batch(self, app, send):
+        woken: list[int] = []
+        app._services.inserter.on_added = lambda added: woken.append(len(added))
+        send.dispatch("ann")
+        send.dispatch_many({"to": str(n)} for n in range(5))
+        send.dispatch_many([])
+        send.unique().dispatch("zoe")
+        send.unique().dispatch("zoe")
+
+        assert woken == [1, 5, 1]

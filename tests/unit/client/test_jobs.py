@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from tickwork import RunContext
-from tickwork._client.dispatch import NO_DISPATCH_OPTIONS
+from tickwork._client.dispatch_options import NO_DISPATCH_OPTIONS
 from tickwork._client.jobs import Draft, Job
 from tickwork.errors import (
     ArgumentError,
