@@ -381,9 +381,9 @@ class TestBulk:
         app.runs  # noqa: B018  # the store is opened before it is watched
         write, statements = app._services.opened_store._write, []
 
-        def watched(begin):
-            def counted():
-                operation = begin()
+        def watched(begin, *args, **kwargs):
+            def counted(query):
+                operation = begin(query, *args, **kwargs)
                 statement = next(operation)
                 try:
                     while True:

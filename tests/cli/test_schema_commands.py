@@ -383,7 +383,7 @@ def run_ddl(app):
 
 
 def run_sql(app, text):
-    def operation():
+    def operation(_):
         yield Statement("test", (text,), {})
 
     app._services.opened_store._write(operation)

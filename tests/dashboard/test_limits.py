@@ -32,7 +32,7 @@ class TestSlowReads:
     @pytest.fixture
     def client(self, app, client_of, monkeypatch):
         def read_slowly(inspector: Any) -> Any:
-            def operation() -> Any:
+            def operation(_: Any) -> Any:
                 return (yield Statement("slow", (SLOW,), {}))
 
             return inspector._store._read(operation)

@@ -381,8 +381,8 @@ class Deadly:
         self._write = self.store._write
         self.store._write = self.write  # type: ignore[method-assign]
 
-    def write(self, begin: Callable[[], Operation[Any]]) -> Any:
-        answer = self._write(lambda: self._counted(begin()))
+    def write(self, operation: Callable[..., Operation[Any]], *args: Any, **kwargs: Any) -> Any:
+        answer = self._write(lambda query: self._counted(operation(query, *args, **kwargs)))
         if self.place == AFTER_COMMIT:
             _die()
         return answer

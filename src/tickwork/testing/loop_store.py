@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from tickwork.engines.event_loop import limit_time
@@ -26,8 +27,9 @@ def store_on_loop(store: Any, connection: object, loop: asyncio.AbstractEventLoo
             result: T = await runs._write(begin)
             return result
 
-    def run(begin: Callable[[], Operation[T]]) -> T:
+    def run(operation: Callable[..., Operation[T]], *args: Any, **kwargs: Any) -> T:
         reject_own_loop(loop)
+        begin = partial(operation, store.query, *args, **kwargs)
         return asyncio.run_coroutine_threadsafe(execute(begin), loop).result()
 
     def install() -> NoReturn:

@@ -44,7 +44,6 @@ from tickwork._domain.tick import STILL_RUNNING, TickPlan, keys_wanted, plan_tic
 from tickwork._domain.transitions import reap
 from tickwork.stores import open_store
 from tickwork.stores._sql import server_store
-from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.operations import (
     claim,
     control,
@@ -58,6 +57,7 @@ from tickwork.stores._sql.operations import (
 )
 from tickwork.stores._sql.server_store import ServerStore
 from tickwork.stores._sql.statement import Operation, Rows, Statement
+from tickwork.stores._sql.store import drive
 from tickwork.stores.contract import (
     ChangeResult,
     ClaimRequest,
@@ -127,7 +127,7 @@ class OpenTransaction:
         self._context.__enter__()
 
     def run(self, operation: Operation[T]) -> T:
-        result = drive_within(operation, self._connection)
+        result = drive(operation, self._connection)
         if self._connection._unsent:
             self._connection._send()
         return result
@@ -788,8 +788,8 @@ class TestUniqueness:
 
         run = first[0]
         answers = store._write(
-            lambda: interrupted(
-                enqueue.enqueue(store.query, [run], may_be_stored=True),
+            lambda query: interrupted(
+                enqueue.enqueue(query, [run], may_be_stored=True),
                 before="insert_runs",
                 act=finish_it,
             )
@@ -873,7 +873,7 @@ class TestRegistering:
         one = begin()
         first = one.run(self.adding(store))
 
-        other = background.submit(lambda: store._write(lambda: self.adding(store)))
+        other = background.submit(lambda: store._write(lambda _: self.adding(store)))
         assert waits(store, other)
         one.commit()
 
@@ -914,7 +914,7 @@ class Meeting:
             while waits:
                 waits.pop()(WAIT_SECONDS_MAX)
 
-        return self._store._write(lambda: interrupted(begin(), before=at, act=meet))
+        return self._store._write(lambda _: interrupted(begin(), before=at, act=meet))
 
 
 class TestCircles:
@@ -1015,9 +1015,7 @@ class TestStaging:
         added(store, "retired", next_due_at=NOON + HOUR)
         clock.advance(hours=1)
         pruning = begin()
-        found = store._read(
-            lambda: reads.old_definitions(store.query, before=clock.now(), limit=100)
-        )
+        found = store._read(reads.old_definitions, before=clock.now(), limit=100)
         pruned = pruning.run(
             reads.prune(store.query, before=clock.now(), limit=100, definitions=found)
         )

@@ -40,7 +40,7 @@ def steps_of_sqlite(store: Any) -> Cost:
             counted[0] += 1
 
         connections: list[sqlite3.Connection] = [
-            each._get_connection() for each in (store._writer, store._reader)
+            each._connection or each._open() for each in (store._writer, store._reader)
         ]
         for connection in connections:
             connection.set_progress_handler(step, 10)

@@ -14,6 +14,7 @@ from contract.stores.conftest import ON_DISK, STORES
 from tickwork._domain.outcome import Failed
 from tickwork._domain.run import Claim
 from tickwork.stores._sql import rows
+from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros
 from tickwork.stores._sql.statement import Operation
 from tickwork.stores._sql.store import SqlStore
@@ -60,8 +61,8 @@ class TestGuards:
     """Under a token that was taken over nothing is written; under its own it is."""
 
     def run(self, store: SqlStore, name: str, claim: Claim) -> None:
-        def operation() -> Operation[None]:
-            yield store.query(name, **values_of(name, claim))
+        def operation(query: Queries) -> Operation[None]:
+            yield query(name, **values_of(name, claim))
 
         store._write(operation)
 

@@ -20,6 +20,7 @@ from contract.stores.conftest import ON_DISK, STORES
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.outcome import Canceled, Failed, Skipped, Succeeded
 from tickwork._domain.run import Claim, NewRun
+from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores._sql.store import SqlStore
 from tickwork.stores.contract import LogLine, Store
@@ -35,7 +36,7 @@ def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]
 
 
 def rows_in(store: Store, *tables: str) -> list[int]:
-    def counting() -> Operation[list[int]]:
+    def counting(_: Queries) -> Operation[list[int]]:
         counts = []
         for table in tables:
             text = f"SELECT count(*) FROM tickwork_{table}"

@@ -30,6 +30,7 @@ from tickwork.errors import (
 )
 from tickwork.stores._sql import server_store
 from tickwork.stores._sql.migrate import SCHEMA_VERSION
+from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.server_store import StatementRejected
 from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores.contract import ClaimRequest, Enqueued
@@ -114,8 +115,8 @@ def kill_sessions(store: MysqlStore) -> None:
             time.sleep(0.01)
 
 
-def asking(text: str) -> Callable[[], Operation[Any]]:
-    def ask() -> Operation[Any]:
+def asking(text: str) -> Callable[[Queries], Operation[Any]]:
+    def ask(_: Queries) -> Operation[Any]:
         return (yield Statement("query", (text,), {}))
 
     return ask
@@ -221,17 +222,18 @@ class TestConflicts:
         other.execute("SELECT gate FROM tickwork_gate WHERE gate = 5 FOR UPDATE")
         errors: list[str] = []
 
-        def act(connection: Any) -> str:
-            connection.execute(store.query("lock_run", id=run.id))
-            try:
-                connection.execute(store.query("lock_gates", gates=[5]))
-            except StatementRejected as error:
-                errors.append(error.state)
-                raise
-            return "done"
+        def act() -> str:
+            with store._pool.acquire() as connection, connection.transaction():
+                connection.execute(store.query("lock_run", id=run.id))
+                try:
+                    connection.execute(store.query("lock_gates", gates=[5]))
+                except StatementRejected as error:
+                    errors.append(error.state)
+                    raise
+                return "done"
 
         with ThreadPoolExecutor(1) as threads:
-            done = threads.submit(lambda: store._with_retries(lambda: store._run_once(act)))
+            done = threads.submit(store._with_retries, act)
             self.await_waiter(other)
             other.execute("SELECT id FROM tickwork_run FOR UPDATE")
             other.rollback()

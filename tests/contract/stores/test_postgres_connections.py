@@ -27,6 +27,7 @@ from tickwork.errors import (
     StoreUnavailable,
 )
 from tickwork.stores._sql.migrate import SCHEMA_VERSION, SchemaMigration
+from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Statement
 from tickwork.stores.contract import ClaimRequest, Enqueued
 from tickwork.stores.postgres import connection as connection_module
@@ -231,13 +232,13 @@ class TestWaiting:
 
 
 def _lock_run_then_gate(store: PostgresStore, run_id: Any) -> str:
-    def act(connection: Any) -> str:
-        connection.execute(store.query("lock_run", id=run_id))
-        connection.execute(store.query("lock_gates", gates=[5]))
-        connection.execute(store.query("count_slots", keys=[]))
+    def operation(query: Queries) -> Operation[str]:
+        yield query("lock_run", id=run_id)
+        yield query("lock_gates", gates=[5])
+        yield query("count_slots", keys=[])
         return "done"
 
-    return store._with_retries(lambda: store._run_once(act))
+    return store._write(operation)
 
 
 def _await_waiter(store: PostgresStore) -> None:
@@ -427,7 +428,7 @@ class TestInstalling:
         monkeypatch.setattr(schema_module, "migrations", lambda *_, **__: slow)
         store = PostgresStore(postgres_url, statement_timeout=timedelta(seconds=0.1))
 
-        def sleeping() -> Operation[None]:
+        def sleeping(_: Queries) -> Operation[None]:
             yield Statement("sleep", ("SELECT pg_sleep(1)",), {})
 
         assert store.install() == SCHEMA_VERSION

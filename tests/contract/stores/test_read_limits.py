@@ -9,6 +9,7 @@ import pytest
 from contract.stores.conftest import ON_DISK, STORES
 from tickwork._kernel.read_limit import limit_reads
 from tickwork.errors import ReadTimeout
+from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Rows, Statement
 
 NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
@@ -27,7 +28,7 @@ def store(request, clock):
 
 
 def select(store: Any, text: str) -> Rows:
-    def operation() -> Operation[Rows]:
+    def operation(_: Queries) -> Operation[Rows]:
         return (yield Statement("select", (text,), {}))
 
     found: Rows = store._read(operation)

@@ -26,7 +26,7 @@ def store(tmp_path):
 
 def pages_left(store: SqliteStore, count: int) -> None:
     assert isinstance(store._writer, SqliteConnection)
-    connection = store._writer._get_connection()
+    connection = store._writer._connection or store._writer._open()
     [[pages]] = connection.execute("PRAGMA page_count").fetchall()
     connection.execute(f"PRAGMA max_page_count = {pages + count}").fetchall()
 

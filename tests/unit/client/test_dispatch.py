@@ -39,7 +39,9 @@ class TestLostAnswers:
 
     @pytest.mark.parametrize("fault", ["lost", "undone"])
     @pytest.mark.parametrize("times", [1, 2, 3])
-    def test_a_lost_insert_may_be_storeded_and_adds_the_run_once(self, app, store, send, fault, times):
+    def test_a_lost_insert_may_be_storeded_and_adds_the_run_once(
+        self, app, store, send, fault, times
+    ):
         store.faults["enqueue"] = [fault] * times
 
         run = send.dispatch("ann")

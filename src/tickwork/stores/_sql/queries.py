@@ -36,24 +36,25 @@ class Queries:
                 found[name] = body
         self._fragments = fragments
         self._prefix = prefix
-        self._parts_by_name: Mapping[str, tuple[str, ...]] = {
+        self.parts_by_name: Mapping[str, tuple[str, ...]] = {
             name: tuple(split_statements(self._expand(body))) for name, body in texts.items()
         }
+        self.can_notify: bool = "notify" in texts
 
     def __call__(self, name: str, /, *, many: Rows | None = None, **params: Any) -> Statement:
-        return Statement(name, self._parts_by_name[name], params, many)
+        return Statement(name, self.parts_by_name[name], params, many)
 
     def command(self, name: str, /, *, many: Rows | None = None, **params: Any) -> Statement:
         """A statement whose result is not read: it may be sent together with the next one."""
-        return Statement(name, self._parts_by_name[name], params, many, needs_result=False)
+        return Statement(name, self.parts_by_name[name], params, many, needs_result=False)
 
     def final(self, name: str, /, **params: Any) -> Statement:
         """A statement after which its transaction ends: the commit may be sent with it."""
-        return Statement(name, self._parts_by_name[name], params, is_last=True)
+        return Statement(name, self.parts_by_name[name], params, is_last=True)
 
     def compose(self, name: str, ending: str, params: Mapping[str, Any]) -> Statement:
         """A named query with an ending that was composed at run time."""
-        [select] = self._parts_by_name[name]
+        [select] = self.parts_by_name[name]
         return Statement(name, (f"{select}\n{self._expand(ending)}",), params)
 
     def _expand(self, text: str) -> str:
@@ -74,11 +75,11 @@ class Queries:
         return {f"{self._prefix}{name}" for name in names}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._parts_by_name
+        return name in self.parts_by_name
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(self._parts_by_name)
+        return frozenset(self.parts_by_name)
 
 
 def split_statements(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, WorkerId
@@ -22,11 +22,10 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.pool import Pool, PooledConnection, PoolExhausted
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.statement import Operation, Rows, Statement, WriteConflict
-from tickwork.stores._sql.store import SqlStore
+from tickwork.stores._sql.store import SqlStore, drive
 from tickwork.stores.contract import ChangeResult, RunRecord
 
 POOL_MAX: Final = 8
@@ -91,6 +90,7 @@ class ServerConnection(PooledConnection, Protocol):
     def execute(self, statement: Statement) -> Rows: ...
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound=ServerConnection)
 
@@ -151,23 +151,34 @@ class ServerStore(SqlStore, Generic[S]):
 
     # ------------------------------------------------------------ transactions
 
-    def _write(self, start: Callable[[], Operation[T]]) -> T:
-        return self._with_retries(
-            lambda: self._run_once(lambda connection: drive_within(start(), connection))
-        )
+    def _write(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        def run() -> T:
+            with self._pool.acquire() as connection, connection.transaction():
+                return drive(operation(self.query, *args, **kwargs), connection)
 
-    def _read(self, start: Callable[[], Operation[T]]) -> T:
+        return self._with_retries(run)
+
+    def _read(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        def run() -> T:
+            with self._pool.acquire() as connection, connection.transaction(is_reading=True):
+                return drive(operation(self.query, *args, **kwargs), connection)
+
         limit = current_read_limit()
         if limit is not None:
-            return self._read_within(limit, start)
-        return self._with_retries(
-            lambda: self._run_once(
-                lambda connection: drive_within(start(), connection), is_reading=True
-            ),
-            is_reading=True,
-        )
+            return self._read_within(limit, lambda: operation(self.query, *args, **kwargs))
+        return self._with_retries(run, is_reading=True)
 
-    def _read_within(self, limit: ReadLimit, start: Callable[[], Operation[T]]) -> T:
+    def _read_within(self, limit: ReadLimit, begin: Callable[[], Operation[T]]) -> T:
         def run() -> T:
             if limit.is_over:
                 raise ReadTimeout(self.url, limit=limit.length)
@@ -175,7 +186,7 @@ class ServerStore(SqlStore, Generic[S]):
                 self._pool.acquire(timeout=limit.left) as connection,
                 connection.transaction(is_reading=True, statement_timeout=limit.left),
             ):
-                return drive_within(start(), connection)
+                return drive(begin(), connection)
 
         try:
             return self._with_retries(run, is_reading=True)
@@ -217,10 +228,6 @@ class ServerStore(SqlStore, Generic[S]):
                 _sleep(8 * losses)
             except PoolExhausted as error:
                 raise StoreBusy(self.url, waited=self._statement_timeout) from error
-
-    def _run_once(self, act: Callable[[S], T], *, is_reading: bool = False) -> T:
-        with self._pool.acquire() as connection, connection.transaction(is_reading=is_reading):
-            return act(connection)
 
     def close(self) -> None:
         self._pool.clear()

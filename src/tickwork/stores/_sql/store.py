@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from tickwork._domain.handover import Handover
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
@@ -31,7 +31,7 @@ from tickwork.stores._sql.operations import (
 )
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import describe_fault
-from tickwork.stores._sql.statement import Operation
+from tickwork.stores._sql.statement import Operation, Rows, Statement
 from tickwork.stores.contract import (
     AuditEntry,
     ChangeResult,
@@ -64,8 +64,27 @@ from tickwork.stores.contract import (
     WorkerRow,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Connection(Protocol):
+    """What an operation needs of a connection."""
+
+    def execute(self, statement: Statement) -> Rows: ...
+
+
+def drive(operation: Operation[T], connection: Connection) -> T:
+    """Run an operation in the open transaction: send each statement, and feed its rows back."""
+    try:
+        statement = next(operation)
+        # Ends: an operation yields a bounded number of statements.
+        while True:
+            statement = operation.send(connection.execute(statement))
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class SqlStore(ABC):
@@ -77,7 +96,12 @@ class SqlStore(ABC):
     _may_retry: bool = True  # a transaction that the database rejected
 
     @abstractmethod
-    def _write(self, begin: Callable[[], Operation[T]]) -> T:
+    def _write(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Run an operation in a transaction; retry it after a transient failure."""
 
     @abstractmethod
@@ -85,7 +109,12 @@ class SqlStore(ABC):
         """Whether the database rejected a value: it is too large, or violates a constraint."""
 
     @abstractmethod
-    def _read(self, begin: Callable[[], Operation[T]]) -> T:
+    def _read(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """The same for an operation that only reads."""
 
     # ------------------------------------------------------------ runs
@@ -93,10 +122,10 @@ class SqlStore(ABC):
     def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
         if not runs:
             return []
-        return self._write(lambda: enqueue.enqueue(self.query, runs, may_be_stored=may_be_stored))
+        return self._write(enqueue.enqueue, runs, may_be_stored=may_be_stored)
 
     def stage(self, *, now: datetime, limit: int) -> int:
-        return self._write(lambda: claim.stage(self.query, now=now, limit=limit))
+        return self._write(claim.stage, now=now, limit=limit)
 
     def claim(
         self,
@@ -110,17 +139,15 @@ class SqlStore(ABC):
     ) -> list[Claim]:
         def claim_part(only: Sequence[RunId] | None) -> list[Claim]:
             return self._write(
-                lambda: claim.claim(
-                    self.query,
-                    wanted,
-                    worker=worker,
-                    tag=tag,
-                    now=now,
-                    lease=lease,
-                    lease_by_job=lease_by_job,
-                    only=only,
-                    seen=seen,
-                )
+                claim.claim,
+                wanted,
+                worker=worker,
+                tag=tag,
+                now=now,
+                lease=lease,
+                lease_by_job=lease_by_job,
+                only=only,
+                seen=seen,
             )
 
         seen: list[RunId] = []
@@ -130,17 +157,15 @@ class SqlStore(ABC):
         self, run_id: RunId, *, worker: WorkerId, tag: str, now: datetime, lease: timedelta
     ) -> Claim | None:
         return self._write(
-            lambda: run_by_id.claim_run(
-                self.query, run_id, worker=worker, tag=tag, now=now, lease=lease
-            )
+            run_by_id.claim_run, run_id, worker=worker, tag=tag, now=now, lease=lease
         )
 
     def find_claims(self, *, worker: WorkerId, tag: str) -> list[Claim]:
-        return self._read(lambda: claim.find_claims(self.query, worker=worker, tag=tag))
+        return self._read(claim.find_claims, worker=worker, tag=tag)
 
     def hand_over(self, handovers: Sequence[Handover]) -> None:
         if handovers:
-            self._write(lambda: leases.hand_over(self.query, handovers))
+            self._write(leases.hand_over, handovers)
 
     def accept(
         self,
@@ -154,20 +179,18 @@ class SqlStore(ABC):
         if not handovers:
             return []
         return self._write(
-            lambda: leases.accept(
-                self.query, handovers, worker=worker, tag=tag, until=until, started_at=started_at
-            )
+            leases.accept, handovers, worker=worker, tag=tag, until=until, started_at=started_at
         )
 
     def extend_leases(self, held: Sequence[HeldClaim], *, until: datetime) -> HeartbeatResult:
         if not held:
             return HeartbeatResult([], [])
-        return self._write(lambda: leases.extend_leases(self.query, held, until=until))
+        return self._write(leases.extend_leases, held, until=until)
 
     def check_claims(self, held: Sequence[HeldClaim]) -> ClaimCheck:
         if not held:
             return ClaimCheck([], [])
-        return self._read(lambda: leases.check_claims(self.query, held))
+        return self._read(leases.check_claims, held)
 
     def record(self, steps: Sequence[Transition], *, may_be_stored: bool = False) -> list[RunId]:
         if not steps:
@@ -175,8 +198,8 @@ class SqlStore(ABC):
         tries = itertools.count(0 if self._may_retry else 1)
         try:
             return self._write(
-                lambda: record.record(
-                    self.query, steps, may_be_stored=may_be_stored, is_optimistic=next(tries) == 0
+                lambda query: record.record(
+                    query, steps, may_be_stored=may_be_stored, is_optimistic=next(tries) == 0
                 )
             )
         except Exception as error:
@@ -186,14 +209,12 @@ class SqlStore(ABC):
             if not is_last or not self._is_data_error(error):
                 raise
             cause = error
-        return self._write(lambda: record.fail_unwritable(self.query, steps[0], cause))
+        return self._write(record.fail_unwritable, steps[0], cause)
 
     def reap(self, *, now: datetime, limit: int, decide: ReapDecision) -> list[Transition]:
         def reap_part(only: Sequence[RunId] | None) -> list[Transition]:
             return self._write(
-                lambda: record.reap(
-                    self.query, now=now, limit=limit, decide=decide, only=only, seen=seen
-                )
+                record.reap, now=now, limit=limit, decide=decide, only=only, seen=seen
             )
 
         seen: list[RunId] = []
@@ -222,71 +243,65 @@ class SqlStore(ABC):
             (run_id, error) for run_id, error in faults if results or self._is_data_error(error)
         ]
         if broken:
-            self._write(lambda: claim.fail_unusable(self.query, broken, now=now))
+            self._write(claim.fail_unusable, broken, now=now)
         elif faults:
             raise cause
         return [found for result in results for found in result]
 
     def release_worker(self, worker: WorkerId, *, now: datetime) -> int:
-        return self._write(lambda: leases.release_worker(self.query, worker, now=now))
+        return self._write(leases.release_worker, worker, now=now)
 
     def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
-        return self._write(lambda: record.complete(self.query, claim, now=now, result=result))
+        return self._write(record.complete, claim, now=now, result=result)
 
     def after_complete(self, claims: Sequence[Claim]) -> list[RunId]:
         if not claims:
             return []
-        return self._write(lambda: record.after_complete(self.query, claims))
+        return self._write(record.after_complete, claims)
 
     def cancel(self, run_id: RunId, *, now: datetime, reason: str = "") -> ChangeResult:
-        return self._write(lambda: control.cancel(self.query, run_id, now=now, reason=reason))
+        return self._write(control.cancel, run_id, now=now, reason=reason)
 
     def cancel_schedule(
         self, tenant: str, schedule: str, *, now: datetime, reason: str = ""
     ) -> int:
-        return self._write(
-            lambda: control.cancel_schedule(self.query, tenant, schedule, now=now, reason=reason)
-        )
+        return self._write(control.cancel_schedule, tenant, schedule, now=now, reason=reason)
 
     def reschedule(self, run_id: RunId, *, due_at: datetime, now: datetime) -> ChangeResult:
-        return self._write(lambda: control.reschedule(self.query, run_id, due_at=due_at, now=now))
+        return self._write(control.reschedule, run_id, due_at=due_at, now=now)
 
     def sweep(self, *, now: datetime, limit: int) -> int:
         after = self._swept_up_to
-        swept = self._write(lambda: limits.sweep(self.query, now=now, limit=limit, after=after))
+        swept = self._write(limits.sweep, now=now, limit=limit, after=after)
         count, self._swept_up_to = swept
         return count
 
     def unblock_rated(self, *, now: datetime, limit: int) -> int:
-        return self._write(lambda: rates.unblock_rated(self.query, now=now, limit=limit))
+        return self._write(rates.unblock_rated, now=now, limit=limit)
 
     def ready_pairs(self) -> list[tuple[str, str]]:
-        return self._read(lambda: claim.ready_pairs(self.query))
+        return self._read(claim.ready_pairs)
 
     def save_progress(
         self, claim: Claim, *, progress: str | None = None, checkpoint: str | None = None
     ) -> bool:
-        return self._write(
-            lambda: leases.save_progress(
-                self.query, claim, progress=progress, checkpoint=checkpoint
-            )
-        )
+        return self._write(leases.save_progress, claim, progress=progress, checkpoint=checkpoint)
 
     def append_logs(
         self, lines_by_run: Mapping[RunId, Sequence[LogLine]], *, lines_max: int
     ) -> None:
         if any(lines_by_run.values()):
-            self._write(lambda: leases.append_logs(self.query, lines_by_run, lines_max=lines_max))
+            self._write(leases.append_logs, lines_by_run, lines_max=lines_max)
 
     def pending_work(self) -> PendingWork:
-        return self._read(lambda: claim.pending_work(self.query))
+        return self._read(claim.pending_work)
 
     # ------------------------------------------------------------ schedules
 
     def add_schedules(self, new: Sequence[NewSchedule], *, now: datetime) -> list[ScheduleRow]:
         if not new:
             return []
-        return self._write(lambda: schedules.add_schedules(self.query, new, now=now))
+        return self._write(schedules.add_schedules, new, now=now)
 
     def add_schedule(
         self,
@@ -307,19 +322,15 @@ class SqlStore(ABC):
         now: datetime,
         next_due_at: datetime | None,
     ) -> ScheduleRow | None:
-        return self._write(
-            lambda: schedules.change_schedule(
-                self.query, row, spec, now=now, next_due_at=next_due_at
-            )
-        )
+        return self._write(schedules.change_schedule, row, spec, now=now, next_due_at=next_due_at)
 
     def remove_schedule(self, schedule_id: ScheduleId) -> bool:
-        return self._write(lambda: schedules.remove_schedule(self.query, schedule_id))
+        return self._write(schedules.remove_schedule, schedule_id)
 
     def stamp_seen(
         self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
     ) -> None:
-        self._write(lambda: control.stamp_seen(self.query, jobs=jobs, schedules=schedules, now=now))
+        self._write(control.stamp_seen, jobs=jobs, schedules=schedules, now=now)
 
     def pause_schedule(
         self,
@@ -331,20 +342,16 @@ class SqlStore(ABC):
         next_due_at: datetime | None = None,
     ) -> bool:
         return self._write(
-            lambda: schedules.pause_schedule(
-                self.query,
-                schedule_id,
-                now=now,
-                note=note,
-                until=until,
-                next_due_at=next_due_at,
-            )
+            schedules.pause_schedule,
+            schedule_id,
+            now=now,
+            note=note,
+            until=until,
+            next_due_at=next_due_at,
         )
 
     def resume_schedule(self, schedule_id: ScheduleId, *, next_due_at: datetime | None) -> bool:
-        return self._write(
-            lambda: schedules.resume_schedule(self.query, schedule_id, next_due_at=next_due_at)
-        )
+        return self._write(schedules.resume_schedule, schedule_id, next_due_at=next_due_at)
 
     def get_schedule(self, tenant: str, name: str) -> ScheduleRow | None:
         return next(iter(self.get_schedules([(tenant, name)])), None)
@@ -352,20 +359,18 @@ class SqlStore(ABC):
     def get_schedules(self, names: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
         if not names:
             return []
-        return self._read(lambda: schedules.get_schedules(self.query, names))
+        return self._read(schedules.get_schedules, names)
 
     def scheduled_jobs(self) -> list[str]:
-        return self._read(lambda: schedules.scheduled_jobs(self.query))
+        return self._read(schedules.scheduled_jobs)
 
     def list_schedules(
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 1000
     ) -> list[ScheduleRow]:
-        return self._read(
-            lambda: schedules.list_schedules(self.query, tenant=tenant, after=after, limit=limit)
-        )
+        return self._read(schedules.list_schedules, tenant=tenant, after=after, limit=limit)
 
     def list_expected_schedules(self, *, limit: int) -> list[ScheduleRow]:
-        return self._read(lambda: schedules.list_expected_schedules(self.query, limit=limit))
+        return self._read(schedules.list_expected_schedules, limit=limit)
 
     def fire(
         self,
@@ -381,18 +386,16 @@ class SqlStore(ABC):
             only: Sequence[ScheduleId] | None, *, may_be_stored: bool = False
         ) -> TickPlan:
             return self._write(
-                lambda: schedules.fire(
-                    self.query,
-                    now=now,
-                    limit=limit,
-                    jobs=jobs,
-                    keys_of=keys_of,
-                    plan=plan,
-                    seen_after=seen_after,
-                    only=only,
-                    seen=seen,
-                    may_be_stored=may_be_stored,
-                )
+                schedules.fire,
+                now=now,
+                limit=limit,
+                jobs=jobs,
+                keys_of=keys_of,
+                plan=plan,
+                seen_after=seen_after,
+                only=only,
+                seen=seen,
+                may_be_stored=may_be_stored,
             )
 
         seen: list[ScheduleId] = []
@@ -418,70 +421,64 @@ class SqlStore(ABC):
     def next_firing_at(
         self, *, jobs: Collection[str] | None = None, seen_after: datetime | None = None
     ) -> datetime | None:
-        return self._read(
-            lambda: schedules.next_firing_at(self.query, jobs=jobs, seen_after=seen_after)
-        )
+        return self._read(schedules.next_firing_at, jobs=jobs, seen_after=seen_after)
 
     # ------------------------------------------------------------ control
 
     def set_limits(self, slots_by_name: Mapping[str, int]) -> None:
-        self._write(lambda: limits.set_limits(self.query, slots_by_name))
+        self._write(limits.set_limits, slots_by_name)
 
     def change_limit(self, name: str, slots: int | None, *, now: datetime) -> None:  # noqa: ARG002
-        self._write(lambda: limits.change_limit(self.query, name, slots))
+        self._write(limits.change_limit, name, slots)
 
     def list_limits(self) -> list[LimitRow]:
-        return self._read(lambda: reads.list_limits(self.query))
+        return self._read(reads.list_limits)
 
     def pause(self, pause: Pause) -> None:
-        self._write(lambda: control.pause(self.query, pause))
+        self._write(control.pause, pause)
 
     def resume(self, kind: PauseKind, name: str) -> bool:
-        return self._write(lambda: control.resume(self.query, kind, name))
+        return self._write(control.resume, kind, name)
 
     def list_pauses(self) -> list[Pause]:
-        return self._read(lambda: reads.list_pauses(self.query))
+        return self._read(reads.list_pauses)
 
     def acquire_lock(self, lock: LockRow, *, now: datetime) -> LockRow | None:
-        return self._write(lambda: control.acquire_lock(self.query, lock, now=now))
+        return self._write(control.acquire_lock, lock, now=now)
 
     def get_lock(self, name: str) -> LockRow | None:
-        return self._read(lambda: control.get_lock(self.query, name))
+        return self._read(control.get_lock, name)
 
     def renew_lock(self, name: str, owner: str, *, until: datetime, now: datetime) -> bool:
-        return self._write(
-            lambda: control.renew_lock(self.query, name, owner, until=until, now=now)
-        )
+        return self._write(control.renew_lock, name, owner, until=until, now=now)
 
     def release_lock(self, name: str, owner: str | None = None) -> bool:
-        return self._write(lambda: control.release_lock(self.query, name, owner))
+        return self._write(control.release_lock, name, owner)
 
     def beat_worker(self, worker: WorkerRow) -> None:
-        self._write(lambda: control.beat_worker(self.query, worker))
+        self._write(control.beat_worker, worker)
 
     def remove_worker(self, worker: WorkerId) -> None:
-        self._write(lambda: control.remove_worker(self.query, worker))
+        self._write(control.remove_worker, worker)
 
     def list_workers(self) -> list[WorkerRow]:
-        return self._read(lambda: reads.list_workers(self.query))
+        return self._read(reads.list_workers)
 
     # ------------------------------------------------------------ audit
 
     def add_audit(self, entry: AuditEntry) -> None:
-        self._write(lambda: audit.add_audit(self.query, entry))
+        self._write(audit.add_audit, entry)
 
     def list_audit(
         self, *, subject: str | None = None, before: str | None = None, limit: int = 50
     ) -> list[AuditEntry]:
-        return self._read(
-            lambda: audit.list_audit(self.query, subject=subject, before=before, limit=limit)
-        )
+        return self._read(audit.list_audit, subject=subject, before=before, limit=limit)
 
     def prune_audit(self, *, before: str, limit: int) -> int:
-        return self._write(lambda: audit.prune_audit(self.query, before=before, limit=limit))
+        return self._write(audit.prune_audit, before=before, limit=limit)
 
     def reserve_request(self, request: IdempotentRequest, *, now: datetime) -> IdempotentRequest:
-        return self._write(lambda: audit.reserve_request(self.query, request, now=now))
+        return self._write(audit.reserve_request, request, now=now)
 
     # ------------------------------------------------------------ reads
 
@@ -489,10 +486,10 @@ class SqlStore(ABC):
         return next(iter(self.get_runs([run_id])), None)
 
     def get_runs(self, run_ids: Sequence[RunId]) -> list[Run]:
-        return self._read(lambda: reads.get_runs(self.query, run_ids))
+        return self._read(reads.get_runs, run_ids)
 
     def find_run_ids(self, prefix: str, *, limit: int = 10) -> list[RunId]:
-        return self._read(lambda: reads.find_run_ids(self.query, prefix, limit=limit))
+        return self._read(reads.find_run_ids, prefix, limit=limit)
 
     def list_runs(
         self,
@@ -502,11 +499,7 @@ class SqlStore(ABC):
         limit: int = 50,
         scan_max: int | None = None,
     ) -> RunPage:
-        return self._read(
-            lambda: reads.list_runs(
-                self.query, where, cursor=cursor, limit=limit, scan_max=scan_max
-            )
-        )
+        return self._read(reads.list_runs, where, cursor=cursor, limit=limit, scan_max=scan_max)
 
     def list_summaries(
         self,
@@ -517,65 +510,55 @@ class SqlStore(ABC):
         scan_max: int | None = None,
     ) -> SummaryPage:
         return self._read(
-            lambda: reads.list_summaries(
-                self.query, where, cursor=cursor, limit=limit, scan_max=scan_max
-            )
+            reads.list_summaries, where, cursor=cursor, limit=limit, scan_max=scan_max
         )
 
     def count_matches(self, where: RunFilter, *, cap: int, scan_max: int) -> RunCount:
-        return self._read(
-            lambda: reads.count_matches(self.query, where, cap=cap, scan_max=scan_max)
-        )
+        return self._read(reads.count_matches, where, cap=cap, scan_max=scan_max)
 
     def due_runs(self, wanted: ClaimRequest, *, now: datetime) -> list[Run]:
-        return self._read(lambda: run_by_id.due_runs(self.query, wanted, now=now))
+        return self._read(run_by_id.due_runs, wanted, now=now)
 
     def run_record(self, run_id: RunId) -> RunRecord | None:
-        return self._read(lambda: reads.run_record(self.query, run_id))
+        return self._read(reads.run_record, run_id)
 
     def count_runs(self, *, cap: int = 10_000) -> PhaseCounts:
-        return self._read(lambda: reads.count_runs(self.query, cap=cap))
+        return self._read(reads.count_runs, cap=cap)
 
     def count_taken(self, keys: Sequence[str]) -> dict[str, int]:
-        return self._read(lambda: reads.count_taken(self.query, keys))
+        return self._read(reads.count_taken, keys)
 
     def slot_holders(self, key: str, *, limit: int = 10) -> list[RunId]:
-        return self._read(lambda: reads.slot_holders(self.query, key, limit=limit))
+        return self._read(reads.slot_holders, key, limit=limit)
 
     def find_turn(self, run_id: RunId) -> Turn | None:
-        return self._read(lambda: rates.find_turn(self.query, run_id))
+        return self._read(rates.find_turn, run_id)
 
     def list_jobs(self, *, tenant: str | None = None) -> list[JobRow]:
-        return self._read(lambda: reads.list_jobs(self.query, tenant=tenant))
+        return self._read(reads.list_jobs, tenant=tenant)
 
     def find_faults(self, *, limit: int) -> list[RowFault]:
-        return self._read(lambda: reads.find_faults(self.query, limit=limit))
+        return self._read(reads.find_faults, limit=limit)
 
     def health(self) -> Health:
-        return self._read(lambda: reads.health(self.query))
+        return self._read(reads.health)
 
     def list_ended(
         self, *, after: HistoryCursor | None, before: datetime, limit: int
     ) -> list[EndedRun]:
-        return self._read(
-            lambda: reads.list_ended(self.query, after=after, before=before, limit=limit)
-        )
+        return self._read(reads.list_ended, after=after, before=before, limit=limit)
 
     def delete_runs(self, run_ids: Sequence[RunId]) -> int:
-        return self._write(lambda: reads.delete_runs(self.query, run_ids))
+        return self._write(reads.delete_runs, run_ids)
 
     def clear_results(self, run_ids: Sequence[RunId], *, reason: str) -> int:
-        return self._write(lambda: reads.clear_results(self.query, run_ids, reason=reason))
+        return self._write(reads.clear_results, run_ids, reason=reason)
 
     def prune_keys(self, *, before: datetime, limit: int) -> None:
-        self._write(lambda: reads.prune_keys(self.query, before=before, limit=limit))
+        self._write(reads.prune_keys, before=before, limit=limit)
 
     def prune(self, *, before: datetime, limit: int, with_definitions: bool = True) -> Pruned:
         found = reads.NOTHING_OLD
         if with_definitions:
-            found = self._read(
-                lambda: reads.old_definitions(self.query, before=before, limit=limit)
-            )
-        return self._write(
-            lambda: reads.prune(self.query, before=before, limit=limit, definitions=found)
-        )
+            found = self._read(reads.old_definitions, before=before, limit=limit)
+        return self._write(reads.prune, before=before, limit=limit, definitions=found)

@@ -15,7 +15,6 @@ from pymysql.constants import ER
 
 from tickwork.errors import StoreBusy, StoreError, WrongConnection
 from tickwork.stores._sql.caller_connection import TRIES_MAX, type_name
-from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.sessions import driver_connection, reporting_errors
 from tickwork.stores._sql.statement import (
     Operation,
@@ -24,6 +23,7 @@ from tickwork.stores._sql.statement import (
     StatementResult,
     WriteConflict,
 )
+from tickwork.stores._sql.store import drive
 from tickwork.stores.mysql.caller_drivers import CallerDriver, driver_of
 from tickwork.stores.mysql.connection import SQL_MODE, TOO_LONG_FIX, code_of, too_long
 from tickwork.stores.mysql.statement_runner import run_statement
@@ -107,7 +107,7 @@ class MysqlCallerConnection:
                 tries += 1
                 try:
                     with self.transaction():
-                        return drive_within(begin(), self)
+                        return drive(begin(), self)
                 except WriteConflict as error:
                     if tries == TRIES_MAX:
                         raise StoreBusy(self._url, waited=timedelta(0)) from error

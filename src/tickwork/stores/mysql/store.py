@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 from tickwork._domain.identity import RunId
 from tickwork.errors import (
@@ -18,7 +18,7 @@ from tickwork.errors import (
 )
 from tickwork.stores._sql.caller_connection import type_name
 from tickwork.stores._sql.migrate import check_version
-from tickwork.stores._sql.queries import TABLE_PREFIX
+from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.server_store import (
     INSTALL_TIMEOUT,
     LOCK_TIMEOUT,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tickwork.stores.mysql.caller_connection import MysqlCallerConnection
     from tickwork.stores.mysql.connection import MysqlConnection
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 NO_TABLE: Final = "1146"
@@ -177,15 +178,15 @@ class MysqlStore(ServerStore["MysqlConnection"]):
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
     def _versions(self) -> tuple[int, int]:
-        return self._read(lambda: schema.versions(self.query))
+        return self._read(schema.versions)
 
     def database_time(self) -> datetime:
-        return self._read(lambda: schema.server_time(self.query))
+        return self._read(schema.server_time)
 
     def health(self) -> Health:
         found = super().health()
         try:
-            oldest = self._read(lambda: schema.oldest_transaction(self.query))
+            oldest = self._read(schema.oldest_transaction)
         except StoreError:  # the user lacks the privilege
             return found
         return replace(found, oldest_transaction_at=oldest)
@@ -204,11 +205,21 @@ class _MysqlCallerStore(MysqlStore):
         self._store = store
         self._connection = connection
 
-    def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._connection.run(begin)
+    def _write(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return self._connection.run(lambda: operation(self.query, *args, **kwargs))
 
-    def _read(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._connection.run(begin)
+    def _read(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return self._connection.run(lambda: operation(self.query, *args, **kwargs))
 
     def install(self) -> int:
         return self._store.install()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from tickwork._domain.run import NewRun
 from tickwork.errors import (
@@ -14,10 +14,9 @@ from tickwork.errors import (
     StoreError,
     StoreReadOnly,
 )
-from tickwork.stores._sql.drive import drive_within
 from tickwork.stores._sql.migrate import check_version
 from tickwork.stores._sql.operations import enqueue
-from tickwork.stores._sql.queries import TABLE_PREFIX
+from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.server_store import (
     INSTALL_TIMEOUT,
     LOCK_TIMEOUT,
@@ -27,6 +26,7 @@ from tickwork.stores._sql.server_store import (
     StatementRejected,
 )
 from tickwork.stores._sql.statement import Operation
+from tickwork.stores._sql.store import drive
 from tickwork.stores.contract import AsyncRuns, Enqueued, Listener
 from tickwork.stores.postgres import schema
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tickwork.stores.postgres.caller_connection import PostgresCallerConnection
     from tickwork.stores.postgres.connection import PostgresConnection
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _VERSION_MIN: Final = 13
@@ -172,7 +173,7 @@ class PostgresStore(ServerStore["PostgresConnection"]):
             self._pool.acquire() as connection,
             connection.transaction(statement_timeout=INSTALL_TIMEOUT),
         ):
-            return drive_within(schema.install(self.query, prefix=self._prefix), connection)
+            return drive(schema.install(self.query, prefix=self._prefix), connection)
 
     def schema_version(self) -> int:
         return self._versions()[0]
@@ -182,10 +183,10 @@ class PostgresStore(ServerStore["PostgresConnection"]):
         check_version(self.url, installed=installed, compatible_from=compatible_from)
 
     def _versions(self) -> tuple[int, int]:
-        return self._read(lambda: schema.versions(self.query))
+        return self._read(schema.versions)
 
     def database_time(self) -> datetime:
-        return self._read(lambda: schema.server_time(self.query))
+        return self._read(schema.server_time)
 
     def listen(self) -> Listener | None:
         from tickwork.stores.postgres.wakeup import PostgresListener  # noqa: PLC0415  # for workers
@@ -203,11 +204,21 @@ class _PostgresCallerStore(PostgresStore):
         vars(self).update(vars(store))
         self._connection = connection
 
-    def _write(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._connection.run(begin)
+    def _write(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return self._connection.run(lambda: operation(self.query, *args, **kwargs))
 
-    def _read(self, begin: Callable[[], Operation[T]]) -> T:
-        return self._connection.run(begin)
+    def _read(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return self._connection.run(lambda: operation(self.query, *args, **kwargs))
 
     def enqueue(self, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> list[Enqueued]:
         if not may_be_stored:
@@ -215,13 +226,13 @@ class _PostgresCallerStore(PostgresStore):
         from tickwork.stores.postgres.caller_transaction import require_read_committed  # noqa: PLC0415
 
         return self._write(
-            lambda: require_read_committed(
-                enqueue.enqueue(self.query, runs, may_be_stored=True), url=self.url
+            lambda query: require_read_committed(
+                enqueue.enqueue(query, runs, may_be_stored=True), url=self.url
             )
         )
 
     def install(self) -> int:
-        return self._write(lambda: schema.install(self.query, prefix=self._prefix))
+        return self._write(schema.install, prefix=self._prefix)
 
     def close(self) -> None:
         """Nothing to do: the connection is the caller's."""

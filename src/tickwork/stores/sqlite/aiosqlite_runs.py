@@ -35,7 +35,7 @@ class AiosqliteRuns(SqlAsyncRuns):
         connection = self._check(await async_driver_connection(self._caller_connection))
         is_canceled = threading.Event()
 
-        def operation() -> Operation[T]:
+        def operation(_: Queries) -> Operation[T]:
             result = yield from begin()
             if is_canceled.is_set():
                 raise _OperationCanceled

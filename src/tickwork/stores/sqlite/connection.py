@@ -161,7 +161,7 @@ class SqliteConnection:
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
         """A write transaction takes the write lock first: after a read, SQLite may refuse it."""
         with self._lock:
-            connection = self._get_connection()
+            connection = self._connection or self._open()
             self._file.check()
             self._with_retries(connection, begin)
             try:
@@ -177,7 +177,7 @@ class SqliteConnection:
     def reading(self) -> Iterator[None]:
         """A snapshot, or the open transaction. Writers do not wait for it."""
         with self._lock:
-            if self._get_connection().in_transaction:
+            if (self._connection or self._open()).in_transaction:
                 yield
             else:
                 with self.transaction("BEGIN"):
@@ -194,7 +194,7 @@ class SqliteConnection:
             raise ReadTimeout(f"sqlite:///{self._path}", limit=limit.length)
         try:
             with self.reading():
-                connection = self._get_connection()
+                connection = self._connection or self._open()
                 connection.set_progress_handler(lambda: limit.is_over, STEPS_UNCHECKED)
                 try:
                     yield
@@ -216,7 +216,7 @@ class SqliteConnection:
             StoreBusy: Another process has locked the whole file.
         """
         try:
-            return run_statement(statement, self._get_connection())
+            return run_statement(statement, self._connection or self._open())
         except sqlite3.DatabaseError as error:
             translated = translate_error(error, self._path)
             if translated is None:
@@ -262,11 +262,6 @@ class SqliteConnection:
         is_idle = self._connection is not None and not self._connection.in_transaction
         return is_idle and not is_in_memory(self._path)
 
-    def _get_connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._open()
-        return self._connection
-
     def _open(self) -> sqlite3.Connection:
         if self._path in _inherited:
             raise StoreUnavailable(f"sqlite:///{self._path}", FORKED_INSIDE)
@@ -292,6 +287,7 @@ class SqliteConnection:
             connection.close()
             raise
         self._file.remember()
+        self._connection = connection
         return connection
 
     def _with_retries(self, connection: sqlite3.Connection, text: str) -> None:
@@ -330,7 +326,8 @@ def run_statement(statement: Statement, on: sqlite3.Connection | sqlite3.Cursor)
     """Run one statement in the open transaction."""
     rows: Rows = ()
     if statement.many is not None:
-        rows = [(_run_many(statement.parts, statement.many, on),)]
+        changed, *_ = [_run_part(part, statement.many, on) for part in statement.parts]
+        rows = [(changed,)]
     else:
         params = _bind(statement.params)
         for part in statement.parts:
@@ -363,13 +360,8 @@ def _decode_or_keep(data: bytes) -> str | bytes:
         return data
 
 
-def _run_many(parts: tuple[str, ...], rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
-    """Run all parts; return how many rows the first of them changed."""
-    changed = [_run_part(part, rows, on) for part in parts]
-    return changed[0]
-
-
 def _run_part(part: str, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) -> int:
+    """Run one part for each of these rows; return how many rows it changed."""
     if ":rows" in part:
         size = PLACEHOLDERS_MAX // len(rows[0])
         return sum(
@@ -382,7 +374,8 @@ def _run_part(part: str, rows: Rows, on: sqlite3.Connection | sqlite3.Cursor) ->
     insert = _bulk_insert(text, columns)
     if insert is not None and len(rows) >= BULK_MIN:
         return _insert_many(insert, rows, on)
-    return on.executemany(text, _pick_columns(rows, columns)).rowcount
+    is_whole_row = columns == tuple(range(len(rows[0])))
+    return on.executemany(text, rows if is_whole_row else _pick_columns(rows, columns)).rowcount
 
 
 class _BulkInsert(NamedTuple):
@@ -472,8 +465,6 @@ def _split_placeholders(part: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _pick_columns(rows: Rows, columns: tuple[int, ...]) -> Iterable[Row]:
-    if columns == tuple(range(len(rows[0]))):
-        return rows
     if len(columns) == 1:
         return [(row[columns[0]],) for row in rows]
     return map(itemgetter(*columns), rows)

@@ -8,12 +8,11 @@ from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from tickwork._kernel.clock import Clock, SystemClock
 from tickwork._kernel.read_limit import current_read_limit
 from tickwork.errors import InvalidOption, NetworkFileSystem, StoreBusy
-from tickwork.stores._sql.drive import drive, drive_within
 from tickwork.stores._sql.migrate import (
     COMPATIBLE_FROM,
     SCHEMA_VERSION,
@@ -22,7 +21,7 @@ from tickwork.stores._sql.migrate import (
 )
 from tickwork.stores._sql.queries import TABLE_PREFIX, Queries
 from tickwork.stores._sql.statement import Operation, WriteConflict
-from tickwork.stores._sql.store import SqlStore
+from tickwork.stores._sql.store import SqlStore, drive
 from tickwork.stores.contract import AsyncRuns, Health, Listener
 from tickwork.stores.sqlite.caller_connection import SqliteCallerConnection
 from tickwork.stores.sqlite.connection import (
@@ -33,6 +32,7 @@ from tickwork.stores.sqlite.connection import (
     run_statement,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _PACKAGE: Final = "tickwork.stores.sqlite"
@@ -102,10 +102,16 @@ class SqliteStore(SqlStore):
     def pumps_max(self) -> int:
         return 1
 
-    def _write(self, begin: Callable[[], Operation[T]]) -> T:
+    def _write(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         for _ in range(_TRIES):
             try:
-                return drive(begin(), self._writer)
+                with self._writer.transaction():
+                    return drive(operation(self.query, *args, **kwargs), self._writer)
             except WriteConflict:
                 continue
         raise StoreBusy(self.url, waited=timedelta(0))
@@ -113,13 +119,18 @@ class SqliteStore(SqlStore):
     def _is_data_error(self, error: Exception) -> bool:
         return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError)
 
-    def _read(self, begin: Callable[[], Operation[T]]) -> T:
+    def _read(
+        self,
+        operation: Callable[Concatenate[Queries, P], Operation[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         limit = current_read_limit()
         if limit is not None and isinstance(self._limited_reader, SqliteConnection):
             with self._limited_reader.reading_within(limit):
-                return drive_within(begin(), self._limited_reader)
+                return drive(operation(self.query, *args, **kwargs), self._limited_reader)
         with self._reader.reading():
-            return drive_within(begin(), self._reader)
+            return drive(operation(self.query, *args, **kwargs), self._reader)
 
     # ------------------------------------------------------------ a caller's connection
 

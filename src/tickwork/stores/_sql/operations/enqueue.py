@@ -7,7 +7,7 @@ from tickwork._domain.run import NewRun
 from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import micros, micros_or_none, new_run_row
-from tickwork.stores._sql.statement import Operation, Row, WriteConflict
+from tickwork.stores._sql.statement import Operation, Row, Statement, WriteConflict
 from tickwork.stores.contract import Enqueued
 
 
@@ -35,15 +35,19 @@ def enqueue(
 
 def insert_runs(query: Queries, runs: Sequence[NewRun]) -> Operation[None]:
     """Insert runs that hold their keys, and notify workers."""
-    yield query.command("insert_runs", many=[new_run_row(run) for run in runs])
-    yield from notify_queues(
-        query,
-        (
-            run.queue
-            for run in runs
-            if run.due_at is run.created_at or is_soon(run.due_at, now=run.created_at)
-        ),
-    )
+    rows = [new_run_row(run) for run in runs]
+    # query.command(), written out: this runs for every dispatch.
+    parts = query.parts_by_name["insert_runs"]
+    yield Statement("insert_runs", parts, {}, rows, needs_result=False)
+    if query.can_notify:
+        yield from notify_queues(
+            query,
+            (
+                run.queue
+                for run in runs
+                if run.due_at is run.created_at or is_soon(run.due_at, now=run.created_at)
+            ),
+        )
 
 
 def _take_keys(query: Queries, runs: Sequence[NewRun]) -> Operation[dict[RunId, RunId]]:

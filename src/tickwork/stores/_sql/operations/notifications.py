@@ -15,7 +15,7 @@ ANY_QUEUE: Final = ""
 
 def notify_queues(query: Queries, queues: Iterable[str]) -> Operation[None]:
     """Notify the workers of these queues when this transaction commits."""
-    if "notify" in query:
+    if query.can_notify:
         names = sorted(set(queues))
         if names:
             yield query.command("notify", queues=names)
