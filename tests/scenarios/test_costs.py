@@ -1,4 +1,4 @@
-"""What a drain of quick runs costs, counted in steps that do not depend on the machine.
+"""What a dispatch and a drain of quick runs cost, in steps that do not depend on the machine.
 
 A regression that a timing cannot show on a busy machine shows here: more statements, transactions,
 function calls or thread switches for the same runs.
@@ -7,11 +7,15 @@ function calls or thread switches for the same runs.
 import json
 import subprocess
 import sys
+from types import FrameType
 from typing import NamedTuple
 
 import pytest
 
+import tickwork
 from scenarios.project import Project
+from tickwork import Tickwork
+from tickwork.testing import ManualClock
 
 RUNS = 4_000
 
@@ -121,3 +125,46 @@ def test_function_calls(project: Project, kind: str) -> None:
     found = count_costs(project, kind, "calls")
 
     assert found["calls"] <= CEILINGS[kind].calls, found
+
+
+class DispatchCeiling(NamedTuple):
+    """The most function calls that one dispatch may make, and the files that they are in."""
+
+    calls: int
+    files: int
+
+
+# A server may send its answer in several packets: that needs more calls.
+DISPATCH_CEILINGS = {
+    "sqlite": DispatchCeiling(31, 12),
+    "postgresql": DispatchCeiling(56, 16),
+    "mysql": DispatchCeiling(64, 17),
+}
+
+
+def test_calls_and_files_of_a_dispatch(project: Project) -> None:
+    app = Tickwork(project.url, clock=ManualClock())
+    app.install()
+    found: list[str] = []
+
+    @app.job
+    def report(n: int = 0) -> None: ...
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        # Newer versions of Python call no function for a comprehension.
+        is_function = not name.endswith(("comp>", "genexpr>"))
+        if event == "call" and is_function and file.startswith(tickwork.__path__[0]):
+            found.append(f"{file}: {name}")
+
+    report.dispatch(n=1)
+    sys.setprofile(profile)
+    try:
+        report.dispatch(n=2)
+    finally:
+        sys.setprofile(None)
+    app.close()
+
+    ceiling = DISPATCH_CEILINGS[project.url.partition(":")[0]]
+    assert len(found) <= ceiling.calls, found
+    assert len({call.partition(": ")[0] for call in found}) <= ceiling.files, found

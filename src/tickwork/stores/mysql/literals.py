@@ -27,6 +27,20 @@ def literal(value: Any) -> str:
     return str(value)
 
 
+def literals(values: Sequence[Any]) -> tuple[str, ...]:
+    """Each value; numbers and NULL without a call for each.
+
+    >>> literals(["a", None, 3])
+    ("'a'", 'NULL', '3')
+    """
+    return tuple(
+        [
+            "NULL" if value is None else str(value) if type(value) is int else literal(value)
+            for value in values
+        ]
+    )
+
+
 def listed(values: Sequence[Any]) -> str:
     """Values with commas between them; for no values NULL, which equals nothing.
 
@@ -36,8 +50,8 @@ def listed(values: Sequence[Any]) -> str:
     if not values:
         return "NULL"
     if isinstance(values[0], str | int):
-        return ",".join(map(literal, values))
-    return ",".join([f"({','.join(map(literal, row))})" for row in values])
+        return ",".join(literals(values))
+    return ",".join([f"({','.join(literals(row))})" for row in values])
 
 
 def as_json(rows: Sequence[Row] | Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tickwork.stores._sql.statement import Rows, Statement
 from tickwork.stores.mysql.bulk_insert import BULK_MIN, PlainInsert, parse_insert
-from tickwork.stores.mysql.literals import as_json, listed, literal
+from tickwork.stores.mysql.literals import as_json, listed, literal, literals
 
 _TOKEN: Final = re.compile(
     r"\[\[(?:(?P<of>[a-z_]+) BY (?P<joint>UNION ALL)\s)?(?P<body>.*?)\]\]"
@@ -145,14 +145,18 @@ class _Values:
             piece.replace("%", "%%") if isinstance(piece, str) else self.at(piece)
             for piece in each.body
         )
-        columns = [int(number) - 1 for number in _COLUMN.findall(body)]
-        text = _COLUMN.sub("%s", body)
+        text, columns = _row_form(body)
         joint = each.joint if each.joint == "," else f" {each.joint} "
-        if columns == list(range(len(rows[0]))):
-            return joint.join([text % tuple(map(literal, row)) for row in rows])
-        return joint.join(
-            [text % tuple(literal(row[column]) for column in columns) for row in rows]
-        )
+        if columns == tuple(range(len(rows[0]))):
+            return joint.join([text % literals(row) for row in rows])
+        return joint.join([text % literals([row[column] for column in columns]) for row in rows])
+
+
+@lru_cache(maxsize=512)
+def _row_form(body: str) -> tuple[str, tuple[int, ...]]:
+    """A form for one row, and which of its columns are filled in."""
+    columns = tuple(int(number) - 1 for number in _COLUMN.findall(body))
+    return _COLUMN.sub("%s", body), columns
 
 
 def encoded(text: str) -> bytes:

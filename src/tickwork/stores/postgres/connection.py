@@ -186,7 +186,8 @@ class PostgresConnection:
             raise
 
     def execute(self, statement: Statement) -> Rows:
-        self._begin(statement.name)
+        if not self._is_begun:
+            self._begin(statement.name)
         sent = messages(statement)
         self._unsent.extend(sent)
         if self._may_prepare and statement.name in _PREPARED:
@@ -223,8 +224,6 @@ class PostgresConnection:
     # ------------------------------------------------------------ round trips
 
     def _begin(self, first: str) -> None:
-        if self._is_begun:
-            return
         self._is_begun = True
         setup = self._setup
         if self._is_reading:

@@ -58,7 +58,7 @@ def messages(statement: Statement) -> list[Message]:
         rows = [(queue,) for queue in params["queues"]]
     if rows is None:
         return [
-            Message(text, [encoded(params[name]) for name in names] or None)
+            Message(text, _encode_all([params[name] for name in names]) or None)
             for text, names in map(_numbered, statement.parts)
         ]
     if len(rows) == 1:
@@ -66,10 +66,9 @@ def messages(statement: Statement) -> list[Message]:
         return [
             Message(
                 text,
-                [
-                    encoded([row[column]] if is_array else row[column])
-                    for is_array, column in places
-                ],
+                _encode_all(
+                    [[row[column]] if is_array else row[column] for is_array, column in places]
+                ),
             )
             for text, places in _for_one(statement.parts)
         ]
@@ -141,6 +140,20 @@ def _for_one(parts: tuple[str, ...]) -> list[_Batch]:
 def _batch(part: str) -> _Batch:
     text, names = _numbered(part)
     return _Batch(text, tuple((name[0] == "c", int(name[1:]) - 1) for name in names))
+
+
+def _encode_all(values: Sequence[Any]) -> list[bytes | None]:
+    """Encode values; most of them without a call for each."""
+    return [
+        None
+        if value is None
+        else b"%d" % value
+        if type(value) is int
+        else value.encode()
+        if type(value) is str and value.isascii() and _NUL not in value
+        else encoded(value)
+        for value in values
+    ]
 
 
 def encoded(value: Any) -> bytes | None:
