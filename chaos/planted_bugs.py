@@ -94,8 +94,8 @@ BUGS: Final = (
         {"stale", "claims", "records", "counters"},
         Edit(
             "stores/sqlite/queries/records.sql",
-            "WHERE run.id = step.value ->> 0 AND token = step.value ->> 1 AND status = 'running'",
-            "WHERE run.id = step.value ->> 0 AND status = 'running'",
+            "WHERE run.id = step.column1 AND token = step.column2 AND status = 'running'",
+            "WHERE run.id = step.column1 AND status = 'running'",
         ),
         Edit(
             "stores/sqlite/queries/records.sql",
