@@ -26,7 +26,6 @@ class ThreadEngine(ThreadPoolEngine):
     def __init__(self, setup: EngineSetup) -> None:
         super().__init__(setup)
         self._clock = setup.clock
-        self._attempts_lock = threading.Lock()
         self._call = ThreadCaller(clock=setup.clock, construct=setup.construct)
 
     def submit(self, claims: Sequence[Claim]) -> None:
@@ -40,14 +39,6 @@ class ThreadEngine(ThreadPoolEngine):
         ready = self._ready
         if not ready:
             return False
-        is_alone = self._attempts_lock.acquire(timeout=0.03)
-        try:
-            return self._make_quick(ready)
-        finally:
-            if is_alone:
-                self._attempts_lock.release()
-
-    def _make_quick(self, ready) -> bool:
         with self._condition:
             if self.running >= self._slots:
                 return False
