@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))  # private servers, and what fills a dat
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from contract.growth import QUEUES, Sizes, Verbs, fill  # noqa: E402
+from contract.growth import QUEUES, Operations, Sizes, fill  # noqa: E402
 from store import a_server  # type: ignore[import-not-found]  # noqa: E402
 from tickwork.stores import Store, open_store  # noqa: E402
 
@@ -44,12 +44,12 @@ def databases(kind: str) -> Iterator[tuple[str, str]]:
         yield server.url(server.create_database()), server.url(server.create_database())
 
 
-def seconds(verbs: Verbs, name: str) -> float:
-    act = getattr(verbs, name)()
+def seconds(operations: Operations, name: str) -> float:
+    act = getattr(operations, name)()
     begun = time.perf_counter()
     act()
     spent = time.perf_counter() - begun
-    verbs.cleared()
+    operations.finish_all()
     return spent
 
 
@@ -68,8 +68,8 @@ def compare(kind: str, *, size: int, rounds: int) -> dict[str, float]:
         fill(kind, urls[0], Sizes.all_of(QUEUES), now=now)
         fill(kind, urls[1], Sizes.all_of(size), now=now)
         print(f"\n{kind}: {size:,} rows of each kind, in {time.perf_counter() - begun:.0f} s")
-        empty, full = (Verbs(store, now) for store in stores)
-        for name in Verbs.names():
+        empty, full = (Operations(store, now) for store in stores)
+        for name in Operations.names():
             seconds(empty, name), seconds(full, name)  # warm up
             pairs = [(seconds(empty, name), seconds(full, name)) for _ in range(rounds)]
             before, after = (statistics.median(column) for column in zip(*pairs, strict=True))

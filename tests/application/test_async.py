@@ -91,8 +91,8 @@ def verbs_of(kind: type) -> set[str]:
 
 def pairs():
     for sync, twin, others in PAIRS:
-        for verb in sorted(verbs_of(sync) - others):
-            yield pytest.param(sync, twin, verb, id=f"{twin.__name__}.{verb}")
+        for operation in sorted(verbs_of(sync) - others):
+            yield pytest.param(sync, twin, operation, id=f"{twin.__name__}.{operation}")
 
 
 def signature_of(function):
@@ -107,11 +107,11 @@ def signature_of(function):
     return kinds, hints
 
 
-@pytest.mark.parametrize(("sync", "twin", "verb"), list(pairs()))
-def test_each_method_has_an_async_twin(sync, twin, verb):
-    there, here = getattr(sync, verb), getattr(twin, verb)
+@pytest.mark.parametrize(("sync", "twin", "operation"), list(pairs()))
+def test_each_method_has_an_async_twin(sync, twin, operation):
+    there, here = getattr(sync, operation), getattr(twin, operation)
 
-    if verb == "lock":  # a context manager, and not a call
+    if operation == "lock":  # a context manager, and not a call
         assert signature_of(here)[0] == signature_of(there)[0]
         return
     assert inspect.iscoroutinefunction(here)

@@ -230,9 +230,9 @@ class TestReschedulingARun:
         @app.job
         def move(ctx: RunContext) -> None:
             run = app.get_run(ctx.run_id)
-            for verb in (lambda: run.delay(60), lambda: run.at("2030-01-01T00:00:00Z")):
+            for operation in (lambda: run.delay(60), lambda: run.at("2030-01-01T00:00:00Z")):
                 with pytest.raises(AlreadyClaimed, match="running") as found:
-                    verb()
+                    operation()
                 refused.append(found.value.status)
 
         move.dispatch()
@@ -724,9 +724,9 @@ class TestTimes:
 
     @pytest.mark.parametrize("when", [datetime(2030, 1, 1), "2030-01-01T00:00:00"])
     def test_naive_datetimes_are_refused(self, app, send, when):
-        for verb in (send.at, send.dispatch(to="ann").at):
+        for operation in (send.at, send.dispatch(to="ann").at):
             with pytest.raises(NaiveDatetime):
-                verb(when)
+                operation(when)
 
     @pytest.mark.parametrize(
         "when",
@@ -749,9 +749,9 @@ class TestTimes:
 
     @pytest.mark.parametrize("length", [-1, "-5s", timedelta(seconds=-1), "soon", "5"])
     def test_negative_and_invalid_delays_are_rejected(self, send, length):
-        for verb in (send.delay, send.dispatch(to="ann").delay):
+        for operation in (send.delay, send.dispatch(to="ann").delay):
             with pytest.raises(InvalidDuration):
-                verb(length)
+                operation(length)
 
     def test_times_beyond_the_calendar_are_refused(self, send):
         with pytest.raises(InvalidDuration, match="a delay must be at most 36,500 days"):

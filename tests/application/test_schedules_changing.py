@@ -338,10 +338,10 @@ class TestPausing:
 
         assert app.schedules.get("files", tenant="acme") == files
 
-    @pytest.mark.parametrize("verb", ["pause", "resume", "get", "preview", "run_now"])
-    def test_an_unknown_schedule_is_an_error_with_a_close_name(self, app, files, verb):
+    @pytest.mark.parametrize("operation", ["pause", "resume", "get", "preview", "run_now"])
+    def test_an_unknown_schedule_is_an_error_with_a_close_name(self, app, files, operation):
         with pytest.raises(ScheduleNotFound, match="Did you mean 'files'"):
-            getattr(app.schedules, verb)("file", tenant="acme")
+            getattr(app.schedules, operation)("file", tenant="acme")
 
 
 class TestNotification:

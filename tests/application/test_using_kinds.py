@@ -18,7 +18,7 @@ __all__ = ["connect", "orders", "ship"]  # fixtures
 WAIT_SECONDS_MAX = 20.0
 
 
-# ---------------------------------------------------------------- verbs
+# ---------------------------------------------------------------- operations
 
 
 class Verb(NamedTuple):
@@ -39,7 +39,7 @@ VERBS = {
         5,
     ),
 }
-each_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+each_verb = pytest.mark.parametrize("operation", VERBS.values(), ids=VERBS)
 
 
 # ---------------------------------------------------------------- endings
@@ -103,14 +103,14 @@ each_ending = pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 @each_kind()
 @each_verb
 @each_ending
-def test_a_dispatch(*, app, url, orders, ship, passes, kind: Kind, verb: Verb, ending: Ending):
+def test_a_dispatch(*, app, url, orders, ship, passes, kind: Kind, operation: Verb, ending: Ending):
     found: list[Any] = []
 
     async def main() -> None:
         async with kind.open(url) as borrower:
 
             async def act() -> None:
-                runs = await maybe(verb.act(ship, borrower.lent))
+                runs = await maybe(operation.act(ship, borrower.lent))
                 found.extend(runs if isinstance(runs, list) else [runs])
                 assert app.runs.recent() == []  # no other connection sees it yet
 
@@ -118,12 +118,12 @@ def test_a_dispatch(*, app, url, orders, ship, passes, kind: Kind, verb: Verb, e
 
     asyncio.run(main())
 
-    assert len(found) == verb.added
-    assert len(app.runs.recent()) == (verb.added if ending.stays else 0)
+    assert len(found) == operation.added
+    assert len(app.runs.recent()) == (operation.added if ending.stays else 0)
     assert orders() == ending.orders
-    assert passes(app) == (verb.added if ending.stays else 0)
+    assert passes(app) == (operation.added if ending.stays else 0)
     if ending.stays:
-        assert [run.status for run in found] == [RunStatus.COMPLETED] * verb.added
+        assert [run.status for run in found] == [RunStatus.COMPLETED] * operation.added
     else:
         with pytest.raises(NotCommitted):
             found[0].read()
@@ -242,7 +242,7 @@ each_fate = pytest.mark.parametrize("is_committed", [True, False], ids=["committ
 @each_verb
 @each_fate
 def test_a_dispatch_that_is_cancelled(
-    *, app, url, orders, ship, half_way: HalfWay, kind: Kind, verb: Verb, is_committed: bool
+    *, app, url, orders, ship, half_way: HalfWay, kind: Kind, operation: Verb, is_committed: bool
 ):
     """It has no effect, and the caller can go on with the transaction."""
 
@@ -250,7 +250,7 @@ def test_a_dispatch_that_is_cancelled(
         async with kind.open(url, prepare=half_way.prepare) as borrower:
             await borrower.order()
             async with half_way.blocking("tickwork_run"):
-                await call_off(half_way, lambda: verb.act(ship, borrower.lent))
+                await call_off(half_way, lambda: operation.act(ship, borrower.lent))
             await ship.using(borrower.lent).dispatch(order=7)
             await (borrower.commit() if is_committed else borrower.roll_back())
 

@@ -210,12 +210,12 @@ class TestHandles:
         lambda run: run.log(),
     )
 
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_before_the_commit_every_method_raises_not_committed(self, connection, ship, verb):
+    @pytest.mark.parametrize("operation", VERBS)
+    def test_before_the_commit_every_method_raises_not_committed(self, connection, ship, operation):
         run = ship.using(connection).dispatch(order=1)
 
         with pytest.raises(NotCommitted, match="not committed, or was rolled back") as found:
-            verb(run)
+            operation(run)
         assert "Commit the transaction" in found.value.fix
 
     def test_async_methods_raise_it_as_well(self, connection, ship):

@@ -1,6 +1,3 @@
 """The values of the conformance suite, for the other tests of stores."""
 
 from tickwork.testing.conformance.builders import *  # noqa: F403
-from tickwork.testing.conformance.builders import StoreDriver as Hands
-
-__all__ = ["Hands"]

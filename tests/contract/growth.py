@@ -1,7 +1,8 @@
-"""A database that was used for a long time, and every verb on it.
+"""Fills a database as if it had been used for a long time, and measures operations on it.
 
-fill(kind, url, sizes)     rows of every kind, made by the database itself: a million in seconds
-verbs(store, now)          by name: what is prepared, and then the act whose cost counts
+``fill(kind, url, sizes)`` adds rows of every kind. The database itself makes them: a million in
+seconds. Each method of ``Operations(store, now)`` prepares one operation, and returns the function
+whose cost counts.
 
 Half of the blocked runs wait for a limit that is full, half for a rate. Of the schedules some are
 due later, some are paused, and some have been due for long, of unknown jobs.
@@ -209,7 +210,7 @@ def fill(kind: str, url: str, sizes: Sizes, *, now: datetime) -> None:
         file.commit()
 
 
-# ---------------------------------------------------------------- the verbs
+# ---------------------------------------------------------------- operations
 
 _numbers = count(1)
 
@@ -226,15 +227,15 @@ def runs(number: int, *, now: datetime, **given: Any) -> list[NewRun]:
 Act = Callable[[], object]
 
 
-class Verbs:
-    """Each of these prepares something small, and returns the act that is measured."""
+class Operations:
+    """Each method prepares an operation, and returns the function that is measured."""
 
     def __init__(self, store: Store, now: datetime) -> None:
         self.store = store
         self.now = now
         store.set_limits({LIMIT: 1, RATE: 1, OURS: 20, OUR_RATE: 1})
 
-    def claimed(self, limit: int = BATCH, *, now: datetime | None = None) -> list[Claim]:
+    def claim_runs(self, limit: int = BATCH, *, now: datetime | None = None) -> list[Claim]:
         return self.store.claim(
             ClaimRequest(limit, jobs=(JOB,)),
             worker=WORKER,
@@ -243,27 +244,27 @@ class Verbs:
             lease=SECOND,
         )
 
-    def recorded(self, claims: Sequence[Claim]) -> None:
+    def record_successes(self, claims: Sequence[Claim]) -> None:
         steps = [
             settle(claim, SUCCEEDED, now=self.now, retry=NO_RETRY, random=0.0) for claim in claims
         ]
         assert self.store.record(steps) == []
 
-    def cleared(self) -> None:
-        """Let nothing of ours be left for the next."""
+    def finish_all(self) -> None:
+        """Finish all runs of this operation, so that the next one starts without them."""
         later = self.now + HOUR - SECOND
         for _ in range(100):
-            moved = self.taken_back(now=later)
+            moved = self.reap_runs(now=later)
             moved += self.store.stage(now=later, limit=1000)
             moved += self.store.unblock_rated(now=later, limit=1000)
-            claims = self.claimed(1000, now=later)
-            self.recorded(claims)
+            claims = self.claim_runs(1000, now=later)
+            self.record_successes(claims)
             later += timedelta(milliseconds=5)
             if not moved and not claims:
                 return
-        raise AssertionError("It never ends.")
+        raise AssertionError("Runs are left after 100 rounds.")
 
-    def taken_back(self, *, now: datetime) -> int:
+    def reap_runs(self, *, now: datetime) -> int:
         taken = self.store.reap(
             now=now,
             limit=500,
@@ -281,46 +282,46 @@ class Verbs:
 
     def claim(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now))
-        return lambda: _so_many(self.claimed(), BATCH)
+        return lambda: _check_count(self.claim_runs(), BATCH)
 
     def claim_limited(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now, limit_keys=(OURS,)))
-        return lambda: _so_many(self.claimed(), 20)
+        return lambda: _check_count(self.claim_runs(), 20)
 
     def claim_rated(self) -> Act:
         for number in range(BATCH):
             if number % 5 == 0:
                 key = f"{OUR_RATE}={next(_numbers)}"
             self.store.enqueue(runs(1, now=self.now, limit_keys=(key,)))
-        return lambda: _so_many(self.claimed(), 10)
+        return lambda: _check_count(self.claim_runs(), 10)
 
     def record(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now))
-        claims = self.claimed()
-        return lambda: self.recorded(claims)
+        claims = self.claim_runs()
+        return lambda: self.record_successes(claims)
 
     def unblock(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now, limit_keys=(OURS,)))
-        claims = self.claimed()
-        return lambda: self.recorded(claims)
+        claims = self.claim_runs()
+        return lambda: self.record_successes(claims)
 
-    def turns(self) -> Act:
+    def unblock_rated(self) -> Act:
         self.claim_rated()()
         later = self.now + 2 * SECOND
-        return lambda: _so_many(self.store.unblock_rated(now=later, limit=100), 10)
+        return lambda: _check_count(self.store.unblock_rated(now=later, limit=100), 10)
 
-    def stage(self) -> Act:
+    def stage_due_runs(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now, due_at=self.now + SECOND))
-        return lambda: _so_many(self.store.stage(now=self.now + SECOND, limit=1000), BATCH)
+        return lambda: _check_count(self.store.stage(now=self.now + SECOND, limit=1000), BATCH)
 
     def reap(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now))
-        self.claimed()
-        return lambda: _so_many(self.taken_back(now=self.now + 2 * SECOND), BATCH)
+        self.claim_runs()
+        return lambda: _check_count(self.reap_runs(now=self.now + 2 * SECOND), BATCH)
 
     def heartbeat(self) -> Act:
         self.store.enqueue(runs(BATCH, now=self.now))
-        held = [HeldClaim(claim.run_id, claim.token, self.now) for claim in self.claimed()]
+        held = [HeldClaim(claim.run_id, claim.token, self.now) for claim in self.claim_runs()]
         return lambda: self.store.extend_leases(held, until=self.now + 2 * SECOND)
 
     def cancel(self) -> Act:
@@ -364,7 +365,7 @@ class Verbs:
                 ),
                 seen_after=self.now - HOUR,
             )
-            _so_many(plan.runs, BATCH)
+            _check_count(plan.runs, BATCH)
 
         return act
 
@@ -374,7 +375,7 @@ class Verbs:
     def scheduled_jobs(self) -> Act:
         return self.store.scheduled_jobs
 
-    # ------------------------------------------------------------ looking and pruning
+    # ------------------------------------------------------------ reading and pruning
 
     def count_runs(self) -> Act:
         return lambda: self.store.count_runs(cap=100)
@@ -390,7 +391,7 @@ class Verbs:
         page = self.store.list_runs(RunFilter(), limit=BATCH)
         return lambda: self.store.list_runs(RunFilter(), cursor=page.cursor, limit=BATCH)
 
-    def story(self) -> Act:
+    def run_record(self) -> Act:
         [run] = runs(1, now=self.now)
         self.store.enqueue([run])
         return lambda: self.store.run_record(run.id)
@@ -409,11 +410,11 @@ class Verbs:
 
     @classmethod
     def names(cls) -> list[str]:
-        helpers = {"claimed", "recorded", "cleared", "taken_back", "names"}
+        helpers = {"claim_runs", "record_successes", "finish_all", "reap_runs", "names"}
         return [name for name in vars(cls) if not name.startswith("_") and name not in helpers]
 
 
-def _so_many(found: Sequence[object] | int, number: int) -> None:
-    """What is measured did what it was to do."""
-    there = found if isinstance(found, int) else len(found)
-    assert there == number, (there, number)
+def _check_count(found: Sequence[object] | int, number: int) -> None:
+    """Check that the measured function did its work."""
+    size = found if isinstance(found, int) else len(found)
+    assert size == number, (size, number)

@@ -15,7 +15,7 @@ import pytest
 from contract.builders import (
     HOUR,
     NOON,
-    Hands,
+    StoreDriver,
     a_run,
     add,
     added,
@@ -186,15 +186,15 @@ class TestSteps:
     def test_rows_stay_and_go_on(self, empty, install_as, version):
         install_as(store := empty, version)
         clock = ManualClock(NOON)
-        hands = Hands(store, clock)
+        driver = StoreDriver(store, clock)
         store.set_limits({"job:send_email": 1})
         limited = [a_run(limit_keys=("job:send_email",), attempts_max=2) for _ in range(3)]
         add(store, *limited, a_run(due_at=NOON + HOUR), a_run(unique=UniqueKey("key", None)))
         with later_columns(store, version):
             added(store, "digest", job="sweep")
             added(store, "report", next_due_at=NOON + HOUR)
-            for claim in hands.claim(2):
-                hands.record(claim, Failed("no", retry=False))
+            for claim in driver.claim(2):
+                driver.record(claim, Failed("no", retry=False))
             store.append_logs({limited[0].id: [LogLine(NOON, "INFO", "x", "y")]}, lines_max=9)
             before = seen(store)
 
@@ -203,7 +203,7 @@ class TestSteps:
         store.check_schema()
         assert seen(store) == before
         assert store.scheduled_jobs() == ["send_email", "sweep"]
-        assert len(hands.claim()) == 1  # the unblocked run
+        assert len(driver.claim()) == 1  # the unblocked run
         clock.advance(hours=1)
         assert len(tick(store, clock).runs) == 1
 

@@ -1,10 +1,12 @@
-"""Whatever is done, in whatever order: a store on SQL does what the plain-Python one does.
+"""A store on SQL gives the same results as the store in memory, for random operations.
 
-Random verbs of the contract go to the store in memory, which is the reference, and to a
-store on SQL. After each of them both give the same answer and show the same state, and what
-`DESIGN.md` promises holds. Where the contract leaves a choice (which of two is unblocked first
-that tie, how many a full limit holds up), the machine asks for all of it, so that there is
-none: nothing is compared loosely.
+Hypothesis draws operations of the store contract. The same ones are called on the store in
+memory, which is the reference, and on a store on SQL. After each operation both have returned the
+same result and show the same state, and the promises of `DESIGN.md` hold.
+
+Where the contract leaves a choice (for example which of two equal runs is unblocked first), the
+test passes a limit that is large enough for all rows, so that there is no choice. Every comparison
+is exact.
 """
 
 import sqlite3
@@ -102,7 +104,7 @@ JOBS: Final[dict[str, JobSpec]] = {
 }
 
 
-# ---------------------------------------------------------------- the verbs
+# ---------------------------------------------------------------- operations
 
 
 def delays(*more: timedelta) -> st.SearchStrategy[timedelta]:
@@ -178,15 +180,22 @@ outcomes: Final[st.SearchStrategy[Outcome]] = st.sampled_from(
 
 workers: Final = st.sampled_from([ANN, BOB, CAT])
 
-Deeds: TypeAlias = dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]]
+ActionTable: TypeAlias = dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]]
 
-ALWAYS: Final[Deeds] = {
+ALWAYS: Final[ActionTable] = {
     "time_passes": (
         9,
         {
             "length": st.sampled_from([SECOND, SECOND * 30, MINUTE, MINUTE * 3, MINUTE * 5, HOUR]),
             "upkeep": st.sampled_from(
-                [("stage",), ("stage", "reap"), ("sweep",), ("turns",), ("turns", "stage"), ()]
+                [
+                    ("stage",),
+                    ("stage", "reap"),
+                    ("sweep",),
+                    ("unblock_rated",),
+                    ("unblock_rated", "stage"),
+                    (),
+                ]
             ),
         },
     ),
@@ -260,7 +269,7 @@ TENDING: Final = ("pause", "pause for a while", "resume", "resume", "cancel", "s
 
 
 class StoresAgree(RuleBasedStateMachine):
-    """Every rule does the same to both stores, and compares what they say."""
+    """Calls the same operations on both stores, and compares their results."""
 
     def __init__(self, opened: Callable[[], Store]) -> None:
         super().__init__()
@@ -288,19 +297,19 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def something_happens(self, data: st.DataObject) -> None:
-        """One deed of those that mean something now; by weight, so that most of them do.
+        """Take one of the possible actions, by weight, so that most of them have an effect.
 
-        One rule rather than one for each deed: left to itself, Hypothesis leaves out half of
-        the rules of each example, and then hardly a run is ever claimed and recorded.
+        There is one rule for all actions: with one rule for each, Hypothesis leaves out half of
+        the rules in each example, and then few runs are claimed and recorded.
         """
-        possible = self.deeds()
+        possible = self.possible_actions()
         names = [name for name, (weight, _) in possible.items() for _ in range(weight)]
         name = data.draw(st.sampled_from(names), label="what")
         given = data.draw(st.fixed_dictionaries(possible[name][1]), label="how")
         getattr(self, name)(**given)
 
-    def deeds(self) -> Deeds:
-        """What can be done now: how often, and with what."""
+    def possible_actions(self) -> ActionTable:
+        """The actions that are possible now: the weight of each, and its arguments."""
         found = dict(ALWAYS)
         if self.doubted:
             found["enqueue_again"] = (2, {})
@@ -329,7 +338,7 @@ class StoresAgree(RuleBasedStateMachine):
             rows = st.sampled_from(self.schedules[-6:])
             found["fire"] = (8, FIRE)
             found["change_schedule"] = (1, {"row": rows, "overlap": st.sampled_from(Overlap)})
-            found["tend_schedule"] = (2, {"row": rows, "deed": st.sampled_from(TENDING)})
+            found["tend_schedule"] = (2, {"row": rows, "change": st.sampled_from(TENDING)})
         return found
 
     def some_claims(self) -> st.SearchStrategy[Claim]:
@@ -339,7 +348,7 @@ class StoresAgree(RuleBasedStateMachine):
         recent = st.sampled_from(self.claims[-12:])
         return st.one_of(st.sampled_from(holding), recent) if holding else recent
 
-    # ------------------------------------------------------------ hands
+    # ------------------------------------------------------------ helpers
 
     @property
     def now(self) -> datetime:
@@ -367,8 +376,8 @@ class StoresAgree(RuleBasedStateMachine):
 
     def time_passes(self, length: timedelta, upkeep: tuple[str, ...]) -> None:
         self.clock.advance(length)
-        for deed in upkeep:
-            getattr(self, deed)()
+        for name in upkeep:
+            getattr(self, name)()
 
     # ------------------------------------------------------------ runs in
 
@@ -582,7 +591,7 @@ class StoresAgree(RuleBasedStateMachine):
     def sweep(self) -> None:
         self.both(lambda store: store.sweep(now=self.now, limit=ALL))
 
-    def turns(self) -> None:
+    def unblock_rated(self) -> None:
         self.both(lambda store: store.unblock_rated(now=self.now, limit=ALL))
 
     def prune(self, age: timedelta, with_definitions: bool) -> None:
@@ -684,9 +693,9 @@ class StoresAgree(RuleBasedStateMachine):
         if changed is not None:
             self.schedules.append(changed)
 
-    def tend_schedule(self, row: ScheduleRow, deed: str) -> None:
+    def tend_schedule(self, row: ScheduleRow, change: str) -> None:
         def act(store: Store) -> Any:
-            match deed:
+            match change:
                 case "pause":
                     return store.pause_schedule(row.id, now=self.now, note="why")
                 case "pause for a while":
@@ -703,7 +712,7 @@ class StoresAgree(RuleBasedStateMachine):
                 case _:
                     return store.stamp_seen(jobs=[row.spec.job], schedules=[row.id], now=self.now)
 
-        if deed == "cancel":
+        if change == "cancel":
             self.closed.add(row.spec.name)
         self.both(act)
 
@@ -777,7 +786,7 @@ class StoresAgree(RuleBasedStateMachine):
         turns = self.both(lambda store: [store.find_turn(run.id) for run in blocked])
         slots_by_limit = {row.name: row.in_force for row in self.sql.list_limits()}
         for run, turn in zip(blocked, turns, strict=True):
-            # Where nothing is limited any more, the next look lets them out.
+            # Where nothing is limited any more, the next call of unblock_rated() unblocks them.
             assert turn is not None or not slots_by_limit[limit_of(run.blocked_on or "")], run
 
     @invariant()
@@ -800,12 +809,12 @@ class StoresAgree(RuleBasedStateMachine):
             assert run == before
 
     @invariant()
-    def stories_are_the_same(self) -> None:
-        """Of those that something happened to."""
+    def run_records_are_the_same(self) -> None:
+        """Compare the records of the runs that have changed."""
         for run in every_run(self.memory):
             if self.finished_runs.get(run.id) != run:
                 self.finished_runs[run.id] = run
-                self.both(partial(story_of, run_id=run.id))
+                self.both(partial(run_record_of, run_id=run.id))
 
     def teardown(self) -> None:
         self.sql.close()
@@ -831,7 +840,7 @@ def holders_of(store: Store, key: str) -> list[RunId]:
     return store.slot_holders(key, limit=ALL)
 
 
-def story_of(store: Store, run_id: RunId) -> RunRecord | None:
+def run_record_of(store: Store, run_id: RunId) -> RunRecord | None:
     return store.run_record(run_id)
 
 

@@ -54,7 +54,7 @@ def leaves() -> None:
 """
 
 
-class ResultsBench:
+class ResultsHarness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "result_jobs.py").write_text(JOBS)
@@ -117,76 +117,76 @@ class ResultsBench:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultsBench]:
-    bench = ResultsBench(tmp_path_factory.mktemp("results"))
-    bench.cluster.start()
-    bench.start_worker()
-    yield bench
-    bench.close()
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultsHarness]:
+    harness = ResultsHarness(tmp_path_factory.mktemp("results"))
+    harness.cluster.start()
+    harness.start_worker()
+    yield harness
+    harness.close()
 
 
 @pytest.fixture
-def bench(shared: ResultsBench) -> ResultsBench:
+def harness(shared: ResultsHarness) -> ResultsHarness:
     shared.calls_path.write_text("")
     return shared
 
 
-def test_results_hooks_and_log_lines_reach_the_database(bench):
-    runs = [bench.dispatch("double", number=number) for number in range(10)]
+def test_results_hooks_and_log_lines_reach_the_database(harness):
+    runs = [harness.dispatch("double", number=number) for number in range(10)]
 
     assert [run.result(timeout=60) for run in runs] == [2 * number for number in range(10)]
 
-    [there] = bench.calls(3)
-    [here] = bench.calls("hook-6")
-    assert there in {process.pid for process in bench.cluster.workers}
-    assert here == bench.workers[0].pid
+    [there] = harness.calls(3)
+    [here] = harness.calls("hook-6")
+    assert there in {process.pid for process in harness.cluster.workers}
+    assert here == harness.workers[0].pid
     assert runs[3].read().external_id is None  # this worker has it all the time
-    bench.until(lambda: "number 3" in [line.message for line in runs[3].log()])
+    harness.until(lambda: "number 3" in [line.message for line in runs[3].log()])
 
 
-def test_what_needs_the_database_fails_with_the_reason(bench):
-    saves, leaves = bench.dispatch("saves"), bench.dispatch("leaves")
+def test_what_needs_the_database_fails_with_the_reason(harness):
+    saves, leaves = harness.dispatch("saves"), harness.dispatch("leaves")
 
-    bench.until(lambda: saves.read().is_finished and leaves.read().is_finished)
+    harness.until(lambda: saves.read().is_finished and leaves.read().is_finished)
 
     assert "needs the database, which this process does not reach" in saves.read().reason
     assert "SystemExit" in leaves.read().reason
 
 
-def test_a_dask_worker_is_killed_under_a_run(bench):
-    run = bench.dispatch("double", number=7, seconds=1.5)
-    bench.until(lambda: bench.calls(7))
-    [pid] = bench.calls(7)
-    [place] = [n for n, each in enumerate(bench.cluster.workers) if each.pid == pid]
+def test_a_dask_worker_is_killed_under_a_run(harness):
+    run = harness.dispatch("double", number=7, seconds=1.5)
+    harness.until(lambda: harness.calls(7))
+    [pid] = harness.calls(7)
+    [place] = [n for n, each in enumerate(harness.cluster.workers) if each.pid == pid]
 
-    bench.cluster.kill_worker(place)
+    harness.cluster.kill_worker(place)
 
     assert run.result(timeout=60) == 14
-    bench.cluster.start_worker()
-    assert (len(bench.calls(7)), len(bench.calls("hook-14"))) == (2, 1)
+    harness.cluster.start_worker()
+    assert (len(harness.calls(7)), len(harness.calls("hook-14"))) == (2, 1)
     assert run.read().crashes == 0  # Dask has started it again, which is no attempt for tickwork
 
 
-def test_the_worker_that_waits_for_a_result_is_killed(bench):
-    run = bench.dispatch("double", number=8, seconds=1.5)
-    bench.until(lambda: bench.calls(8))
+def test_the_worker_that_waits_for_a_result_is_killed(harness):
+    run = harness.dispatch("double", number=8, seconds=1.5)
+    harness.until(lambda: harness.calls(8))
 
-    bench.kill_worker()
-    bench.start_worker()
+    harness.kill_worker()
+    harness.start_worker()
 
     assert run.result(timeout=60) == 16
-    assert len(bench.calls("hook-16")) == 1
+    assert len(harness.calls("hook-16")) == 1
     assert run.read().crashes == 1
 
 
-def test_the_scheduler_is_killed(bench):
-    run = bench.dispatch("double", number=9, seconds=1.5)
-    bench.until(lambda: bench.calls(9))
+def test_the_scheduler_is_killed(harness):
+    run = harness.dispatch("double", number=9, seconds=1.5)
+    harness.until(lambda: harness.calls(9))
 
-    bench.cluster.kill_scheduler()
-    later = bench.dispatch("double", number=10)
-    bench.cluster.restart()
+    harness.cluster.kill_scheduler()
+    later = harness.dispatch("double", number=10)
+    harness.cluster.restart()
 
     assert [run.result(timeout=60), later.result(timeout=60)] == [18, 20]
     assert run.read().status is RunStatus.COMPLETED
-    assert (run.read().crashes, len(bench.calls("hook-18"))) == (0, 1)
+    assert (run.read().crashes, len(harness.calls("hook-18"))) == (0, 1)

@@ -25,7 +25,7 @@ from contract.builders import (
     HOUR,
     MINUTE,
     NOON,
-    Hands,
+    StoreDriver,
     a_job,
     a_run,
     add,
@@ -104,9 +104,9 @@ def a_claim(store: Store, clock: ManualClock) -> Act:
     """Some runs are granted, some blocked, and one frees a slot for another."""
     store.set_limits({KEY: 2, QUEUE_KEY: 3})
     add(store, *(a_run(limit_keys=(KEY,)) for _ in range(4)))
-    first, *_ = Hands(store, clock).claim(2)
-    Hands(store, clock).claim()  # it takes all slots
-    Hands(store, clock).record(first)
+    first, *_ = StoreDriver(store, clock).claim(2)
+    StoreDriver(store, clock).claim()  # it takes all slots
+    StoreDriver(store, clock).record(first)
     add(store, *(a_run(limit_keys=(QUEUE_KEY, KEY), priority=90) for _ in range(2)))
     add(store, *(a_run(limit_keys=(QUEUE_KEY,), priority=110) for _ in range(3)))
     add(store, a_run(job="resize"), a_run(overlap_key="waiting:1"))
@@ -134,16 +134,16 @@ def a_record(store: Store, clock: ManualClock) -> Act:
     store.set_limits({KEY: 3})
     stale_run = a_run(priority=1)
     add(store, stale_run)
-    [stale] = Hands(store, clock).claim(1)
-    Hands(store, clock).record(stale, Interrupted())
-    Hands(store, clock, BOB).claim(1)
+    [stale] = StoreDriver(store, clock).claim(1)
+    StoreDriver(store, clock).record(stale, Interrupted())
+    StoreDriver(store, clock, BOB).claim(1)
     add(store, *(a_run(attempts_max=3, priority=2) for _ in range(3)))
     add(store, *(a_run(limit_keys=(KEY,), attempts_max=3, priority=3) for _ in range(6)))
     add(store, a_run(unique=UniqueKey("one", None)), a_run(unique=UniqueKey("two", NOON + HOUR)))
     add(store, *(a_run(limit_keys=(KEY, SCHEDULE_KEY), attempts_max=2, priority=9) for _ in "ab"))
     added(store)
     tick(store, clock)
-    claims = Hands(store, clock, ANN).claim(20)
+    claims = StoreDriver(store, clock, ANN).claim(20)
     outcomes: list[Outcome] = [
         Succeeded('"done"'),
         Failed("no"),
@@ -168,7 +168,7 @@ def a_record(store: Store, clock: ManualClock) -> Act:
 def a_record_with_follow_ups(store: Store, clock: ManualClock) -> Act:
     """Some runs of a batch add others: at once, later, and with keys that are taken or free."""
     add(store, *(a_run(attempts_max=2) for _ in range(3)))
-    claims = Hands(store, clock, ANN).claim(3)
+    claims = StoreDriver(store, clock, ANN).claim(3)
     add(store, a_run(unique=UniqueKey("taken", None)))
     follow_ups = (
         a_run(),
@@ -199,7 +199,7 @@ def a_firing(store: Store, clock: ManualClock) -> Act:
     added(store, "unique", job="only_one")
     jobs = (a_job(), a_job("only_one"))
     tick(store, clock, *jobs)
-    Hands(store, clock).claim(4)
+    StoreDriver(store, clock).claim(4)
     clock.advance(minutes=7)
 
     def do(store: Store) -> Any:
@@ -214,11 +214,11 @@ def a_firing(store: Store, clock: ManualClock) -> Act:
 
 def a_cancel(store: Store, clock: ManualClock) -> Act:
     """The run waits for its retry, and keeps a slot for which another waits."""
-    hands = Hands(store, clock)
+    driver = StoreDriver(store, clock)
     first = a_run(limit_keys=(SCHEDULE_KEY,), attempts_max=2, unique=UniqueKey("one", None))
     add(store, first, a_run(limit_keys=(SCHEDULE_KEY,)))
-    hands.record(hands.claim_one(), Failed("no"))
-    hands.claim()
+    driver.record(driver.claim_one(), Failed("no"))
+    driver.claim()
 
     def do(store: Store) -> Any:
         return store.cancel(first.id, now=NOON, reason="not needed")
@@ -232,26 +232,26 @@ def a_cancel(store: Store, clock: ManualClock) -> Act:
 
 def a_reaping(store: Store, clock: ManualClock) -> Act:
     """Expired leases of runs that had started, had not started, and hold slots."""
-    hands = Hands(store, clock)
+    driver = StoreDriver(store, clock)
     store.set_limits({KEY: 2})
     add(store, a_run(), a_run(attempts_max=3), *(a_run(limit_keys=(KEY,)) for _ in range(4)))
-    one, _, limited, canceled = hands.claim()
-    hands.start(one, limited)
+    one, _, limited, canceled = driver.claim()
+    driver.start(one, limited)
     store.cancel(canceled.run_id, now=NOON)
     clock.advance(hours=1)
 
     def again(store: Store) -> None:
-        Hands(store, clock).reap()
-        assert Hands(store, clock).reap() == []
+        StoreDriver(store, clock).reap()
+        assert StoreDriver(store, clock).reap() == []
 
-    return Act(lambda store: Hands(store, clock).reap(), again)
+    return Act(lambda store: StoreDriver(store, clock).reap(), again)
 
 
 def a_completion(store: Store, clock: ManualClock) -> Act:
     """A handler completes its run; a sweep unblocks the run that waits for its slot."""
     store.set_limits({KEY: 1})
     add(store, *(a_run(limit_keys=(KEY,), unique=UniqueKey(name, None)) for name in "ab"))
-    [claim] = Hands(store, clock).claim()
+    [claim] = StoreDriver(store, clock).claim()
 
     def do(store: Store) -> Any:
         return store.complete(claim, now=NOON)
@@ -268,12 +268,12 @@ def a_sweep_after_completion(store: Store, clock: ManualClock) -> Act:
     """The sweep after a handler completed its run."""
     added(store)
     tick(store, clock)
-    Hands(store, clock).record(Hands(store, clock).claim_one(), Skipped("closed"))
+    StoreDriver(store, clock).record(StoreDriver(store, clock).claim_one(), Skipped("closed"))
     clock.advance(minutes=1)
     tick(store, clock)
     store.set_limits({KEY: 1})
     add(store, *(a_run(limit_keys=(KEY,)) for _ in range(2)))
-    claims = Hands(store, clock).claim()
+    claims = StoreDriver(store, clock).claim()
     for claim in claims:
         store.complete(claim, now=clock.now())
 
@@ -312,7 +312,7 @@ def a_sweep(store: Store, clock: ManualClock) -> Act:
 def a_changed_limit(store: Store, clock: ManualClock) -> Act:
     store.set_limits({KEY: 1})
     add(store, *(a_run(limit_keys=(KEY,)) for _ in range(3)))
-    Hands(store, clock).claim()
+    StoreDriver(store, clock).claim()
 
     def do(store: Store) -> Any:
         store.change_limit(KEY, 3, now=NOON)
@@ -324,7 +324,7 @@ def a_canceled_schedule(store: Store, clock: ManualClock) -> Act:
     added(store, overlap=Overlap.ALLOW)
     clock.advance(minutes=3)
     tick(store, clock)
-    Hands(store, clock).claim(1)
+    StoreDriver(store, clock).claim(1)
 
     def do(store: Store) -> Any:
         return store.cancel_schedule("", "digest", now=clock.now())
@@ -334,8 +334,8 @@ def a_canceled_schedule(store: Store, clock: ManualClock) -> Act:
 
 def a_pruning(store: Store, clock: ManualClock) -> Act:
     add(store, *(a_run(attempts_max=2, unique=UniqueKey(name, NOON + HOUR)) for name in "abc"))
-    for claim in Hands(store, clock).claim(2):
-        Hands(store, clock).record(claim, Failed("no", retry=False))
+    for claim in StoreDriver(store, clock).claim(2):
+        StoreDriver(store, clock).record(claim, Failed("no", retry=False))
     added(store)
 
     def do(store: Store) -> Any:
@@ -489,13 +489,13 @@ class Scene:
     before: Dump
 
     @classmethod
-    def of(cls, verb: str, databases: Databases, monkeypatch: pytest.MonkeyPatch) -> "Scene":
+    def of(cls, operation: str, databases: Databases, monkeypatch: pytest.MonkeyPatch) -> "Scene":
         # The same ids each time, so that two databases can be compared row by row.
         monkeypatch.setattr(builders, "_numbers", count(1))
         url = databases.fresh()
         store = open_store(url)
         store.install()
-        act = GIVEN[verb][0](store, ManualClock(NOON))
+        act = GIVEN[operation][0](store, ManualClock(NOON))
         # A connection must not cross a fork, nor be open while the file is read.
         store.close()
         return cls(url, act, dump(url))
@@ -509,17 +509,17 @@ class Scene:
         return watch.statements, dump(self.url)
 
 
-@pytest.mark.parametrize("verb", GIVEN)
+@pytest.mark.parametrize("operation", GIVEN)
 class TestDyingBetweenStatements:
     """A transaction happens as a whole or not at all, wherever its process dies."""
 
-    def test_all_or_nothing_is_written(self, verb, databases, monkeypatch):
-        unharmed = Scene.of(verb, databases, monkeypatch)
+    def test_all_or_nothing_is_written(self, operation, databases, monkeypatch):
+        unharmed = Scene.of(operation, databases, monkeypatch)
         statements, after = unharmed.do(unharmed.act.do)
-        assert len(statements) >= GIVEN[verb][1], statements
+        assert len(statements) >= GIVEN[operation][1], statements
         assert after != unharmed.before
 
-        scene = Scene.of(verb, databases, monkeypatch)
+        scene = Scene.of(operation, databases, monkeypatch)
         assert scene.before == unharmed.before
         for place in range(len(statements) + 1):
             die_doing(scene.url, scene.act, place=place)
@@ -528,7 +528,7 @@ class TestDyingBetweenStatements:
             )
         assert scene.do(scene.act.again)[1] == after
 
-        scene = Scene.of(verb, databases, monkeypatch)
+        scene = Scene.of(operation, databases, monkeypatch)
         die_doing(scene.url, scene.act, place=AFTER_COMMIT)
         assert dump(scene.url) == after
         assert scene.do(scene.act.again)[1] == after

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.builders import NOON
-from contract.growth import Sizes, Verbs, fill
+from contract.growth import Operations, Sizes, fill
 from tickwork import RunStatus
 from tickwork.stores import open_store
 from tickwork.stores.contract import RunFilter
@@ -33,7 +33,7 @@ def test_pruning_blocks_no_claim(kind, request, tmp_path):
     store = open_store(url)
     store.install()
     fill(kind, url, Sizes(FINISHED, 500, 500, 80, 500), now=NOON)
-    verbs = Verbs(store, NOON)
+    operations = Operations(store, NOON)
     waits = []
     command = [sys.executable, "-c", PRUNE, url]
     path = os.pathsep.join(
@@ -43,11 +43,11 @@ def test_pruning_blocks_no_claim(kind, request, tmp_path):
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     ) as pruning:
         while pruning.poll() is None:
-            act = verbs.claim()
+            act = operations.claim()
             begun = time.monotonic()
             act()
             waits.append(time.monotonic() - begun)
-            verbs.cleared()
+            operations.finish_all()
         output = pruning.communicate(timeout=60)[0]
 
     assert pruning.returncode == 0

@@ -13,7 +13,7 @@ def fine(n: int = 0):
     return n
 
 @app.job
-async def fine_too(n: int = 0):
+async def fine_async(n: int = 0):
     return n
 
 @app.job(crashes=2)
@@ -33,7 +33,7 @@ def raises(kind: str):
            "BaseException": BaseException("the worst")}[kind]
 
 @app.job
-async def raises_too(kind: str):
+async def raises_async(kind: str):
     raise {"SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt(),
            "GeneratorExit": GeneratorExit(), "CancelledError": asyncio.CancelledError(),
            "BaseException": BaseException("the worst")}[kind]
@@ -70,7 +70,7 @@ def looks(ctx: RunContext):
     mark("saw it")
 
 @app.job(timeout=0.3)
-async def slow_too():
+async def slow_async():
     try:
         await asyncio.sleep(10)
     finally:
@@ -98,7 +98,7 @@ def worker(project):
 def test_whatever_a_handler_raises_is_a_failed_attempt(project, worker):
     runs = {
         (job, kind): project.dispatch(job, kind=kind)
-        for job in ("raises", "raises_too")
+        for job in ("raises", "raises_async")
         for kind in KINDS
     }
 
@@ -107,7 +107,7 @@ def test_whatever_a_handler_raises_is_a_failed_attempt(project, worker):
         assert kind in run.read().reason, (job, kind)
 
     assert project.dispatch("fine", n=1).result(20) == 1
-    assert project.dispatch("fine_too", n=2).result(20) == 2
+    assert project.dispatch("fine_async", n=2).result(20) == 2
     assert worker.is_alive
 
 
@@ -167,7 +167,7 @@ def test_a_function_that_polls_learns_that_its_timeout_has_passed(project, worke
     assert "AttemptTimeout" in run.read().reason
 
 
-@pytest.mark.parametrize("job", ["slow_too", "stubborn"])
+@pytest.mark.parametrize("job", ["slow_async", "stubborn"])
 def test_a_coroutine_that_takes_too_long_is_cancelled(project, worker, job):
     run = project.dispatch(job)
 

@@ -100,7 +100,7 @@ if "UNKNOWN" not in os.environ:
 """
 
 
-class DaskBench:
+class DaskHarness:
     """A cluster, an application, and the processes that work on it."""
 
     def __init__(self, folder: Path, cluster: DaskCluster, environment: dict[str, str]) -> None:
@@ -179,7 +179,7 @@ class DaskBench:
         self.cluster.close()
 
 
-def make_bench(folder: Path) -> DaskBench:
+def make_harness(folder: Path) -> DaskHarness:
     (folder / "dask_jobs.py").write_text(JOBS)
     (folder / "record").mkdir()
     given = {
@@ -190,24 +190,24 @@ def make_bench(folder: Path) -> DaskBench:
     }
     cluster = DaskCluster(folder, environment={**given, "UNKNOWN": "1"})
     given["DASK_ADDRESS"] = cluster.environment["DASK_ADDRESS"] = cluster.address
-    bench = DaskBench(folder, cluster, given)
-    bench.app.install()
-    return bench
+    harness = DaskHarness(folder, cluster, given)
+    harness.app.install()
+    return harness
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskBench]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskHarness]:
     """A cluster whose workers have loaded the application."""
-    bench = make_bench(tmp_path_factory.mktemp("dask"))
-    bench.cluster.start()
-    bench.start_worker()
-    bench.warm_up()
-    yield bench
-    bench.close()
+    harness = make_harness(tmp_path_factory.mktemp("dask"))
+    harness.cluster.start()
+    harness.start_worker()
+    harness.warm_up()
+    yield harness
+    harness.close()
 
 
 @pytest.fixture
-def bench(shared: DaskBench) -> DaskBench:
+def harness(shared: DaskHarness) -> DaskHarness:
     if not shared.workers:
         shared.start_worker()
     Path(shared.environment["CALLS"]).unlink(missing_ok=True)
@@ -216,27 +216,27 @@ def bench(shared: DaskBench) -> DaskBench:
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[DaskBench]:
+def stopped(tmp_path: Path) -> Iterator[DaskHarness]:
     """A cluster that was not started."""
-    bench = make_bench(tmp_path)
-    yield bench
-    bench.close()
+    harness = make_harness(tmp_path)
+    yield harness
+    harness.close()
 
 
-def test_runs_are_executed_on_the_cluster_once_and_limits_hold(bench):
-    runs = [bench.dispatch("double", number=n) for n in range(40)]
-    limited = [bench.dispatch("limited", number=n) for n in range(8)]
-    odd, leaves = bench.dispatch("odd"), bench.dispatch("leaves")
+def test_runs_are_executed_on_the_cluster_once_and_limits_hold(harness):
+    runs = [harness.dispatch("double", number=n) for n in range(40)]
+    limited = [harness.dispatch("limited", number=n) for n in range(8)]
+    odd, leaves = harness.dispatch("odd"), harness.dispatch("leaves")
 
     assert [run.result(timeout=60) for run in runs] == [2 * n for n in range(40)]
     assert [run.result(timeout=60) for run in limited] == list(range(8))
-    bench.until(lambda: len(bench.ended([odd, leaves])) == 2)
+    harness.until(lambda: len(harness.ended([odd, leaves])) == 2)
     assert "JSON" in str(odd.read().reason)
     assert "SystemExit" in str(leaves.read().reason)
-    calls = bench.calls()
+    calls = harness.calls()
     numbers = Counter(what for what, _, _ in calls if what.isdigit())
     assert numbers == Counter(str(n) for n in range(40))
-    assert {int(pid) for _, pid, _ in calls} <= {each.pid for each in bench.cluster.workers}
+    assert {int(pid) for _, pid, _ in calls} <= {each.pid for each in harness.cluster.workers}
     assert most_at_once(calls) <= 2
 
 
@@ -248,93 +248,93 @@ def most_at_once(calls: list[list[str]]) -> int:
     return most
 
 
-def test_a_dask_worker_is_killed_under_a_run(bench):
-    run = bench.dispatch("double", number=7, seconds=2.0)
-    bench.until(bench.calls)
-    [[_, pid, _]] = bench.calls()
-    [place] = [n for n, each in enumerate(bench.cluster.workers) if each.pid == int(pid)]
+def test_a_dask_worker_is_killed_under_a_run(harness):
+    run = harness.dispatch("double", number=7, seconds=2.0)
+    harness.until(harness.calls)
+    [[_, pid, _]] = harness.calls()
+    [place] = [n for n, each in enumerate(harness.cluster.workers) if each.pid == int(pid)]
 
     killed_at = time.time()
-    bench.cluster.kill_worker(place)
+    harness.cluster.kill_worker(place)
 
     assert run.result(timeout=60) == 14
-    first, second = bench.calls()
-    bench.cluster.start_worker()
+    first, second = harness.calls()
+    harness.cluster.start_worker()
     print(f"first rerun after {float(second[2]) - killed_at:.2f} s")
     assert float(second[2]) - killed_at < LEASE + 2
     assert (run.read().crashes, first[1] != second[1]) == (1, True)
 
 
-def test_the_submitting_worker_is_killed(bench):
-    runs = [bench.dispatch("double", number=n, seconds=0.3) for n in range(20)]
-    bench.until(lambda: len(bench.calls()) > 3)
+def test_the_submitting_worker_is_killed(harness):
+    runs = [harness.dispatch("double", number=n, seconds=0.3) for n in range(20)]
+    harness.until(lambda: len(harness.calls()) > 3)
 
-    bench.kill_worker()
-    bench.start_worker()
+    harness.kill_worker()
+    harness.start_worker()
 
     assert [run.result(timeout=60) for run in runs] == [2 * n for n in range(20)]
-    assert sorted(int(what) for what, _, _ in bench.calls()) == list(range(20))
+    assert sorted(int(what) for what, _, _ in harness.calls()) == list(range(20))
 
 
 def test_the_scheduler_is_away_at_the_start_and_later(stopped):
-    bench = stopped
-    bench.start_worker()
-    first = bench.dispatch("double", number=1)
-    log = bench.folder / "worker.log"
-    bench.until(lambda: "Runs wait for the engine dask" in log.read_text())
+    harness = stopped
+    harness.start_worker()
+    first = harness.dispatch("double", number=1)
+    log = harness.folder / "worker.log"
+    harness.until(lambda: "Runs wait for the engine dask" in log.read_text())
     assert not first.read().is_finished
 
-    bench.cluster.start()
+    harness.cluster.start()
     assert first.result(timeout=60) == 2
 
-    bench.cluster.kill_scheduler()
-    second = bench.dispatch("double", number=2)
+    harness.cluster.kill_scheduler()
+    second = harness.dispatch("double", number=2)
     time.sleep(1)
     assert not second.read().is_finished
-    bench.cluster.restart()
+    harness.cluster.restart()
 
     assert second.result(timeout=60) == 4
-    assert sorted(what for what, _, _ in bench.calls()) == ["1", "2"]
+    assert sorted(what for what, _, _ in harness.calls()) == ["1", "2"]
 
 
-def test_a_canceled_run_stops(bench):
-    run = bench.dispatch("endless")
-    bench.until(bench.calls)
+def test_a_canceled_run_stops(harness):
+    run = harness.dispatch("endless")
+    harness.until(harness.calls)
 
     run.cancel()
 
-    bench.until(lambda: run.read().is_finished)
+    harness.until(lambda: run.read().is_finished)
     assert run.read().status is RunStatus.CANCELED
 
 
-def test_a_dask_worker_that_does_not_know_the_job(bench):
-    run = bench.dispatch("unknown")
+def test_a_dask_worker_that_does_not_know_the_job(harness):
+    run = harness.dispatch("unknown")
 
-    bench.until(lambda: run.read().is_finished)
+    harness.until(lambda: run.read().is_finished)
     assert "does not know the job 'unknown'" in str(run.read().reason)
 
 
 class TestTransport:
     """The connection to the scheduler, without a worker of tickwork."""
 
-    def test_the_health_check_counts_the_workers(self, bench):
-        count = len(bench.cluster.workers)
+    def test_the_health_check_counts_the_workers(self, harness):
+        count = len(harness.cluster.workers)
 
-        bench.until(lambda: f": {count} workers" in check_scheduler(bench.cluster.address))
+        harness.until(lambda: f": {count} workers" in check_scheduler(harness.cluster.address))
 
-    def test_the_same_run_submitted_twice_is_executed_once(self, bench):
-        bench.kill_worker()
-        run = bench.dispatch("double", number=5)
-        handover = claim_by_hand(bench.app, run)
-        transport = DaskTransport({"address": bench.cluster.address}, "dask_jobs", "app")
+    def test_the_same_run_submitted_twice_is_executed_once(self, harness):
+        harness.kill_worker()
+        run = harness.dispatch("double", number=5)
+        handover = claim_by_hand(harness.app, run)
+        transport = DaskTransport({"address": harness.cluster.address}, "dask_jobs", "app")
 
         transport.submit([[handover]])
         assert run.result(timeout=60) == 10
         transport.submit([[handover]])
-        bench.until(lambda: transport._find(handover) is None)
+        harness.until(lambda: transport._find(handover) is None)
 
         transport.close()
-        assert len(bench.calls()) == 1
+        assert len(harness.calls()) == 1
 
     def test_a_scheduler_that_does_not_answer(self):
         transport = DaskTransport({"address": "tcp://127.0.0.1:9"}, "dask_jobs", "app")
@@ -342,9 +342,9 @@ class TestTransport:
         with pytest.raises(EngineUnavailable, match=r"tcp://127\.0\.0\.1:9 does not answer"):
             transport.submit([[Handover(RunId("x"), 1)]])
 
-    def test_a_message_of_another_version(self, bench, monkeypatch):
+    def test_a_message_of_another_version(self, harness, monkeypatch):
         other = {"v": MESSAGE_VERSION + 1, "runs": [["x", 1]]}
-        monkeypatch.setitem(LoadedApps.by_path, "dask_jobs:app", bench.app)
+        monkeypatch.setitem(LoadedApps.by_path, "dask_jobs:app", harness.app)
 
         with pytest.raises(HandoverRejected, match="Install the same version"):
             execute_message("dask_jobs", "app", other)
@@ -390,38 +390,38 @@ def start_app(options: object) -> None:
 @pytest.mark.timeout(3600)
 def test_two_thousand_runs_and_fifty_kills(stopped):
     """Every run completes once, whatever is killed. The checker of chaos judges it."""
-    bench, record, chance = stopped, stopped.record, random.Random(20261116)
+    harness, record, chance = stopped, stopped.record, random.Random(20261116)
     record.prepare()
-    bench.cluster.start()
-    bench.start_worker()
-    bench.start_worker()
-    runs = [bench.dispatch("journaled", seconds=0.02) for _ in range(1900)]
-    runs += [bench.dispatch("journaled_limited", seconds=0.05) for _ in range(100)]
+    harness.cluster.start()
+    harness.start_worker()
+    harness.start_worker()
+    runs = [harness.dispatch("journaled", seconds=0.02) for _ in range(1900)]
+    runs += [harness.dispatch("journaled_limited", seconds=0.05) for _ in range(100)]
     record.note_dispatched(run.id for run in runs)
     kills: Counter[str] = Counter()
     for number in range(50):
         # Spread over the work: a busy machine starts processes slowly.
-        bench.until(lambda number=number: bench.count_ended() >= 38 * number, seconds=300)
+        harness.until(lambda number=number: harness.count_ended() >= 38 * number, seconds=300)
         time.sleep(chance.uniform(0.0, 0.5))
         what = chance.choices(["dask worker", "worker", "scheduler"], [12, 6, 1])[0]
         kills[what] += 1
         if what == "dask worker":
-            place = chance.randrange(len(bench.cluster.workers))
-            record.note_kill(what, [bench.cluster.workers[place].pid])
-            bench.cluster.kill_worker(place)
-            bench.cluster.start_worker()
+            place = chance.randrange(len(harness.cluster.workers))
+            record.note_kill(what, [harness.cluster.workers[place].pid])
+            harness.cluster.kill_worker(place)
+            harness.cluster.start_worker()
         elif what == "worker":
-            record.note_kill(what, [bench.workers[0].pid])
-            bench.kill_worker()
-            bench.start_worker()
+            record.note_kill(what, [harness.workers[0].pid])
+            harness.kill_worker()
+            harness.start_worker()
         else:
             # Workers that have lost their scheduler end, at the latest when it is back.
-            record.note_kill(what, [each.pid for each in bench.cluster.workers])
-            bench.cluster.kill_scheduler()
-            bench.cluster.restart()
-    bench.until(lambda: bench.count_ended() == len(runs), seconds=600)
+            record.note_kill(what, [each.pid for each in harness.cluster.workers])
+            harness.cluster.kill_scheduler()
+            harness.cluster.restart()
+    harness.until(lambda: harness.count_ended() == len(runs), seconds=600)
 
     verdict = record.judge()
     print(f"kills: {dict(kills)}. {record.describe_reruns()} {verdict.render()}")
     assert not verdict.violations, verdict.render()
-    assert {run.status for run in bench.ended(runs)} == {RunStatus.COMPLETED}
+    assert {run.status for run in harness.ended(runs)} == {RunStatus.COMPLETED}

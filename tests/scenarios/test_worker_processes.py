@@ -17,7 +17,7 @@ def double(n: int, ctx: RunContext):
     return 2 * n
 
 @app.job(engine="process")
-async def double_too(n: int):
+async def double_async(n: int):
     await asyncio.sleep(0.01)
     return 2 * n
 
@@ -78,7 +78,7 @@ def worker(project):
 
 def test_attempts_in_child_processes_have_results_logs_and_progress(project, worker):
     runs = [project.dispatch("double", n=n) for n in range(10)]
-    others = [project.dispatch("double_too", n=n) for n in range(5)]
+    others = [project.dispatch("double_async", n=n) for n in range(5)]
 
     assert [run.result(60) for run in runs] == [2 * n for n in range(10)]
     assert [run.result(60) for run in others] == [2 * n for n in range(5)]
@@ -221,7 +221,7 @@ print(os.getpid(), runs[0].result(), runs[1].status, runs[1].read().reason, runs
 """
 
 
-def test_a_single_pass_uses_child_processes_too(sqlite_project):
+def test_a_single_pass_uses_child_processes(sqlite_project):
     project = sqlite_project
     project.write("shop", JOBS)
     program = project.python(RUN_ONCE)

@@ -25,7 +25,7 @@ from tickwork.events import Event, RunAccepted, RunSubmitted
 from tickwork.stores.contract import WorkerRow
 
 
-class Bench:
+class HandoverHarness:
     """One program with a worker, and the remote processes that a test plays."""
 
     def __init__(self, url: str) -> None:
@@ -107,54 +107,54 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
+def harness(tmp_path, monkeypatch) -> Iterator[HandoverHarness]:
     monkeypatch.setattr(remote, "POLL_IDLE", 0.02)
     monkeypatch.setattr(remote, "RETRY_FIRST", 0.02)
     monkeypatch.setattr("tickwork._worker.worker.MAINTAIN_EVERY", 60.0)
-    bench = Bench(f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL")
-    bench.app.start(poll=0.02)
-    yield bench
-    bench.app.stop()
-    bench.app.join()
-    for app in [bench.app, *bench.others]:
+    harness = HandoverHarness(f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL")
+    harness.app.start(poll=0.02)
+    yield harness
+    harness.app.stop()
+    harness.app.join()
+    for app in [harness.app, *harness.others]:
         app.close()
 
 
 class TestHandOver:
-    def test_the_external_id_is_stored_before_the_run_is_submitted(self, bench):
-        run = bench.app.dispatch("note", number=1)
+    def test_the_external_id_is_stored_before_the_run_is_submitted(self, harness):
+        run = harness.app.dispatch("note", number=1)
         seen: list[str | None] = []
-        submit = bench.transport.submit
+        submit = harness.transport.submit
 
         def look_first(messages):
             seen.extend(run.read().external_id for _ in messages)
             submit(messages)
 
-        bench.transport.submit = look_first
-        [message] = bench.messages()
+        harness.transport.submit = look_first
+        [message] = harness.messages()
 
         assert message == {"v": MESSAGE_VERSION, "runs": [[run.id, 1]]}
         assert seen == [f"{run.id}:1"]
 
-    def test_a_second_delivery_does_nothing(self, bench):
-        bench.app.dispatch("note", number=4)
-        [message] = bench.messages()
+    def test_a_second_delivery_does_nothing(self, harness):
+        harness.app.dispatch("note", number=4)
+        [message] = harness.messages()
 
-        assert bench.deliver(message) == 1
-        assert bench.deliver(message, is_redelivered=True) == 0
+        assert harness.deliver(message) == 1
+        assert harness.deliver(message, is_redelivered=True) == 0
 
-        assert bench.calls == [4]
+        assert harness.calls == [4]
 
-    def test_events_show_where_it_is(self, bench):
-        run = bench.app.dispatch("note", number=4)
-        [message] = bench.messages()
-        other = bench.other()
+    def test_events_show_where_it_is(self, harness):
+        run = harness.app.dispatch("note", number=4)
+        [message] = harness.messages()
+        other = harness.other()
         there: list[Event] = []
         other.on(Event)(there.append)
         other.execute_handovers(message)
-        bench.until(lambda: any(isinstance(event, RunAccepted) for event in bench.events))
+        harness.until(lambda: any(isinstance(event, RunAccepted) for event in harness.events))
 
-        here = [event for event in bench.events if isinstance(event, RunSubmitted | RunAccepted)]
+        here = [event for event in harness.events if isinstance(event, RunSubmitted | RunAccepted)]
         assert [(type(event), event.external_id) for event in here] == [
             (RunSubmitted, f"{run.id}:1"),
             (RunAccepted, f"{run.id}:1"),
@@ -163,28 +163,28 @@ class TestHandOver:
 
 
 class TestOutcomes:
-    def test_a_result_that_is_not_json_is_a_failure(self, bench):
-        run = bench.app.dispatch("odd")
-        [message] = bench.messages()
+    def test_a_result_that_is_not_json_is_a_failure(self, harness):
+        run = harness.app.dispatch("odd")
+        [message] = harness.messages()
 
-        bench.deliver(message)
+        harness.deliver(message)
 
         assert "object" in run.read().reason
         assert run.read().is_finished
 
-    def test_an_exit_does_not_end_the_process(self, bench):
-        run = bench.app.dispatch("leave")
-        [message] = bench.messages()
+    def test_an_exit_does_not_end_the_process(self, harness):
+        run = harness.app.dispatch("leave")
+        [message] = harness.messages()
 
-        assert bench.deliver(message) == 1
+        assert harness.deliver(message) == 1
 
         assert run.read().status is RunStatus.FAILED_PERMANENT
         assert "SystemExit" in run.read().reason
 
-    def test_a_process_that_does_not_know_the_job(self, bench):
-        run = bench.app.dispatch("note", number=1)
-        [message] = bench.messages()
-        with Tickwork(bench.url) as stranger:
+    def test_a_process_that_does_not_know_the_job(self, harness):
+        run = harness.app.dispatch("note", number=1)
+        [message] = harness.messages()
+        with Tickwork(harness.url) as stranger:
             stranger.execute_handovers(message)
 
         assert run.read().status is RunStatus.FAILED_PERMANENT
@@ -192,83 +192,83 @@ class TestOutcomes:
 
 
 class TestTrouble:
-    def test_a_system_that_is_unavailable_loses_nothing(self, bench):
-        bench.transport.is_unavailable = True
-        runs = [bench.app.dispatch("note", number=number) for number in range(3)]
-        bench.until(lambda: runs[0].read().external_id is not None)
-        assert bench.transport.messages == []
+    def test_a_system_that_is_unavailable_loses_nothing(self, harness):
+        harness.transport.is_unavailable = True
+        runs = [harness.app.dispatch("note", number=number) for number in range(3)]
+        harness.until(lambda: runs[0].read().external_id is not None)
+        assert harness.transport.messages == []
 
-        bench.transport.is_unavailable = False
+        harness.transport.is_unavailable = False
 
-        for message in bench.messages(3):
-            bench.deliver(message)
-        assert sorted(bench.calls) == [0, 1, 2]
+        for message in harness.messages(3):
+            harness.deliver(message)
+        assert sorted(harness.calls) == [0, 1, 2]
 
-    def test_a_message_that_was_lost_is_sent_again(self, bench, monkeypatch):
+    def test_a_message_that_was_lost_is_sent_again(self, harness, monkeypatch):
         monkeypatch.setattr(remote, "RESUBMIT_AFTER", 0.05)
-        bench.transport.is_lossy = True
-        run = bench.app.dispatch("note", number=1)
-        bench.until(lambda: run.read().external_id is not None)
+        harness.transport.is_lossy = True
+        run = harness.app.dispatch("note", number=1)
+        harness.until(lambda: run.read().external_id is not None)
 
-        bench.transport.is_lossy = False
+        harness.transport.is_lossy = False
 
-        message = bench.messages()[0]
+        message = harness.messages()[0]
         assert message["runs"] == [[run.id, 1]]
-        bench.deliver(message)
+        harness.deliver(message)
         assert run.result() == 2
 
-    def test_after_an_outage_runs_are_submitted_again_in_batches(self, bench, monkeypatch):
+    def test_after_an_outage_runs_are_submitted_again_in_batches(self, harness, monkeypatch):
         """All at once would take a slow system longer than it may take to confirm them."""
         monkeypatch.setattr(remote, "RESUBMIT_MAX", 2)
-        bench.transport.is_lossy = True
-        runs = [bench.app.dispatch("note", number=number) for number in range(5)]
-        bench.until(lambda: all(run.read().external_id for run in runs))
-        bench.until(lambda: bench.transport.submitted >= 5)
-        bench.transport.is_unavailable = True
-        bench.app.dispatch("note", number=9)
-        bench.until(lambda: bench.transport.refused)
-        bench.transport.sizes.clear()
+        harness.transport.is_lossy = True
+        runs = [harness.app.dispatch("note", number=number) for number in range(5)]
+        harness.until(lambda: all(run.read().external_id for run in runs))
+        harness.until(lambda: harness.transport.submitted >= 5)
+        harness.transport.is_unavailable = True
+        harness.app.dispatch("note", number=9)
+        harness.until(lambda: harness.transport.refused)
+        harness.transport.sizes.clear()
 
-        bench.transport.is_unavailable = bench.transport.is_lossy = False
+        harness.transport.is_unavailable = harness.transport.is_lossy = False
 
-        bench.until(lambda: {str(run.id) for run in runs} <= bench.transport.run_ids())
-        assert max(bench.transport.sizes) <= 2
+        harness.until(lambda: {str(run.id) for run in runs} <= harness.transport.run_ids())
+        assert max(harness.transport.sizes) <= 2
 
-    def test_a_cancel_before_it_is_accepted(self, bench):
-        run = bench.app.dispatch("note", number=1)
-        [message] = bench.messages()
+    def test_a_cancel_before_it_is_accepted(self, harness):
+        run = harness.app.dispatch("note", number=1)
+        [message] = harness.messages()
 
         run.cancel()
-        bench.until(lambda: run.read().is_finished)
+        harness.until(lambda: run.read().is_finished)
 
         assert run.read().status is RunStatus.CANCELED
-        assert bench.transport.removed == [f"{run.id}:1"]
-        assert bench.deliver(message) == 0
+        assert harness.transport.removed == [f"{run.id}:1"]
+        assert harness.deliver(message) == 0
 
-    def test_a_worker_that_stops_gives_back_what_was_not_accepted(self, bench):
-        run = bench.app.dispatch("note", number=1)
-        [message] = bench.messages()
+    def test_a_worker_that_stops_gives_back_what_was_not_accepted(self, harness):
+        run = harness.app.dispatch("note", number=1)
+        [message] = harness.messages()
 
-        bench.app.stop()
-        bench.app.join()
+        harness.app.stop()
+        harness.app.join()
 
         assert run.read().status is RunStatus.PENDING
-        assert bench.deliver(message) == 0
+        assert harness.deliver(message) == 0
 
     @pytest.mark.parametrize("is_redelivered", [True, False])
-    def test_a_message_that_is_delivered_again_finds_a_dead_holder(self, bench, is_redelivered):
-        run = bench.app.dispatch("note", number=1)
-        [message] = bench.messages()
-        bench.accept_and_die(message)
+    def test_a_message_that_is_delivered_again_finds_a_dead_holder(self, harness, is_redelivered):
+        run = harness.app.dispatch("note", number=1)
+        [message] = harness.messages()
+        harness.accept_and_die(message)
 
-        assert bench.deliver(message, is_redelivered=is_redelivered) == 0
+        assert harness.deliver(message, is_redelivered=is_redelivered) == 0
 
         if not is_redelivered:
             assert run.read().token == 2  # maintenance, which is switched off here, would notice
             return
-        again = bench.messages(2)[1]
+        again = harness.messages(2)[1]
         assert again["runs"] == [[run.id, 3]]
-        assert bench.deliver(again) == 1
+        assert harness.deliver(again) == 1
         assert run.result() == 2
         assert run.read().crashes == 1
 
@@ -284,27 +284,29 @@ class TestTrouble:
             {"v": MESSAGE_VERSION, "runs": [["x", 1]] * 501},
         ],
     )
-    def test_a_message_of_another_version_or_kind_is_rejected(self, bench, message):
+    def test_a_message_of_another_version_or_kind_is_rejected(self, harness, message):
         with pytest.raises(HandoverRejected):
-            bench.deliver(message)
+            harness.deliver(message)
 
-    def test_a_message_about_runs_that_do_not_exist(self, bench):
-        assert bench.deliver({"v": MESSAGE_VERSION, "runs": [["nonsense", 1]]}) == 0
+    def test_a_message_about_runs_that_do_not_exist(self, harness):
+        assert harness.deliver({"v": MESSAGE_VERSION, "runs": [["nonsense", 1]]}) == 0
 
 
 class TestBatches:
-    def test_short_runs_share_a_message_once_they_are_known_to_be_short(self, bench, monkeypatch):
+    def test_short_runs_share_a_message_once_they_are_known_to_be_short(self, harness, monkeypatch):
         monkeypatch.setattr(remote, "SHORT_TOTAL", 60.0)  # also on a busy machine
-        bench.app.dispatch("note", number=0)
-        bench.deliver(bench.messages()[0])
-        bench.until(lambda: not bench.held())
-        bench.until(lambda: any(isinstance(event, RunAccepted) for event in bench.events))
-        bench.transport.messages.clear()
+        harness.app.dispatch("note", number=0)
+        harness.deliver(harness.messages()[0])
+        harness.until(lambda: not harness.held())
+        harness.until(lambda: any(isinstance(event, RunAccepted) for event in harness.events))
+        harness.transport.messages.clear()
 
-        bench.note.dispatch_many([{"number": number} for number in range(1, 11)])
-        bench.until(lambda: sum(len(message["runs"]) for message in bench.transport.messages) == 10)
+        harness.note.dispatch_many([{"number": number} for number in range(1, 11)])
+        harness.until(
+            lambda: sum(len(message["runs"]) for message in harness.transport.messages) == 10
+        )
 
-        assert len(bench.transport.messages) < 10
-        for message in list(bench.transport.messages):
-            assert bench.deliver(message) == len(message["runs"])
-        assert sorted(bench.calls) == list(range(11))
+        assert len(harness.transport.messages) < 10
+        for message in list(harness.transport.messages):
+            assert harness.deliver(message) == len(message["runs"])
+        assert sorted(harness.calls) == list(range(11))

@@ -17,7 +17,7 @@ from contract.builders import (
     HOUR,
     MINUTE,
     NOON,
-    Hands,
+    StoreDriver,
     a_fired_run,
     a_job,
     a_run,
@@ -220,7 +220,7 @@ class TestClaiming:
         claimed = other.run(claiming(store, ClaimRequest(5, jobs=("sweep",))))
 
         assert ids(claimed) == ids(sweeps)
-        assert ids(Hands(store, ManualClock(NOON)).claim(5)) == ids(emails)
+        assert ids(StoreDriver(store, ManualClock(NOON)).claim(5)) == ids(emails)
 
     def test_no_more_is_locked_than_is_taken(self, store, begin):
         add(store, *[a_run() for _ in range(50)])
@@ -236,7 +236,7 @@ class TestClaiming:
         canceling = begin()
         canceling.run(control.cancel(store.query, run.id, now=NOON, reason=""))
 
-        claimed = Hands(store, ManualClock(NOON)).claim(5)
+        claimed = StoreDriver(store, ManualClock(NOON)).claim(5)
 
         assert ids(claimed) == [other.id]
         canceling.commit()
@@ -334,7 +334,7 @@ class TestFencing:
         self, store, begin, background, clock, outcome
     ):
         add(store, *[a_run(attempts_max=9) for _ in range(50)])
-        stale = Hands(store, clock).claim(50)
+        stale = StoreDriver(store, clock).claim(50)
         clock.advance(minutes=5)
         takeover = begin()
         taken_back = takeover.run(
@@ -358,7 +358,7 @@ class TestFencing:
 
     def test_a_write_that_waits_for_a_heartbeat_lands(self, store, begin, background, clock):
         add(store, *[a_run() for _ in range(50)])
-        claims = Hands(store, clock).claim(50)
+        claims = StoreDriver(store, clock).claim(50)
         heartbeat = begin()
         held = [HeldClaim(one.run_id, one.token, NOON) for one in claims]
         beat = heartbeat.run(leases.extend_leases(store.query, held, until=NOON + 2 * MINUTE))
@@ -373,42 +373,42 @@ class TestFencing:
 
     def test_a_heartbeat_beside_a_write_does_not_wait_and_loses_nothing(self, store, begin, clock):
         add(store, *[a_run() for _ in range(6)])
-        claims = Hands(store, clock).claim(6)
+        claims = StoreDriver(store, clock).claim(6)
         writing = begin()
         writing.run(record.record(store.query, [settled(one) for one in claims[:3]]))
 
         with quickly():
-            beat = Hands(store, clock).start(*claims, until=NOON + 2 * MINUTE)
+            beat = StoreDriver(store, clock).start(*claims, until=NOON + 2 * MINUTE)
 
         assert beat.lost == []
         assert all(the_run(store, one).lease_until == NOON + 2 * MINUTE for one in claims[3:])
         writing.commit()
-        assert Hands(store, clock).beat(*claims).lost == []
+        assert StoreDriver(store, clock).beat(*claims).lost == []
 
     def test_a_heartbeat_does_not_extend_what_was_taken_over(self, store, begin, clock):
         add(store, a_run())
-        [stale] = Hands(store, clock).claim(1)
+        [stale] = StoreDriver(store, clock).claim(1)
         clock.advance(minutes=5)
         takeover = begin()
         takeover.run(record.reap(store.query, now=clock.now(), limit=1, decide=given_back(clock)))
         before = the_run(store, stale).lease_until
 
         # The takeover is not committed yet: the run is passed over, neither lost nor extended.
-        assert Hands(store, clock).beat(stale).lost == []
+        assert StoreDriver(store, clock).beat(stale).lost == []
         assert the_run(store, stale).lease_until == before
         takeover.commit()
 
-        assert Hands(store, clock).beat(stale).lost == [stale.run_id]
+        assert StoreDriver(store, clock).beat(stale).lost == [stale.run_id]
 
     def test_a_reaper_passes_over_what_is_being_written(self, store, begin, clock):
         add(store, *[a_run() for _ in range(2)])
-        first, second = Hands(store, clock).claim(2)
+        first, second = StoreDriver(store, clock).claim(2)
         clock.advance(minutes=5)
         writing = begin()
         writing.run(record.record(store.query, [settled(first)]))
 
         with quickly():
-            reaped = Hands(store, clock).reap()
+            reaped = StoreDriver(store, clock).reap()
 
         assert [step.claim.run_id for step in reaped] == [second.run_id]
         writing.commit()
@@ -433,7 +433,7 @@ class TestLimits:
         # The script that loses a wake-up when a finisher does not take the gate: it would look
         # for blocked runs before the other has committed that there is one.
         _, waiting = self.limited(store)
-        [held] = Hands(store, clock).claim(1)
+        [held] = StoreDriver(store, clock).claim(1)
         claiming_other = begin()
         assert claiming_other.run(claiming(store, ClaimRequest(1), BOB)) == []
 
@@ -446,16 +446,16 @@ class TestLimits:
 
     def test_a_run_claimed_while_its_slot_is_being_freed_stays_ready(self, store, begin, clock):
         _, waiting = self.limited(store)
-        [held] = Hands(store, clock).claim(1)
+        [held] = StoreDriver(store, clock).claim(1)
         finishing = begin()
         finishing.run(record.record(store.query, [settled(held)]))
 
         with quickly():
-            assert Hands(store, clock, BOB).claim(1) == []
+            assert StoreDriver(store, clock, BOB).claim(1) == []
         assert the_run(store, waiting).phase is Phase.READY
         finishing.commit()
 
-        assert ids(Hands(store, clock, BOB).claim(1)) == [waiting.id]
+        assert ids(StoreDriver(store, clock, BOB).claim(1)) == [waiting.id]
 
     def test_the_last_place_goes_to_one_of_two(self, store, begin, clock):
         first, second = self.limited(store)
@@ -463,11 +463,11 @@ class TestLimits:
         assert ids(one.run(claiming(store, ClaimRequest(1)))) == [first.id]
 
         # The gate is the other's: left as it is, for later.
-        assert Hands(store, clock, BOB).claim(1) == []
+        assert StoreDriver(store, clock, BOB).claim(1) == []
         assert the_run(store, second).phase is Phase.READY
         one.commit()
 
-        assert Hands(store, clock, BOB).claim(1) == []
+        assert StoreDriver(store, clock, BOB).claim(1) == []
         assert the_run(store, second).phase is Phase.BLOCKED
         assert store.count_taken([LIMIT]) == {LIMIT: 1}
 
@@ -476,8 +476,8 @@ class TestLimits:
         # though there seems to be room for two. Who counted before it held the gate would let
         # out two.
         self.limited(store, slots=1, runs=3)
-        [held] = Hands(store, clock).claim(1)
-        assert Hands(store, clock).claim(2) == []
+        [held] = StoreDriver(store, clock).claim(1)
+        assert StoreDriver(store, clock).claim(2) == []
         assert len(in_phase(store, Phase.BLOCKED)) == 2
         # Freed in a caller's own transaction, which locks no gate and unblocks no run.
         assert store.complete(held, now=NOON)
@@ -497,7 +497,7 @@ class TestLimits:
         keys = sorted(["job:a", "job:b"], key=gate_of)
         store.set_limits(dict.fromkeys(keys, 2))
         add(store, a_run(limit_keys=tuple(keys)), a_run(limit_keys=tuple(reversed(keys))))
-        claims = Hands(store, clock).claim(2)
+        claims = StoreDriver(store, clock).claim(2)
         assert len(claims) == 2
 
         done = [background.submit(store.record, [settled(one)]) for one in claims]
@@ -515,12 +515,12 @@ class TestLimits:
         claim_under_way.commit()
         changing.result(WAIT_SECONDS_MAX)
 
-        assert ids(Hands(store, clock, BOB).claim(2)) == [second.id]
+        assert ids(StoreDriver(store, clock, BOB).claim(2)) == [second.id]
 
     def test_a_sweep_unblocks_runs_that_waited_for_a_completed_run(self, store, clock):
         _, waiting = self.limited(store)
-        [held] = Hands(store, clock).claim(1)
-        assert Hands(store, clock).claim(1) == []
+        [held] = StoreDriver(store, clock).claim(1)
+        assert StoreDriver(store, clock).claim(1) == []
         assert store.complete(held, now=NOON)
         assert the_run(store, waiting).phase is Phase.BLOCKED
 
@@ -528,7 +528,7 @@ class TestLimits:
 
     def test_completing_takes_no_gate(self, store, begin, clock):
         self.limited(store)
-        [held] = Hands(store, clock).claim(1)
+        [held] = StoreDriver(store, clock).claim(1)
         caller = begin()
         assert caller.run(record.complete(store.query, held, now=NOON))
 
@@ -555,11 +555,11 @@ class TestRates:
         assert ids(one.run(claiming(store, ClaimRequest(1)))) == [first.id]
 
         # The gate is the other's: left as it is, for later.
-        assert Hands(store, clock, BOB).claim(1) == []
+        assert StoreDriver(store, clock, BOB).claim(1) == []
         assert the_run(store, second).phase is Phase.READY
         one.commit()
 
-        assert Hands(store, clock, BOB).claim(1) == []
+        assert StoreDriver(store, clock, BOB).claim(1) == []
         assert the_run(store, second).phase is Phase.BLOCKED
 
     def test_one_that_was_given_up_is_none(self, store, begin, clock):
@@ -568,7 +568,7 @@ class TestRates:
         one.run(claiming(store, ClaimRequest(1)))
         one.roll_back()
 
-        assert ids(Hands(store, clock, BOB).claim(1)) == [first.id]
+        assert ids(StoreDriver(store, clock, BOB).claim(1)) == [first.id]
 
     def test_starts_are_counted_after_the_gate_is_had(self, store, begin, background, clock):
         # A claim by id waits for the gate: a count from before would start it.
@@ -585,8 +585,8 @@ class TestRates:
 
     def test_a_turn_is_taken_once(self, store, begin, clock):
         self.rated(store, runs=3)
-        Hands(store, clock).claim(1)
-        Hands(store, clock).claim(1)
+        StoreDriver(store, clock).claim(1)
+        StoreDriver(store, clock).claim(1)
         clock.advance(minutes=1)
         one = begin()
         assert one.run(rates.unblock_rated(store.query, now=clock.now(), limit=10)) == 1
@@ -600,7 +600,7 @@ class TestRates:
 
     def test_a_key_that_is_used_again_is_not_forgotten(self, store, begin, clock):
         self.rated(store)
-        Hands(store, clock).run(1)
+        StoreDriver(store, clock).run(1)
         for run in all_runs(store):
             store.cancel(run.id, now=clock.now())
         clock.advance(minutes=2)
@@ -612,7 +612,7 @@ class TestRates:
             store.prune(before=clock.now(), limit=10)
         one.commit()
 
-        assert Hands(store, clock, BOB).claim(1) == []
+        assert StoreDriver(store, clock, BOB).claim(1) == []
 
 
 class TestUniqueness:
@@ -670,7 +670,7 @@ class TestUniqueness:
         assert store.get_run(old.id) is not None
 
     def test_a_key_whose_run_is_gone_goes_to_one_of_two(self, store, begin, background):
-        # As a finisher leaves it that found the key in another's hands.
+        # As a finisher leaves it that found the key held by another.
         self.leave_behind(store, begin)
         first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
         one = begin()
@@ -707,7 +707,7 @@ class TestUniqueness:
 
     def test_a_key_that_is_being_taken_over_does_not_hold_up_its_run(self, store, begin, clock):
         add(store, a_run(unique=UniqueKey("k", NOON + MINUTE)))
-        [held] = Hands(store, clock).claim(1, lease=5 * MINUTE)
+        [held] = StoreDriver(store, clock).claim(1, lease=5 * MINUTE)
         clock.advance(minutes=2)
         taker = a_run(created_at=clock.now(), unique=UniqueKey("k", clock.now() + MINUTE))
         taking_over = begin()
@@ -722,7 +722,7 @@ class TestUniqueness:
 
     def test_a_run_whose_key_is_taken_does_not_delay_the_holder(self, store, begin, clock):
         add(store, holder := a_run(unique=self.KEY))
-        [held] = Hands(store, clock).claim(1)
+        [held] = StoreDriver(store, clock).claim(1)
         caller = begin()
         assert caller.run(self.adding(store, a_run(unique=self.KEY))) == [
             Enqueued(holder.id, is_new=False)
@@ -749,7 +749,7 @@ class TestUniqueness:
             for n in range(5):
                 assert len({answer[n].run_id for answer in answers}) == 1
                 assert sum(answer[n].is_new for answer in answers) == 1
-            worker = Hands(store, ManualClock(NOON))
+            worker = StoreDriver(store, ManualClock(NOON))
             assert len(worker.run(100)) == 5
 
     def test_an_overlap_key_goes_to_one_of_two(self, store, begin, background):
@@ -784,7 +784,7 @@ class TestUniqueness:
         def finish_it() -> None:
             while first:
                 add(store, first.pop())
-                Hands(store, clock).run()
+                StoreDriver(store, clock).run()
 
         run = first[0]
         answers = store._write(
@@ -797,7 +797,7 @@ class TestUniqueness:
 
         assert answers == [Enqueued(run.id, is_new=False)]
         assert [found.status for found in store.get_runs([run.id])] == [RunStatus.COMPLETED]
-        assert Hands(store, clock).claim() == []
+        assert StoreDriver(store, clock).claim() == []
 
 
 def firing(store: AnyStore, *, now: datetime = NOON) -> Operation[TickPlan]:
@@ -930,7 +930,7 @@ class TestCircles:
         # The one holds the schedule and wants its run, the other holds the run.
         added(store, overlap=Overlap.CANCEL_RUNNING)
         tick(store, clock)
-        held = Hands(store, clock).claim_one(lease=HOUR)
+        held = StoreDriver(store, clock).claim_one(lease=HOUR)
         clock.advance(minutes=1)
 
         ticked = background.submit(
@@ -945,7 +945,7 @@ class TestCircles:
         assert [run.nominal_at for run in runs] == [NOON + MINUTE]
         assert lost == []
         assert the_run(store, held).status is RunStatus.SKIPPED
-        assert ids(Hands(store, clock).claim()) == ids(runs)
+        assert ids(StoreDriver(store, clock).claim()) == ids(runs)
         assert meeting.repeats >= 1  # a quick one may conflict once more
 
     @pytest.mark.parametrize("folder", ["tick", "record"])
@@ -953,11 +953,11 @@ class TestCircles:
         # The one holds the row that counts them and wants the schedule, the other holds that.
         added(store)
         tick(store, clock)
-        hands = Hands(store, clock)
-        hands.record(hands.claim_one(), Skipped(STILL_RUNNING))
+        driver = StoreDriver(store, clock)
+        driver.record(driver.claim_one(), Skipped(STILL_RUNNING))
         clock.advance(minutes=1)
         tick(store, clock)
-        held = hands.claim_one(lease=HOUR)
+        held = driver.claim_one(lease=HOUR)
         if folder == "tick":
             clock.advance(minutes=1)
             tick(store, clock)  # it is there still
@@ -996,7 +996,7 @@ class TestStaging:
 
     def test_two_pruners_share_the_work(self, store, begin, clock):
         add(store, *[a_run() for _ in range(10)])
-        Hands(store, clock).run(10)
+        StoreDriver(store, clock).run(10)
         one = begin()
         pruned = one.run(reads.prune(store.query, before=NOON + MINUTE, limit=4))
         assert pruned.runs == 4
@@ -1007,10 +1007,10 @@ class TestStaging:
 
     def test_a_prune_delays_no_other_transaction(self, store, begin, clock):
         """Not even while it is not committed, and whatever it takes away."""
-        hands, key = Hands(store, clock), "job/second:send_email"
+        driver, key = StoreDriver(store, clock), "job/second:send_email"
         store.set_limits({LIMIT: 1, key: 1})
         add(store, *[a_run(limit_keys=(LIMIT, key), unique=UniqueKey("k", NOON + MINUTE))])
-        hands.run(10)
+        driver.run(10)
         store.stamp_seen(jobs=["old"], schedules=[], now=NOON)
         added(store, "retired", next_due_at=NOON + HOUR)
         clock.advance(hours=1)
@@ -1023,16 +1023,16 @@ class TestStaging:
 
         with quickly():
             add(store, *[a_run(limit_keys=(LIMIT,)) for _ in range(3)])
-            claims = hands.claim(3)
+            claims = driver.claim(3)
             assert len(claims) == 1
-            hands.start(*claims)
+            driver.start(*claims)
             assert store.sweep(now=clock.now(), limit=10) == 0
             assert store.unblock_rated(now=clock.now(), limit=10) == 0
             assert store.stage(now=clock.now(), limit=10) == 0
             assert tick(store, clock).runs == []
             assert store.pending_work().is_blocked
         pruning.commit()
-        assert hands.record(claims[0]) == []
+        assert driver.record(claims[0]) == []
 
 
 class TestLettingOut:
@@ -1041,8 +1041,8 @@ class TestLettingOut:
     def test_blocked_runs_are_passed_over_that_another_holds(self, store, begin, clock):
         store.set_limits({LIMIT: 2})
         add(store, *[a_run(limit_keys=(LIMIT,)) for _ in range(4)])
-        Hands(store, clock).claim(2)
-        assert Hands(store, clock).claim(2) == []
+        StoreDriver(store, clock).claim(2)
+        assert StoreDriver(store, clock).claim(2) == []
         blocked = in_phase(store, Phase.BLOCKED)
         one = begin()
         assert one.run(limits._unblock_up_to(store.query, {LIMIT: 1})) == 1

@@ -1,4 +1,4 @@
-"""The cost of a verb does not depend on the number of rows.
+"""The cost of a operation does not depend on the number of rows.
 
 Counted, not timed: rows that a server has read, steps of SQLite's machine.
 The same with millions, and timed, is a long test, and `benchmarks/growth.py`.
@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from contract.builders import NOON
-from contract.growth import BATCH, Sizes, Verbs, fill
+from contract.growth import BATCH, Operations, Sizes, fill
 from tickwork.stores import Store, open_store
 
 SMALL = Sizes.all_of(1_200, unknown=6_000)
@@ -141,25 +141,25 @@ def millions(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[Store]]
     yield from opened(request, SMALL, HUGE)
 
 
-def check(filled: tuple[str, list[Store]], verb: str) -> None:
+def check(filled: tuple[str, list[Store]], operation: str) -> None:
     kind, stores = filled
     costs = []
     for store in stores:
-        verbs = Verbs(store, NOON)
-        act = getattr(verbs, verb)()
+        operations = Operations(store, NOON)
+        act = getattr(operations, operation)()
         costs.append(COSTS[kind](store)(act))
-        verbs.cleared()
+        operations.finish_all()
     small, large = costs
-    assert verb != "claim" or small >= BATCH  # it does count
+    assert operation != "claim" or small >= BATCH  # it does count
     assert large <= FACTOR * small + MORE, (small, large)
 
 
-@pytest.mark.parametrize("verb", Verbs.names())
-def test_it_costs_the_same_however_much_there_is(stores, verb):
-    check(stores, verb)
+@pytest.mark.parametrize("operation", Operations.names())
+def test_it_costs_the_same_however_much_there_is(stores, operation):
+    check(stores, operation)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("verb", Verbs.names())
-def test_also_when_there_are_millions(millions, verb):
-    check(millions, verb)
+@pytest.mark.parametrize("operation", Operations.names())
+def test_also_when_there_are_millions(millions, operation):
+    check(millions, operation)

@@ -8,7 +8,7 @@ from contract.builders import (
     DAY,
     HOUR,
     NOON,
-    Hands,
+    StoreDriver,
     a_run,
     add,
     added,
@@ -50,12 +50,12 @@ def rows_in(store: Store, *tables: str) -> list[int]:
 def reaped(store: Store, claim: Claim) -> None:
     clock = ManualClock(NOON + DAY)
     for _ in range(3):  # as often as a run may crash
-        hands = Hands(store, clock)
-        hands.reap()
+        driver = StoreDriver(store, clock)
+        driver.reap()
         clock.advance(days=1)
-        hands.start(*hands.claim(1))
+        driver.start(*driver.claim(1))
         clock.advance(days=1)
-    hands.reap()
+    driver.reap()
 
 
 ENDS: dict[str, Callable[[Store, Claim], object]] = {

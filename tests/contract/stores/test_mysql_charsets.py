@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from contract.builders import NOON, Hands, a_run, add, added, settled, tick
+from contract.builders import NOON, StoreDriver, a_run, add, added, settled, tick
 from servers import mariadb
 from tickwork._domain.outcome import Failed, Succeeded
 from tickwork.stores.contract import LogLine
@@ -29,9 +29,9 @@ def store(request: pytest.FixtureRequest, mariadb_url: str) -> Iterator[MysqlSto
 
 class TestDefaultsOfTheDatabase:
     def test_results_and_errors(self, store):
-        hands = Hands(store, ManualClock(NOON))
+        driver = StoreDriver(store, ManualClock(NOON))
         add(store, *(runs := [a_run(attempts_max=2) for _ in range(6)]))
-        claims = hands.claim()
+        claims = driver.claim()
         for claim, outcome in zip(
             claims,
             [Succeeded(f'"{TEXT}"')] * 2
@@ -49,7 +49,7 @@ class TestDefaultsOfTheDatabase:
         assert [job.last_error for job in store.list_jobs()] == [TEXT]
 
     def test_names_keys_and_logs(self, store):
-        hands = Hands(store, ManualClock(NOON))
+        driver = StoreDriver(store, ManualClock(NOON))
         key = f'account:send_email="{TEXT}"'
         store.set_limits({"account:send_email": 1})
         add(
@@ -57,7 +57,7 @@ class TestDefaultsOfTheDatabase:
             first := a_run(limit_keys=(key,), tags=(TEXT,)),
             second := a_run(limit_keys=(key,)),
         )
-        hands.claim()
+        driver.claim()
         store.append_logs({first.id: [LogLine(NOON, "INFO", TEXT, TEXT)]}, lines_max=9)
 
         assert store.get_run(second.id).blocked_on == key
@@ -69,7 +69,7 @@ class TestDefaultsOfTheDatabase:
         clock = ManualClock(NOON)
         added(store, TEXT)
         tick(store, clock)
-        [claim] = Hands(store, clock).claim()
+        [claim] = StoreDriver(store, clock).claim()
 
         assert claim.schedule == TEXT
         assert store.cancel_schedule("", TEXT, now=NOON) == 1

@@ -13,7 +13,18 @@ from typing import Any
 import pymysql
 import pytest
 
-from contract.builders import BOB, MINUTE, NOON, Hands, a_run, add, all_runs, ids, settled, the_run
+from contract.builders import (
+    BOB,
+    MINUTE,
+    NOON,
+    StoreDriver,
+    a_run,
+    add,
+    all_runs,
+    ids,
+    settled,
+    the_run,
+)
 from servers import mariadb
 from servers.mariadb import MariaDBServer
 from servers.proxy import TcpProxy
@@ -439,7 +450,7 @@ class TestReading:
 
     def test_the_view_shows_times_as_times(self, store, clock):
         add(store, a_run(due_at=NOON))
-        Hands(store, clock).run()
+        StoreDriver(store, clock).run()
         add(store, a_run(due_at=NOON + MINUTE))
 
         rows = store._read(
@@ -466,7 +477,7 @@ class TestReading:
     )
     def test_text_comes_back_as_it_went_in(self, store, clock, text):
         add(store, run := a_run(args=text, trace=text, unique=UniqueKey(text, None)))
-        [claim] = Hands(store, clock).claim(1)
+        [claim] = StoreDriver(store, clock).claim(1)
         store.record([settled(claim)._replace(result=text)])
 
         found = the_run(store, run)
@@ -510,14 +521,14 @@ class TestRoundTrips:
     def test_claiming_takes_two(self, store, sent, clock):
         store.enqueue([a_run() for _ in range(100)])
         sent.clear()
-        claims = Hands(store, clock).claim(100)
+        claims = StoreDriver(store, clock).claim(100)
 
         assert len(claims) == 100
         assert sent == [2, 2]
 
     def test_recording_takes_three(self, store, sent, clock):
         store.enqueue([a_run() for _ in range(100)])
-        claims = Hands(store, clock).claim(100)
+        claims = StoreDriver(store, clock).claim(100)
         sent.clear()
         store.record([settled(claim) for claim in claims])
 
@@ -532,7 +543,7 @@ class TestRoundTrips:
 
         runs = [a_run(args=f'["{"x" * 3000}"]') for _ in range(20)]
         store.enqueue(runs)
-        claims = Hands(store, clock).claim(100)
+        claims = StoreDriver(store, clock).claim(100)
         lost = store.record([settled(claim)._replace(result='"' + "y" * 3000) for claim in claims])
 
         assert lost == []
@@ -561,7 +572,7 @@ class TestListening:
         store.enqueue([a_run(), a_run()])
         assert listener.wait(5)
 
-        Hands(store, clock).run()
+        StoreDriver(store, clock).run()
 
         assert not listener.wait(0.1)
         store.enqueue([a_run()])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from contract.builders import NOON, Hands, a_run, add, all_runs, ids, settled
+from contract.builders import NOON, StoreDriver, a_run, add, all_runs, ids, settled
 from servers import mariadb
 from servers.mariadb import MariaDBServer
 from tickwork import Tickwork
@@ -37,9 +37,9 @@ def store(url: str) -> Iterator[MysqlStore]:
 
 class TestBatches:
     def test_they_are_split(self, store):
-        hands = Hands(store, ManualClock(NOON))
+        driver = StoreDriver(store, ManualClock(NOON))
         add(store, *(runs := [a_run(args=f'["{WIDE}"]') for _ in range(20)]))
-        claims = hands.claim(100)
+        claims = driver.claim(100)
 
         assert store.record([settled(claim, Succeeded(f'"{WIDE}"')) for claim in claims]) == []
 

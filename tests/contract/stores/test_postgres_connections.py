@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from contract.builders import ANN, BOB, MINUTE, NOON, Hands, a_run, add, ids, settled, the_run
+from contract.builders import ANN, BOB, MINUTE, NOON, StoreDriver, a_run, add, ids, settled, the_run
 from servers.postgres import PostgresServer
 from servers.proxy import TcpProxy
 from tickwork._domain.handover import handover_of
@@ -98,7 +98,7 @@ class TestLosingTheServer:
         add(behind, *(runs := [a_run() for _ in range(3)]))
         cut = proxy.cut_after(b"FOR UPDATE SKIP LOCKED")
 
-        claims = Hands(behind, clock).claim(3)
+        claims = StoreDriver(behind, clock).claim(3)
 
         assert cut.is_set()
         assert ids(claims) == ids(runs)
@@ -123,7 +123,7 @@ class TestLosingTheServer:
 
     def test_a_record_whose_answer_was_lost_was_committed(self, behind, proxy, clock):
         add(behind, a_run())
-        [claim] = Hands(behind, clock).claim(1)
+        [claim] = StoreDriver(behind, clock).claim(1)
         proxy.cut_after(COMMIT, answer=COMMIT)
 
         with pytest.raises(OutcomeUnknown):
@@ -134,7 +134,7 @@ class TestLosingTheServer:
 
     def test_a_claim_whose_answer_was_lost_is_found_by_its_tag(self, behind, proxy, clock):
         add(behind, run := a_run())
-        worker = Hands(behind, clock)
+        worker = StoreDriver(behind, clock)
         proxy.cut_after(COMMIT, answer=COMMIT)
 
         with pytest.raises(OutcomeUnknown):
@@ -184,7 +184,7 @@ class TestLosingTheServer:
                 store.database_time()
             server.start()
 
-            assert ids(Hands(store, clock).claim(1)) == [run.id]
+            assert ids(StoreDriver(store, clock).claim(1)) == [run.id]
             store.close()
 
 
@@ -271,7 +271,7 @@ class TestSharing:
         pid = os.fork()
         if pid == 0:
             try:
-                [claim] = Hands(store, clock, BOB).claim(1)
+                [claim] = StoreDriver(store, clock, BOB).claim(1)
                 store.close()
                 os._exit(0 if store.get_run(claim.run_id) else 1)
             except BaseException:  # noqa: BLE001  # it must not go on as a second test run
@@ -279,7 +279,7 @@ class TestSharing:
         _, status = os.waitpid(pid, 0)
 
         assert os.waitstatus_to_exitcode(status) == 0
-        assert len(Hands(store, clock).claim(5)) == 1
+        assert len(StoreDriver(store, clock).claim(5)) == 1
         assert sessions(store) == before
 
     def test_a_child_that_is_killed_takes_nothing_along(self, store, clock):
@@ -289,7 +289,7 @@ class TestSharing:
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(pid, 0)
 
-        assert len(Hands(store, clock).claim(5)) == 1
+        assert len(StoreDriver(store, clock).claim(5)) == 1
 
     def test_a_closed_store_can_be_used_again(self, store):
         store.close()
@@ -315,7 +315,7 @@ class TestSharing:
             b" AND name IN ('statement_timeout', 'lock_timeout', 'enable_sort', 'jit')",
         )
         add(store, a_run())
-        Hands(store, clock).run()
+        StoreDriver(store, clock).run()
 
         with store._pool.acquire() as connection:
             connection._unsent = [changed]
@@ -335,9 +335,9 @@ class TestPreparedStatements:
 
     def test_only_what_is_run_all_the_time(self, store, clock):
         add(store, a_run(), a_run())
-        Hands(store, clock).run(1)
+        StoreDriver(store, clock).run(1)
         before = self.prepared(store)
-        Hands(store, clock).run(1)
+        StoreDriver(store, clock).run(1)
         store.get_run(a_run().id)
         store.list_jobs()
 
@@ -347,31 +347,31 @@ class TestPreparedStatements:
     def test_twice_in_one_round_trip(self, store, clock):
         add(store, a_run(job="a"), a_run(job="b"))
 
-        claims = Hands(store, clock).claim(2, lease_by_job={"b": 5 * MINUTE})
+        claims = StoreDriver(store, clock).claim(2, lease_by_job={"b": 5 * MINUTE})
 
         assert [claim.lease_until for claim in claims] == [NOON + MINUTE, NOON + 5 * MINUTE]
         assert self.prepared(store)
 
     def test_a_pooler_that_lends_another_session(self, store, clock):
         add(store, run := a_run(), other := a_run())
-        Hands(store, clock).claim(1)
+        StoreDriver(store, clock).claim(1)
         with store._pool.acquire() as connection:
             # As in a session without prepared statements.
             connection._unsent = [Message(b"DEALLOCATE ALL")]
             connection._send()
 
-        assert ids(Hands(store, clock).claim(1)) == [other.id]
+        assert ids(StoreDriver(store, clock).claim(1)) == [other.id]
         assert self.prepared(store) == set()
         assert the_run(store, run).status is RunStatus.RUNNING
 
     def test_a_pooler_that_lends_a_session_twice(self, store, clock):
         add(store, a_run(), other := a_run())
-        Hands(store, clock).claim(1)
+        StoreDriver(store, clock).claim(1)
         with store._pool.acquire() as connection:
             connection._to_prepare.update(connection._name_by_text)
             connection._name_by_text.clear()
 
-        assert ids(Hands(store, clock).claim(1)) == [other.id]
+        assert ids(StoreDriver(store, clock).claim(1)) == [other.id]
         assert self.prepared(store) == set()
 
     def test_an_error_does_not_make_it_forget(self, store):
@@ -387,17 +387,17 @@ class TestPreparedStatements:
 
     def test_a_column_that_was_changed_meanwhile(self, store, clock):
         add(store, a_run(), a_run())
-        Hands(store, clock).claim(1)
+        StoreDriver(store, clock).claim(1)
         with psycopg.connect(store.url) as connection:
             connection.execute("ALTER TABLE tickwork_run ALTER put_offs TYPE bigint")
 
-        assert len(Hands(store, clock).claim(1)) == 1
+        assert len(StoreDriver(store, clock).claim(1)) == 1
         assert self.prepared(store)
 
     def test_none_at_all(self, store, clock):
         plain = PostgresStore(store.url, prepare=False)
         add(plain, a_run())
-        Hands(plain, clock).run()
+        StoreDriver(plain, clock).run()
 
         assert self.prepared(plain) == set()
         plain.close()
@@ -503,7 +503,7 @@ class TestReading:
 
     def test_the_view_shows_times_as_times(self, store, clock):
         add(store, run := a_run(), done := a_run(priority=1))
-        [claim] = Hands(store, clock).claim(1)
+        [claim] = StoreDriver(store, clock).claim(1)
         assert claim.run_id == done.id
         store.record([settled(claim, now=NOON + MINUTE)])
 
@@ -523,7 +523,7 @@ class TestReading:
     def test_text_comes_back_as_it_went_in(self, store, clock, text):
         add(store, *(runs := [a_run(args=f'["{n}{text}"]', trace=text) for n in range(3)]))
         add(store, alone := a_run(args=text, trace=text))
-        claims = Hands(store, clock).claim(4)
+        claims = StoreDriver(store, clock).claim(4)
         store.record([settled(claim)._replace(reason=text, result=text) for claim in claims])
 
         found = [the_run(store, run) for run in runs]
@@ -533,7 +533,7 @@ class TestReading:
 
     def test_what_no_text_can_hold_is_replaced(self, store, clock):
         add(store, a_run(), a_run())
-        claims = Hands(store, clock).claim(2)
+        claims = StoreDriver(store, clock).claim(2)
         store.record(
             [settled(claim)._replace(reason=f"a\x00b\ud800{n}") for n, claim in enumerate(claims)]
         )
@@ -600,9 +600,9 @@ class TestRoundTrips:
 
     def test_a_heartbeat_takes_two(self, store, sent, clock):
         store.enqueue([a_run() for _ in range(500)])
-        claims = Hands(store, clock).claim(500)
+        claims = StoreDriver(store, clock).claim(500)
         sent.clear()
 
-        Hands(store, clock).beat(*claims)
+        StoreDriver(store, clock).beat(*claims)
 
         assert len(sent) == 2

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from contract.builders import NOON, Hands, a_run, add
+from contract.builders import NOON, StoreDriver, a_run, add
 from tickwork._domain.outcome import Succeeded
 from tickwork.errors import StoreBusy, StoreUnavailable
 from tickwork.stores.sqlite.connection import SqliteConnection
@@ -39,17 +39,17 @@ class TestAFullDisk:
             add(store, *(a_run(args=f'{{"x": "{"y" * 9_000}"}}') for _ in range(20)))
 
     def test_an_outcome_is_kept_and_not_taken_for_a_bad_one(self, store):
-        hands = Hands(store, ManualClock(NOON))
+        driver = StoreDriver(store, ManualClock(NOON))
         add(store, a_run())
-        claim = hands.claim_one()
+        claim = driver.claim_one()
         pages_left(store, 2)
         outcome = Succeeded(result=f'"{"y" * 60_000}"')
 
         with pytest.raises(StoreUnavailable):
-            hands.record(claim, outcome)
+            driver.record(claim, outcome)
 
         pages_left(store, 100)
-        assert hands.record(claim, outcome) == []  # the same, once there is room
+        assert driver.record(claim, outcome) == []  # the same, once there is room
 
 
 class TestALockedFile:

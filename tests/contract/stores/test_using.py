@@ -1,4 +1,4 @@
-"""Verbs in a caller's own transaction, in every mode that its connection can be in."""
+"""Store operations in a caller's own transaction, in every mode that its connection can be in."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ import pytest
 from contract.builders import (
     HOUR,
     NOON,
-    Hands,
+    StoreDriver,
     a_run,
     add,
     added,
@@ -62,7 +62,7 @@ def call(store: Store, mode: Mode) -> Iterator[Callable[[], Caller]]:
 
 
 @pytest.fixture
-def claim(store: Store, worker: Hands) -> Claim:
+def claim(store: Store, worker: StoreDriver) -> Claim:
     """A claim that holds a slot and a unique key."""
     store.set_limits({LIMIT: 1})
     add(store, a_run(limit_keys=(LIMIT,), unique=ONE))
@@ -261,7 +261,7 @@ class TestRepeats:
 
 @in_modes(OPEN)
 class TestFailing:
-    """A verb that fails leaves nothing behind but the transaction that it found."""
+    """An operation that fails leaves nothing behind but the transaction that it found."""
 
     def test_what_was_done_before_stays_and_more_can_be_done(self, store, call):
         add(store, there := a_run())
@@ -328,7 +328,7 @@ class TestFailing:
 
 @in_modes(AT_ONCE)
 class TestAtOnce:
-    """Where each statement is committed by itself, a verb is: as a whole, or not at all."""
+    """Where each statement is committed by itself, an operation is: as a whole, or not at all."""
 
     def test_it_is_there_at_once(self, store, worker, call):
         caller = call()

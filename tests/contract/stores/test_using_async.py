@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from contract.builders import HOUR, NOON, Hands, a_run, add, all_runs, ids, the_run
+from contract.builders import HOUR, NOON, StoreDriver, a_run, add, all_runs, ids, the_run
 from contract.odd_connections import make_odd, refuse
 from contract.stores.conftest import open_postgres
 from contract.stores.test_using_postgres import await_waiter
@@ -41,7 +41,7 @@ def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]
 
 
 @pytest.fixture
-def claim(store: Store, worker: Hands) -> Claim:
+def claim(store: Store, worker: StoreDriver) -> Claim:
     """A claim that holds a slot."""
     store.set_limits({LIMIT: 1})
     add(store, a_run(limit_keys=(LIMIT,)))
@@ -208,7 +208,7 @@ class TestTransactions:
         assert on_connection(store, act) == TransactionStatus.INTRANS
 
     def test_one_that_is_called_off_while_it_waits(self, store):
-        """As by a timeout: the transaction can be used, and nothing of the verb is in it."""
+        """As by a timeout: the transaction can be used, and nothing of the operation is in it."""
         before, after = a_run(), a_run()
 
         async def act(connection):

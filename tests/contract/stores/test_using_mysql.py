@@ -13,7 +13,7 @@ import pytest
 from contract.builders import (
     HOUR,
     NOON,
-    Hands,
+    StoreDriver,
     a_run,
     add,
     all_runs,
@@ -62,14 +62,14 @@ def connection(store: MysqlStore) -> Iterator[mariadb.Connection]:
 
 
 @pytest.fixture
-def claim(store: MysqlStore, worker: Hands) -> Claim:
+def claim(store: MysqlStore, worker: StoreDriver) -> Claim:
     store.set_limits({LIMIT: 1})
     add(store, a_run(limit_keys=(LIMIT,), unique=ONE))
     return worker.claim_one(lease=HOUR)
 
 
 class TestSettings:
-    """Nothing of the caller's session is changed for longer than a verb takes."""
+    """Nothing of the caller's session is changed for longer than an operation takes."""
 
     @pytest.mark.parametrize("autocommit", [False, True])
     @pytest.mark.parametrize("charset", ["utf8mb4", "utf8mb3", "latin1", "cp1251", "ujis"])
@@ -275,7 +275,7 @@ class TestFailing:
             waiting.result(10)
             other.rollback()
 
-        # No transaction is open any more, and PyMySQL does not know: a verb is atomic all the same.
+        # No transaction is open any more, and PyMySQL does not know it. Operations stay atomic.
         add(store, there := a_run())
         with pytest.raises(pymysql.err.IntegrityError):
             store.using(connection).enqueue([undone := a_run(), there])

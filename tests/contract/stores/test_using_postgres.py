@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from contract.builders import (
     HOUR,
     NOON,
-    Hands,
+    StoreDriver,
     a_run,
     add,
     all_runs,
@@ -71,7 +71,7 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def claim(store: Store, worker: Hands) -> Claim:
+def claim(store: Store, worker: StoreDriver) -> Claim:
     """A claim that holds a slot."""
     store.set_limits({LIMIT: 1})
     add(store, a_run(limit_keys=(LIMIT,)))
@@ -270,7 +270,7 @@ class TestIsolation:
 
 
 class TestSettings:
-    """Nothing of the caller's session is changed for longer than a verb takes."""
+    """Nothing of the caller's session is changed for longer than an operation takes."""
 
     @pytest.mark.parametrize("autocommit", [False, True])
     @pytest.mark.parametrize("encoding", ["UTF8", "LATIN1", "WIN1251", "SQL_ASCII", "EUC_JP"])

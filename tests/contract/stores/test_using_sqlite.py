@@ -82,7 +82,7 @@ class TestBeginning:
 
 
 class TestOddConnections:
-    """Whatever a caller has set stays set. That every verb works, the suite itself says."""
+    """Whatever a caller has set stays set. That every operation works, the suite itself says."""
 
     def test_factories_are_the_callers_again(self, store):
         with odd_sqlite(store, isolation_level="") as connection:
@@ -212,7 +212,7 @@ class TestFirstUse:
 
 
 class TestLocks:
-    """The caller's timeout applies; a verb that cannot get the lock has not begun."""
+    """The caller's timeout applies; an operation that cannot get the lock has not begun."""
 
     @pytest.mark.parametrize("unique", [None, ONE])
     @pytest.mark.parametrize("level", ["", "IMMEDIATE", None])

@@ -121,7 +121,7 @@ def with_plain_connections(one: sqlite3.Connection, other: psycopg.Connection[An
     assert_type(send.using(other).dispatch("ann"), RunHandle[int])
     assert_type(send.delay(5).using(one).queue("q").dispatch("ann"), RunHandle[int])
     assert_type(app.draft.using(other).dispatch("send", to="ann"), RunHandle[Any])
-    assert_type(app.schedule("s", send_too).using(one).dispatch("ann"), RunHandle[None])
+    assert_type(app.schedule("s", send_text).using(one).dispatch("ann"), RunHandle[None])
     send.using(one).dispatch(7)  # expect: arg-type
     send.using("jobs.db")  # expect: call-overload
 
@@ -146,12 +146,12 @@ async def with_async_connections(one: psycopg.AsyncConnection[Any]) -> None:
     assert_type(await send.delay(5).using(one).queue("q").dispatch("ann"), RunHandle[int])
     assert_type(await send.using(one).dispatch_many([{"to": "ann"}]), list[RunHandle[int]])
     assert_type(await app.draft.using(one).dispatch("send", to="ann"), RunHandle[Any])
-    assert_type(await app.schedule("s", send_too).using(one).dispatch("ann"), RunHandle[None])
+    assert_type(await app.schedule("s", send_text).using(one).dispatch("ann"), RunHandle[None])
     await send.using(one).dispatch(7)  # expect: arg-type
     send.using(one).dispatch("ann")  # expect: unused-coroutine
 
 
-def send_too(to: str) -> None: ...
+def send_text(to: str) -> None: ...
 
 
 # ---------------------------------------------------------------- coroutines
@@ -161,7 +161,7 @@ async def with_coroutines() -> AsyncIterator[None]:
     assert_type(await send.aio.dispatch("ann", urgent=True), RunHandle[int])
     assert_type(await send.delay(10).aio.dispatch("ann"), RunHandle[int])
     assert_type(await send.aio.dispatch_many([{"to": "ann"}]), list[RunHandle[int]])
-    assert_type(await app.schedule("s", send_too).aio.dispatch("ann"), RunHandle[None])
+    assert_type(await app.schedule("s", send_text).aio.dispatch("ann"), RunHandle[None])
     assert_type(await app.aio.dispatch("send", to="ann"), RunHandle[Any])
     assert_type(await app.args(to="ann").aio.dispatch("send"), RunHandle[Any])
     await send.aio.dispatch(7)  # expect: arg-type

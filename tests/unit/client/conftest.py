@@ -12,7 +12,7 @@ from tickwork.testing import ManualClock
 
 
 class FaultyStore(MemoryStore):
-    """``faults`` has, by verb, what happens to each of the next calls of it.
+    """``faults`` has, by operation, what happens to each of the next calls of it.
 
     ``lost`` makes the call and loses the answer, ``undone`` loses both, ``away`` says
     that the store is unavailable. ``calls`` has all calls.
@@ -38,9 +38,9 @@ class FaultyStore(MemoryStore):
     def get_runs(self, *args: Any, **kwargs: Any) -> Any:
         return self._faulty("get_runs", super().get_runs, args, kwargs)
 
-    def _faulty(self, verb: str, act: Any, args: Any, kwargs: Any) -> Any:
-        self.calls.append((verb, kwargs))
-        fault = self.faults[verb].pop(0) if self.faults.get(verb) else ""
+    def _faulty(self, operation: str, act: Any, args: Any, kwargs: Any) -> Any:
+        self.calls.append((operation, kwargs))
+        fault = self.faults[operation].pop(0) if self.faults.get(operation) else ""
         if fault == "away":
             raise StoreUnavailable("memory://", "no answer")
         answer = None if fault == "undone" else act(*args, **kwargs)

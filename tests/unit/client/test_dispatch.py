@@ -49,7 +49,9 @@ class TestLostAnswers:
         assert [found.id for found in runs(app)] == [run.id]
         assert run.is_new
         assert [
-            kwargs.get("may_be_stored", False) for verb, kwargs in store.calls if verb == "enqueue"
+            kwargs.get("may_be_stored", False)
+            for operation, kwargs in store.calls
+            if operation == "enqueue"
         ] == [
             False,
             *[True] * times,

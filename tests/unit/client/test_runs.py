@@ -22,7 +22,7 @@ class TestHandles:
     def test_dispatching_reads_nothing(self, store, send):
         run = send.dispatch("ann")
 
-        assert [verb for verb, _ in store.calls] == ["enqueue"]
+        assert [operation for operation, _ in store.calls] == ["enqueue"]
         assert run.status is RunStatus.PENDING
 
     def test_handles_on_the_same_run_are_equal(self, app, send):

@@ -26,23 +26,23 @@ class RacingStore:
         self._before: dict[str, Callable[[], None]] = {}
         self._lost: set[str] = set()
 
-    def before(self, verb: str, meddle: Callable[[], Any], *, times: int = 1) -> None:
+    def before(self, operation: str, meddle: Callable[[], Any], *, times: int = 1) -> None:
         """Run this before the method, so many times."""
         left = [meddle] * times
-        self._before[verb] = lambda: left.pop()() if left else None
+        self._before[operation] = lambda: left.pop()() if left else None
 
-    def lose_answer(self, verb: str) -> None:
+    def lose_answer(self, operation: str) -> None:
         """Execute the next call of the method, and lose its answer."""
-        self._lost.add(verb)
+        self._lost.add(operation)
 
-    def __getattr__(self, verb: str) -> Any:
-        found = getattr(self.store, verb)
+    def __getattr__(self, operation: str) -> Any:
+        found = getattr(self.store, operation)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._before.get(verb, lambda: None)()
+            self._before.get(operation, lambda: None)()
             answer = found(*args, **kwargs)
-            if verb in self._lost:
-                self._lost.remove(verb)
+            if operation in self._lost:
+                self._lost.remove(operation)
                 raise OutcomeUnknown("memory://", "the line went dead")
             return answer
 
@@ -201,14 +201,14 @@ class TestLostAnswers:
 class TestUnregistering:
     """It can be repeated after a crash."""
 
-    @pytest.mark.parametrize("verb", ["cancel_schedule", "remove_schedule"])
-    def test_after_a_crash_it_still_exists_and_does_not_fire(self, app, store, clock, verb):
+    @pytest.mark.parametrize("operation", ["cancel_schedule", "remove_schedule"])
+    def test_after_a_crash_it_still_exists_and_does_not_fire(self, app, store, clock, operation):
         app.schedules.register("acme", "files", MIDNIGHT, "1h", "sync")
 
         def die():
             raise ConnectionError
 
-        store.before(verb, die)
+        store.before(operation, die)
         with pytest.raises(ConnectionError):
             app.schedules.unregister("acme", "files")
         clock.advance(hours=2)

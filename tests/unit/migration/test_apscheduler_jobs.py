@@ -25,7 +25,7 @@ def note(*args, **kwargs):
     calls.append((args, kwargs))
 
 
-async def note_too(*args, **kwargs):
+async def note_async(*args, **kwargs):
     calls.append((args, kwargs))
 
 
@@ -54,7 +54,7 @@ def read(*states, is_trusted=False):
 
 def run_code(found):
     module = ModuleType("shop_jobs")
-    vars(module).update(note=note, note_too=note_too)
+    vars(module).update(note=note, note_async=note_async)
     return execute(found, shop_jobs=module)
 
 
@@ -163,7 +163,7 @@ class TestOptions:
 
 
 class TestCalls:
-    @pytest.mark.parametrize("name", ["note", "note_too"])
+    @pytest.mark.parametrize("name", ["note", "note_async"])
     def test_the_function_is_called_with_its_arguments(self, name):
         trigger = IntervalTrigger(hours=1, timezone=UTC)
         state = a_state(trigger, func=f"shop_jobs:{name}", args=(1, "a"), kwargs={"b": [None]})

@@ -23,7 +23,7 @@ from unit.builders import NOON, a_claim
 UNUSED: Any = None
 
 
-class Bench:
+class RunnerHarness:
     def __init__(self, app, held=None):
         self.clock, self.held = ManualClock(), HeldRuns() if held is None else held
         self.bus = EventBus()
@@ -68,13 +68,13 @@ class TestPoison:
     @pytest.mark.parametrize(("crashes", "is_tried"), [(0, True), (2, True), (3, False)])
     def test_a_run_that_crashed_too_often_fails_when_it_is_claimed(self, app, crashes, is_tried):
         app.schedule("work", lambda: None).crashes(3)
-        bench = Bench(app)
+        harness = RunnerHarness(app)
 
-        attempt = bench.begin(a_claim(job="work", crashes=crashes))
+        attempt = harness.begin(a_claim(job="work", crashes=crashes))
 
         assert (attempt is not None) is is_tried
         if not is_tried:
-            step = bench.transition
+            step = harness.transition
             assert step.to_status is RunStatus.FAILED_PERMANENT
             assert step.outcome is OutcomeKind.CRASHED
             assert (step.is_final, step.crash, step.leaves_attempt) == (True, 0, False)
@@ -96,12 +96,12 @@ class TestStopRequests:
     def stop(self, app, request):
         """Return the transition of a run whose handler saw the request, and returned."""
         app.schedule("work", lambda: None)
-        bench, claim = Bench(app), a_claim(job="work")
-        attempt = bench.begin(claim)
-        request(bench.held, claim)
+        harness, claim = RunnerHarness(app), a_claim(job="work")
+        attempt = harness.begin(claim)
+        request(harness.held, claim)
         assert attempt.ctx.is_canceled()
-        bench.runner.end(attempt, Succeeded())
-        return bench.transition
+        harness.runner.end(attempt, Succeeded())
+        return harness.transition
 
     def test_because_the_run_was_canceled(self, app):
         step = self.stop(app, lambda held, claim: held.cancel(claim.run_id))
@@ -132,9 +132,9 @@ class TestLostLeases:
 
     @pytest.mark.parametrize(("is_taken", "kind"), [(False, Succeeded), (True, Interrupted)])
     def test_hooks_get_what_will_be_recorded(self, app, stored, is_taken, kind):
-        bench = Bench(app)
-        attempt = bench.begin(stored)
-        bench.held.revoke(stored.run_id, token=stored.token)
+        harness = RunnerHarness(app)
+        attempt = harness.begin(stored)
+        harness.held.revoke(stored.run_id, token=stored.token)
         if is_taken:
             later = app.clock.now() + timedelta(minutes=5)
             app._services.store.reap(
@@ -143,66 +143,66 @@ class TestLostLeases:
                 decide=lambda it: reap(it.claim, has_started=True, now=later, crashes_max=9),
             )
 
-        end = bench.runner.decide(attempt, AttemptEnd(SUCCEEDED))
+        end = harness.runner.decide(attempt, AttemptEnd(SUCCEEDED))
 
         assert isinstance(end.outcome, kind)
 
 
 class TestDeadlines:
     @pytest.fixture
-    def bench(self, app):
+    def harness(self, app):
         app.schedule("work", lambda: None).timeout(10)
-        return Bench(app)
+        return RunnerHarness(app)
 
-    def test_a_handler_that_polls_learns_that_its_timeout_has_passed(self, bench):
-        attempt = bench.begin(a_claim(job="work"))
+    def test_a_handler_that_polls_learns_that_its_timeout_has_passed(self, harness):
+        attempt = harness.begin(a_claim(job="work"))
 
         assert not attempt.ctx.is_canceled()
-        bench.clock.advance(seconds=10)
+        harness.clock.advance(seconds=10)
         assert attempt.ctx.is_canceled()
 
-    def test_an_attempt_that_ignores_its_timeout_fails_after_the_grace(self, bench):
-        attempt = bench.begin(a_claim(job="work"))
+    def test_an_attempt_that_ignores_its_timeout_fails_after_the_grace(self, harness):
+        attempt = harness.begin(a_claim(job="work"))
         grace = timedelta(seconds=5)
 
-        bench.clock.advance(seconds=14)
-        assert not bench.runner.watch_deadlines(grace)
-        bench.clock.advance(seconds=1)
-        assert bench.runner.watch_deadlines(grace)
+        harness.clock.advance(seconds=14)
+        assert not harness.runner.watch_deadlines(grace)
+        harness.clock.advance(seconds=1)
+        assert harness.runner.watch_deadlines(grace)
 
-        assert "AttemptTimeout" in bench.transition.reason
-        bench.runner.end(attempt, SUCCEEDED)
-        assert bench.transition.outcome is OutcomeKind.FAILED
+        assert "AttemptTimeout" in harness.transition.reason
+        harness.runner.end(attempt, SUCCEEDED)
+        assert harness.transition.outcome is OutcomeKind.FAILED
 
-    def test_an_engine_that_ends_late_attempts_itself_is_not_watched(self, bench):
+    def test_an_engine_that_ends_late_attempts_itself_is_not_watched(self, harness):
         claim = a_claim(job="work")
-        bench.held.add([claim], extended_at=0.0)
-        bench.runner.begin(claim, is_timed=False)
+        harness.held.add([claim], extended_at=0.0)
+        harness.runner.begin(claim, is_timed=False)
 
-        bench.clock.advance(minutes=10)
+        harness.clock.advance(minutes=10)
 
-        assert not bench.runner.watch_deadlines(timedelta(0))
+        assert not harness.runner.watch_deadlines(timedelta(0))
 
 
 class TestSettling:
     def test_only_the_first_outcome_counts(self, app):
         app.schedule("work", lambda: None)
-        bench, claim = Bench(app), a_claim(job="work")
-        attempt = bench.begin(claim)
+        harness, claim = RunnerHarness(app), a_claim(job="work")
+        attempt = harness.begin(claim)
 
-        bench.runner.give_back(claim, Interrupted("the worker stops"))
-        bench.runner.end(attempt, SUCCEEDED)
+        harness.runner.give_back(claim, Interrupted("the worker stops"))
+        harness.runner.end(attempt, SUCCEEDED)
 
-        assert bench.transition.outcome is OutcomeKind.INTERRUPTED
+        assert harness.transition.outcome is OutcomeKind.INTERRUPTED
 
     def test_an_error_of_the_engine_is_a_failed_attempt(self, app):
         app.schedule("work", lambda: None)
-        bench, claim = Bench(app), a_claim(job="work")
-        bench.begin(claim)
+        harness, claim = RunnerHarness(app), a_claim(job="work")
+        harness.begin(claim)
 
-        bench.runner.fail(claim, RuntimeError("no slot"))
+        harness.runner.fail(claim, RuntimeError("no slot"))
 
-        assert bench.transition.reason == "RuntimeError: no slot"
+        assert harness.transition.reason == "RuntimeError: no slot"
 
 
 class TestSimpleAttempts:
@@ -213,31 +213,31 @@ class TestSimpleAttempts:
         return []
 
     @pytest.fixture
-    def bench(self, app, calls):
+    def harness(self, app, calls):
         app.job(name="work")(lambda: calls.append(1))
-        return Bench(app)
+        return RunnerHarness(app)
 
-    def attempt(self, bench, claim):
-        attempt_simply = bench.runner.simple_attempt_of(claim.job, UNUSED)
-        return attempt_simply(claim, bench.clock.now())
+    def attempt(self, harness, claim):
+        attempt_simply = harness.runner.simple_attempt_of(claim.job, UNUSED)
+        return attempt_simply(claim, harness.clock.now())
 
-    def test_it_calls_the_handler_and_reports_the_success(self, bench, calls):
-        claim, started_at = a_claim(job="work"), bench.clock.now()
-        bench.held.add([claim], extended_at=0.0)
+    def test_it_calls_the_handler_and_reports_the_success(self, harness, calls):
+        claim, started_at = a_claim(job="work"), harness.clock.now()
+        harness.held.add([claim], extended_at=0.0)
 
-        assert self.attempt(bench, claim) == bench.clock.now()
+        assert self.attempt(harness, claim) == harness.clock.now()
 
         assert calls == [1]
-        assert bench.transition.claim is claim
-        assert bench.transition.outcome is OutcomeKind.SUCCEEDED
-        assert bench.transition.started_at == started_at
+        assert harness.transition.claim is claim
+        assert harness.transition.outcome is OutcomeKind.SUCCEEDED
+        assert harness.transition.started_at == started_at
 
-    def test_a_claim_is_attempted_once(self, bench, calls):
+    def test_a_claim_is_attempted_once(self, harness, calls):
         claim = a_claim(job="work")
-        bench.held.add([claim], extended_at=0.0)
-        self.attempt(bench, claim)
+        harness.held.add([claim], extended_at=0.0)
+        self.attempt(harness, claim)
 
-        assert self.attempt(bench, claim) is None
+        assert self.attempt(harness, claim) is None
         assert calls == [1]
 
     @pytest.mark.parametrize(
@@ -249,48 +249,48 @@ class TestSimpleAttempts:
             {"args": '{"unknown": {"$tag": 1}}'},
         ],
     )
-    def test_a_special_claim_is_left_to_the_usual_steps(self, bench, calls, special):
+    def test_a_special_claim_is_left_to_the_usual_steps(self, harness, calls, special):
         claim = a_claim(job="work", **special)
-        bench.held.add([claim], extended_at=0.0)
+        harness.held.add([claim], extended_at=0.0)
 
-        assert self.attempt(bench, claim) is None
+        assert self.attempt(harness, claim) is None
         assert calls == []
-        assert bench.held.of(claim).started_at is None
+        assert harness.held.of(claim).started_at is None
 
     @pytest.mark.parametrize(
         "prepare",
         [
-            lambda bench, claim: bench.held.cancel(claim.run_id),
-            lambda bench, claim: bench.held.revoke(claim.run_id, token=claim.token),
-            lambda bench, claim: bench.held.of(claim).try_settle(),
-            lambda bench, claim: bench.held.drop_all([claim]),
-            lambda bench, claim: bench.held.add([claim._replace(token=2)], extended_at=0.0),
-            lambda bench, _: bench.bus.subscribe(Event, lambda event: None),
+            lambda harness, claim: harness.held.cancel(claim.run_id),
+            lambda harness, claim: harness.held.revoke(claim.run_id, token=claim.token),
+            lambda harness, claim: harness.held.of(claim).try_settle(),
+            lambda harness, claim: harness.held.drop_all([claim]),
+            lambda harness, claim: harness.held.add([claim._replace(token=2)], extended_at=0.0),
+            lambda harness, _: harness.bus.subscribe(Event, lambda event: None),
         ],
         ids=["canceled", "lost", "settled", "not held", "claimed again", "subscriber"],
     )
-    def test_a_run_that_changed_is_left_to_the_usual_steps(self, bench, calls, prepare):
+    def test_a_run_that_changed_is_left_to_the_usual_steps(self, harness, calls, prepare):
         claim = a_claim(job="work")
-        bench.held.add([claim], extended_at=0.0)
-        prepare(bench, claim)
+        harness.held.add([claim], extended_at=0.0)
+        prepare(harness, claim)
 
-        assert self.attempt(bench, claim) is None
+        assert self.attempt(harness, claim) is None
         assert calls == []
-        assert not bench.writer.outbox
+        assert not harness.writer.outbox
 
     def test_an_outcome_that_was_decided_meanwhile_is_the_only_one(self, app):
         claim, held = a_claim(job="work"), HeldRuns()
         held.add([claim], extended_at=0.0)
         app.job(name="work")(held.snapshot()[0].try_settle)
-        bench = Bench(app, held)
+        harness = RunnerHarness(app, held)
 
-        assert self.attempt(bench, claim) is not None
-        assert not bench.writer.outbox
+        assert self.attempt(harness, claim) is not None
+        assert not harness.writer.outbox
 
     def test_a_job_that_needs_more_than_a_call_has_none(self, app):
         app.job(name="timed", timeout="1s")(lambda: None)
         app.job(name="hooked", on_after=lambda: None)(lambda: None)
-        runner = Bench(app).runner
+        runner = RunnerHarness(app).runner
 
         names = ["timed", "hooked", "unknown"]
         assert [runner.simple_attempt_of(name, UNUSED) for name in names] == [None] * 3

@@ -1,6 +1,6 @@
 import pytest
 
-from contract.builders import Hands, a_run, add, settled, the_run
+from contract.builders import StoreDriver, a_run, add, settled, the_run
 from tickwork._domain.outcome import Failed
 from tickwork._domain.status import RunStatus
 from tickwork._worker.completions import check_completions
@@ -30,7 +30,7 @@ def store(clock):
 
 def claims(store, clock, count):
     add(store, *(a_run(created_at=clock.now(), attempts_max=2) for _ in range(count)))
-    return Hands(store, clock).claim(count)
+    return StoreDriver(store, clock).claim(count)
 
 
 def completing(claim, clock):

@@ -29,9 +29,9 @@ class FaultyStore(MemoryStore):
         self._fail("record")
         return lost
 
-    def _fail(self, verb: str) -> None:
-        if self.faults.get(verb):
-            raise self.faults[verb].pop()
+    def _fail(self, operation: str) -> None:
+        if self.faults.get(operation):
+            raise self.faults[operation].pop()
 
 
 def unknown() -> Exception:

@@ -318,7 +318,7 @@ def _compile_claim_of(params: str, check: str, **instead: str) -> Callable[..., 
         f"if not ({check} and attempt | attempts_max | token | crashes | put_offs >= 0"
         " and attempts_max <= most and token <= most and crashes <= most and put_offs <= most):",
         '    raise ValueError(f"attempt {attempt} of {attempts_max}, token {token}, '
-        '{crashes} crashes, postponed {put_offs} times")',
+        'crashes: {crashes}, postponed: {put_offs}")',
         "if (schedule is None) is not (nominal_at is None):",
         '    raise ValueError("only one of schedule and nominal_at is set")',
         f"return new(Claim, ({values}))",

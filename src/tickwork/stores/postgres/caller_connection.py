@@ -116,7 +116,7 @@ class PostgresCallerConnection:
 
 
 class PostgresAsyncRuns(SqlAsyncRuns):
-    """Verbs on a caller's async connection."""
+    """Store operations on a caller's async connection."""
 
     def __init__(self, connection: object, *, url: str, query: Queries) -> None:
         super().__init__(query)
