@@ -15,7 +15,7 @@ import uvicorn
 from tickwork.dashboard import AccessToken, Role, asgi
 from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.authentication import Authenticator
-from tickwork.dashboard.context import Site
+from tickwork.dashboard.context import DashboardContext
 from tickwork.dashboard.stream import ChangeDetector
 from tickwork.stores._sql.statement import Statement
 
@@ -68,8 +68,8 @@ class TestSlowReads:
 
 
 @pytest.fixture
-def site(app):
-    return Site(
+def context(app):
+    return DashboardContext(
         app,
         authenticator=Authenticator((), None),
         actions=Actions(app, is_read_only=False),
@@ -78,21 +78,21 @@ def site(app):
 
 
 @pytest.mark.parametrize(("seconds", "delay"), [(0.001, 1.0), (0.06, 3.0), (2.0, 5.0)])
-def test_a_live_page_waits_longer_if_its_reads_are_slow(site, seconds, delay):
-    site.read_seconds = seconds
+def test_a_live_page_waits_longer_if_its_reads_are_slow(context, seconds, delay):
+    context.read_seconds = seconds
 
-    assert ChangeDetector(site).delay == pytest.approx(delay)
-
-
-async def _read_twice(site: Site) -> list[float]:
-    await site.read(lambda: time.sleep(0.05))
-    slow = site.read_seconds
-    await site.read(lambda: None)
-    return [slow, site.read_seconds]
+    assert ChangeDetector(context).delay == pytest.approx(delay)
 
 
-def test_the_slowest_of_the_last_reads_counts(site):
-    slow, later = asyncio.run(_read_twice(site))
+async def _read_twice(context: DashboardContext) -> list[float]:
+    await context.read(lambda: time.sleep(0.05))
+    slow = context.read_seconds
+    await context.read(lambda: None)
+    return [slow, context.read_seconds]
+
+
+def test_the_slowest_of_the_last_reads_counts(context):
+    slow, later = asyncio.run(_read_twice(context))
 
     assert slow >= 0.05
     assert later == pytest.approx(0.9 * slow)

@@ -30,7 +30,7 @@ CHECKS_SECONDS: Final = 5.0
 """How long the result of the health checks is shown."""
 
 
-class Site:
+class DashboardContext:
     """What all requests share."""
 
     def __init__(

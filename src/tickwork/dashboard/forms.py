@@ -62,18 +62,18 @@ class Forms:
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
-        self._site = pages.site
+        self._context = pages.context
 
     @property
     def _actions(self) -> Actions:
-        return self._site.actions
+        return self._context.actions
 
     async def read(self, request: Request) -> Form:
-        caller = await self._site.authenticator.authenticate(request)
+        caller = await self._context.authenticator.authenticate(request)
         values = await _read_form(request)
         token = next((value for name, value in values if name == "csrf"), "")
         # A form always contains the token. Only requests of the API send it as a header.
-        self._site.authenticator.check_csrf_token(caller, token)
+        self._context.authenticator.check_csrf_token(caller, token)
         check_same_origin(request)
         return Form(values, caller)
 
@@ -85,7 +85,7 @@ class Forms:
         form = await self.read(request)
         target = form.get("next")
         try:
-            done = await self._site.write(lambda: act(form))
+            done = await self._context.write(lambda: act(form))
         except ValueError as error:
             if isinstance(error, TickworkError):
                 return self.redirect(request, target, problem_of(error).detail, tone="bad")
@@ -119,7 +119,7 @@ class Forms:
         values = dict(await _read_form(request))
         target = values.get("next", "/")
         try:
-            user = self._site.authenticator.log_in(request, values.get("token", ""))
+            user = self._context.authenticator.log_in(request, values.get("token", ""))
         except ProblemError as error:
             found = self._pages.render(
                 "login.html", request, code=error.status, error=error.detail, next=target
@@ -130,7 +130,7 @@ class Forms:
         answer = RedirectResponse(f"{base}{safe_target(target)}", 303)
         answer.set_cookie(
             COOKIE,
-            self._site.authenticator.start_session(user),
+            self._context.authenticator.start_session(user),
             max_age=SESSION_SECONDS,
             path=base or "/",
             httponly=True,
@@ -215,7 +215,7 @@ class Forms:
         form = await self.read(request)
         values = dict(form.items())
         try:
-            made = await self._site.write(lambda: self._dispatch(form))
+            made = await self._context.write(lambda: self._dispatch(form))
         except (TickworkError, ProblemError) as error:
             if isinstance(error, ProblemError) and error.status == 403:
                 raise
@@ -226,7 +226,7 @@ class Forms:
         return self.redirect(request, f"/runs/{made.run.id}", "The run is dispatched.")
 
     def _dispatch(self, form: Form) -> Any:
-        definition = self._site.app.registry.get(form.get("job"))
+        definition = self._context.app.registry.get(form.get("job"))
         args = read_arguments(form, definition)
         given: dict[str, Any] = {"job": form.get("job"), "args": args}
         for name in ("delay", "queue", "priority"):
@@ -324,12 +324,12 @@ class Forms:
         name, tenant = _schedule(request)
 
         def act(form: Form) -> str | tuple[str, str]:
-            now = self._site.app.clock.now()
+            now = self._context.app.clock.now()
             length = form.get("length")
             since = now - fields.DURATION.parse(length, True)
             if form.get("dry"):
                 self._actions.check(form.caller, "schedule.backfill")
-                total = self._site.app.schedules.count_between(name, since, now, tenant=tenant)
+                total = self._context.app.schedules.count_between(name, since, now, tenant=tenant)
                 text = f"Firings in that time: {total:,}. A backfill skips those that have a run."
                 query = {"length": length} | ({"tenant": tenant} if tenant else {})
                 return text, f"/schedules/{path_part(name)}?{urlencode(query)}"
@@ -341,7 +341,7 @@ class Forms:
     def _later(self, length: str) -> datetime | None:
         if not length:
             return None
-        return self._site.app.clock.now() + max(parse_duration(length), timedelta(seconds=1))
+        return self._context.app.clock.now() + max(parse_duration(length), timedelta(seconds=1))
 
 
 def read_arguments(form: Form, definition: Definition) -> dict[str, Any]:

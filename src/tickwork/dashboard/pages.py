@@ -44,7 +44,7 @@ from tickwork.dashboard.api import (
 )
 from tickwork.dashboard.bulk import RUNS_MAX, BulkActions
 from tickwork.dashboard.calendar_view import VIEWS, build_calendar, count_firings, read_date
-from tickwork.dashboard.context import Site
+from tickwork.dashboard.context import DashboardContext
 from tickwork.dashboard.fields import FieldKind, InputField
 from tickwork.dashboard.presentation import FILTERS, draw_gantt, draw_timeline, path_part
 from tickwork.dashboard.problems import ProblemError
@@ -109,8 +109,8 @@ class Alert(NamedTuple):
 class Pages:
     """Reads the values of each page, and renders its template."""
 
-    def __init__(self, site: Site, bulk: BulkActions) -> None:
-        self.site = site
+    def __init__(self, context: DashboardContext, bulk: BulkActions) -> None:
+        self.context = context
         self.bulk = bulk
         self._load: tuple[list[Any], datetime, Any] | None = None
         self._templates = Environment(
@@ -124,7 +124,7 @@ class Pages:
 
     @property
     def app(self) -> Tickwork:
-        return self.site.app
+        return self.context.app
 
     # ------------------------------------------------------------ rendering
 
@@ -147,8 +147,8 @@ class Pages:
         template: str = "",
     ) -> Response:
         """Read the values of a page in a thread, and render it."""
-        caller = await self.site.authenticator.authenticate(request)
-        values = await self.site.read(read)
+        caller = await self.context.authenticator.authenticate(request)
+        values = await self.context.read(read)
         flash = _read_flash(request)
         found = self.render(
             template or f"{page}.html",
@@ -170,9 +170,9 @@ class Pages:
             "nav": NAV,
             "user": caller.user,
             "has_session": caller.method == "session",
-            "csrf": self.site.authenticator.tokens.csrf_token_of(caller.user),
-            "is_read_only": self.site.actions.is_read_only,
-            "may": lambda action: self.site.actions.may(caller.user, action),
+            "csrf": self.context.authenticator.tokens.csrf_token_of(caller.user),
+            "is_read_only": self.context.actions.is_read_only,
+            "may": lambda action: self.context.actions.may(caller.user, action),
             "version": VERSION,
             "now": self.app.clock.now(),
             "here": local_path(request) + query,
@@ -198,7 +198,7 @@ class Pages:
                 "firings": _next_of_each(inspect.active_schedules(), now=status.now)[:6],
                 "checks": [
                     check
-                    for check in self.site.checks()
+                    for check in self.context.checks()
                     if check.level is not Level.OK or check.name in {"connection", "schema"}
                 ],
                 "failures": inspect.list_runs(failed, limit=5).runs,
@@ -256,7 +256,7 @@ class Pages:
         now = self.app.clock.now()
         found = [
             Alert(check.level.value, check.name, check.text, check.fix)
-            for check in self.site.checks()
+            for check in self.context.checks()
             if check.level is not Level.OK and check.name != "jobs"  # each job has its own alert
         ]
         status = self.app.inspect.status(cap=COUNTED_MAX)
@@ -300,7 +300,7 @@ class Pages:
 
     async def export(self, request: Request) -> Response:
         """The newest runs that match, at most ten thousand, as CSV or JSON."""
-        await self.site.authenticator.authenticate(request)
+        await self.context.authenticator.authenticate(request)
         given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
 
         def read() -> list[dict[str, Any]]:
@@ -320,7 +320,7 @@ class Pages:
                     break
             return rows[:EXPORT_MAX]
 
-        rows = await self.site.read(read)
+        rows = await self.context.read(read)
         if request.url.path.endswith(".json"):
             text, kind, name = json.dumps(rows), "application/json", "runs.json"
         else:
@@ -481,9 +481,9 @@ class Pages:
                 ).runs,
                 "history": self.app.audit.list(subject=f"schedule/{name}", limit=5),
                 "details": self.app.inspect.schedule_details(name, tenant=tenant),
-                "revisions": ScheduleEditor(self.site.actions).list_revisions(name, tenant=tenant)[
-                    :REVISIONS_SHOWN
-                ],
+                "revisions": ScheduleEditor(self.context.actions).list_revisions(
+                    name, tenant=tenant
+                )[:REVISIONS_SHOWN],
             }
 
         return await self.show(
@@ -492,7 +492,7 @@ class Pages:
 
     async def preview(self, request: Request) -> Response:
         """The preview of a rule, as a part of a page."""
-        await self.site.authenticator.authenticate(request)
+        await self.context.authenticator.authenticate(request)
         rule = request.query_params.get("rule", "")[: fields.TEXT_MAX]
         zone = request.query_params.get("timezone", "")[: fields.TEXT_MAX] or "UTC"
         now = self.app.clock.now()
@@ -506,7 +506,7 @@ class Pages:
                 return {"error": f"{error.what} {error.fix}", "found": None}
             return {"error": "", "found": found}
 
-        return self.render("preview.html", request, now=now, **await self.site.read(read))
+        return self.render("preview.html", request, now=now, **await self.context.read(read))
 
     async def time(self, request: Request) -> Response:
         now = self.app.clock.now()

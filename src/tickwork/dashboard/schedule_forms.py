@@ -43,7 +43,7 @@ class ScheduleForms:
     def __init__(self, pages: Pages, forms: Forms) -> None:
         self._pages = pages
         self._forms = forms
-        self._editor = ScheduleEditor(pages.site.actions)
+        self._editor = ScheduleEditor(pages.context.actions)
 
     # ------------------------------------------------------------ new
 
@@ -72,7 +72,7 @@ class ScheduleForms:
 
     async def create(self, request: Request) -> Response:
         form = await self._forms.read(request)
-        self._pages.site.actions.check(form.caller, CREATE)
+        self._pages.context.actions.check(form.caller, CREATE)
 
         def create() -> str:
             texts = {name: form.get(name) for name in (*TEXTS, "name", "tenant", "job")}
@@ -83,7 +83,7 @@ class ScheduleForms:
             return _page_of(given["name"], given.get("tenant", ""))
 
         try:
-            target = await self._pages.site.write(create)
+            target = await self._pages.context.write(create)
         except (TickworkError, ProblemError, ValueError) as error:
             text = _explain(error)
             return await self.show_new(request, given=dict(form.items()), error=text)
@@ -127,7 +127,7 @@ class ScheduleForms:
 
     async def change(self, request: Request) -> Response:
         form = await self._forms.read(request)
-        self._pages.site.actions.check(form.caller, CHANGE)
+        self._pages.context.actions.check(form.caller, CHANGE)
         name, tenant = form.get("name"), form.get("tenant")
 
         def change() -> str:
@@ -137,7 +137,7 @@ class ScheduleForms:
             return _page_of(name, tenant)
 
         try:
-            target = await self._pages.site.write(change)
+            target = await self._pages.context.write(change)
         except (TickworkError, ProblemError, ValueError) as error:
             text = _explain(error)
             return await self.show_edit(request, given=dict(form.items()), error=text)

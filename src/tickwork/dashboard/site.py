@@ -26,7 +26,7 @@ from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.api import KEY_MAX, ApiCall, Endpoint, read_call
 from tickwork.dashboard.authentication import LOCAL_ONLY, Authenticator
 from tickwork.dashboard.bulk import BulkActions
-from tickwork.dashboard.context import Site, read_body_bytes
+from tickwork.dashboard.context import DashboardContext, read_body_bytes
 from tickwork.dashboard.forms import Forms
 from tickwork.dashboard.openapi import PREFIX, build_document
 from tickwork.dashboard.pages import BASE, Pages, base_of, local_path
@@ -103,7 +103,7 @@ def build_site(
     streams_per_client: int,
 ) -> Starlette:
     authenticator = Authenticator(tokens, identify, secret=secret, login_url=login_url)
-    site = Site(
+    context = DashboardContext(
         app,
         authenticator=authenticator,
         actions=Actions(app, is_read_only=is_read_only),
@@ -112,12 +112,12 @@ def build_site(
     limits = StreamLimits(server_max=streams_max, client_max=streams_per_client)
     if authenticator.is_local_only:
         log.warning(LOCAL_ONLY)
-    pages = Pages(site, BulkActions(site.actions))
+    pages = Pages(context, BulkActions(context.actions))
     built = Starlette(
         routes=[
-            Mount(PREFIX, routes=_api_routes(site)),
+            Mount(PREFIX, routes=_api_routes(context)),
             Mount("/static", StaticFolder(directory=Path(__file__).parent / "static")),
-            *_page_routes(site, pages, limits),
+            *_page_routes(context, pages, limits),
         ],
         middleware=[Middleware(SecurityHeaders)],
         exception_handlers={
@@ -135,12 +135,12 @@ def build_site(
 # ---------------------------------------------------------------- pages
 
 
-def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
+def _page_routes(context: DashboardContext, pages: Pages, limits: StreamLimits) -> list[Route]:
     forms = Forms(pages)
     edits = ScheduleForms(pages, forms)
     reads: dict[str, Callable[..., Any]] = {
         "/": pages.overview,
-        "/events": partial(open_stream, site, ChangeDetector(site), limits),
+        "/events": partial(open_stream, context, ChangeDetector(context), limits),
         "/login": forms.show_login,
         "/runs": pages.runs,
         "/runs/bulk": pages.bulk_preview,
@@ -194,18 +194,18 @@ def _page_routes(site: Site, pages: Pages, limits: StreamLimits) -> list[Route]:
 # ---------------------------------------------------------------- API
 
 
-def _api_routes(site: Site) -> list[Route]:
+def _api_routes(context: DashboardContext) -> list[Route]:
     by_path: dict[str, list[Endpoint]] = {}
     for each in ALL_ENDPOINTS:
         by_path.setdefault(each.path, []).append(each)
     # A name may contain a slash, so `/schedules/{name}` matches longer paths, too: they come first.
     paths = sorted(by_path, key=lambda path: -path.count("/"))
     return [
-        Route("/openapi.json", partial(_show_document, site)),
+        Route("/openapi.json", partial(_show_document, context)),
         *(
             Route(
                 path.replace("{name}", "{name:path}"),
-                partial(_answer, site, {each.method: each for each in by_path[path]}),
+                partial(_answer, context, {each.method: each for each in by_path[path]}),
                 methods=[each.method for each in by_path[path]],
             )
             for path in paths
@@ -213,27 +213,29 @@ def _api_routes(site: Site) -> list[Route]:
     ]
 
 
-async def _show_document(site: Site, request: Request) -> Response:
-    await site.authenticator.authenticate(request)
+async def _show_document(context: DashboardContext, request: Request) -> Response:
+    await context.authenticator.authenticate(request)
     return _as_response(build_document(server=base_of(request)))
 
 
-async def _answer(site: Site, endpoints: dict[str, Endpoint], request: Request) -> Response:
+async def _answer(
+    context: DashboardContext, endpoints: dict[str, Endpoint], request: Request
+) -> Response:
     """Check a request, run its endpoint in a thread, and return its result."""
-    caller = await site.authenticator.authenticate(request)
+    caller = await context.authenticator.authenticate(request)
     method = "GET" if request.method == "HEAD" else request.method
     found = endpoints[method]
     if method in UNSAFE:
         token = request.headers.get("x-csrf-token", "")
-        site.authenticator.check_csrf(request, caller, token=token)
+        context.authenticator.check_csrf(request, caller, token=token)
     body = await read_body_bytes(request)
     if body.strip():
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise ProblemError(415, "The body must be JSON.", fix="Send it as application/json.")
     raw = ApiCall(
-        app=site.app,
-        actions=site.actions,
+        app=context.app,
+        actions=context.actions,
         caller=caller,
         path=dict(request.path_params),
         query={},
@@ -241,9 +243,9 @@ async def _answer(site: Site, endpoints: dict[str, Endpoint], request: Request) 
         key=_idempotency_key(request) if found.has_key else "",
     )
     if found.action:  # before the values are checked: others need not learn what is valid
-        site.actions.check(raw.caller, found.action)
+        context.actions.check(raw.caller, found.action)
     call = read_call(found, raw, items=request.query_params.multi_items(), body=body)
-    run = site.write if found.action else site.read
+    run = context.write if found.action else context.read
     result = await run(lambda: as_json(found.run(call)))
     status = found.status
     if found.has_key and not result["is_new"]:
@@ -303,7 +305,7 @@ async def _show_problem(request: Request, error: Exception) -> Response:
 
 def _show_error_page(request: Request, error: ProblemError, path: str) -> Response:
     pages: Pages = request.app.state.pages
-    authenticator = pages.site.authenticator
+    authenticator = pages.context.authenticator
     login_url = authenticator.login_url
     if error.status == 401 and (authenticator.tokens or login_url):
         query = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""

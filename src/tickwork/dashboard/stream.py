@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tickwork.dashboard.context import Site
+from tickwork.dashboard.context import DashboardContext
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
@@ -34,8 +34,8 @@ STREAM_SECONDS: Final = 600.0
 class ChangeDetector:
     """Finds out whether rows have changed: one read a second at most, for all streams together."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, context: DashboardContext) -> None:
+        self._context = context
         self._text = ""
         self._read_at = float("-inf")
         self._lock: anyio.Lock | None = None
@@ -45,14 +45,14 @@ class ChangeDetector:
             self._lock = anyio.Lock()
         async with self._lock:
             if time.monotonic() - self._read_at >= POLL_SECONDS:
-                self._text = await self._site.read(self._site.app.inspect.fingerprint)
+                self._text = await self._context.read(self._context.app.inspect.fingerprint)
                 self._read_at = time.monotonic()
             return self._text
 
     @property
     def delay(self) -> float:
         """Seconds between two changes that a page is notified of."""
-        return min(max(POLL_SECONDS, DELAY_FACTOR * self._site.read_seconds), DELAY_MAX)
+        return min(max(POLL_SECONDS, DELAY_FACTOR * self._context.read_seconds), DELAY_MAX)
 
 
 class StreamLimits:
@@ -96,14 +96,14 @@ def _refusal(status: int, reason: str) -> ProblemError:
 
 
 async def open_stream(
-    site: Site, changes: ChangeDetector, limits: StreamLimits, request: Request
+    context: DashboardContext, changes: ChangeDetector, limits: StreamLimits, request: Request
 ) -> Response:
     """Open a stream of events, if there are not too many.
 
     Raises:
         ProblemError: There are too many streams.
     """
-    caller = await site.authenticator.authenticate(request)
+    caller = await context.authenticator.authenticate(request)
     # The user and the address: many people may share a token, or an address of a proxy.
     client = f"{caller.user.name} {caller.address}"
     limits.add(client)

@@ -31,8 +31,8 @@ TEXT: Final = "text/plain; charset=utf-8"
 _log: Final = get_logger("tickwork.health")
 
 
-class Answer(NamedTuple):
-    """The response of a path."""
+class Response(NamedTuple):
+    """An HTTP response."""
 
     status: HTTPStatus
     body: bytes
@@ -105,7 +105,7 @@ class HealthServer:
             server.shutdown()
             server.server_close()
 
-    def answer(self, path: str) -> Answer:
+    def answer(self, path: str) -> Response:
         """Answer a request for this path."""
         match path.partition("?")[0]:
             case "/healthz":
@@ -117,12 +117,12 @@ class HealthServer:
             case _:
                 return _text(HTTPStatus.NOT_FOUND, "Paths: /healthz, /readyz, /metrics.")
 
-    def _check_worker(self) -> Answer:
+    def _check_worker(self) -> Response:
         state = self._app.worker_state
         is_bad = state is WorkerState.STUCK
         return _text(HTTPStatus.SERVICE_UNAVAILABLE if is_bad else HTTPStatus.OK, state)
 
-    def _check_ready(self) -> Answer:
+    def _check_ready(self) -> Response:
         state = self._app.worker_state
         if state is not WorkerState.RUNNING:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, state)
@@ -132,26 +132,26 @@ class HealthServer:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, error.what)
         return _text(HTTPStatus.OK, "ready")
 
-    def _scrape(self) -> Answer:
+    def _scrape(self) -> Response:
         try:
             module = self._load_metrics()
         except ExtraMissing as error:
             return _text(HTTPStatus.NOT_IMPLEMENTED, str(error))
-        return Answer(HTTPStatus.OK, module.render(self._app), module.CONTENT_TYPE)
+        return Response(HTTPStatus.OK, module.render(self._app), module.CONTENT_TYPE)
 
     def _load_metrics(self) -> Any:
         from tickwork.integrations import prometheus  # noqa: PLC0415  # only if it is installed
 
         return prometheus
 
-    def _once(self, path: str, make: Any) -> Answer:
+    def _once(self, path: str, make: Any) -> Response:
         """Refuse a second request while the first one waits for the database."""
         lock = self._reading[path]
         if not lock.acquire(timeout=1.0):
             text = "The database has not answered the request before this one."
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, text)
         try:
-            made: Answer = make()
+            made: Response = make()
             return made
         finally:
             lock.release()
@@ -217,20 +217,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
-    def _send(self, answer: Answer, *, has_body: bool = True, allow: str = "") -> None:
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.type)
-        self.send_header("Content-Length", str(len(answer.body)))
+    def _send(self, response: Response, *, has_body: bool = True, allow: str = "") -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.type)
+        self.send_header("Content-Length", str(len(response.body)))
         self.send_header("Cache-Control", "no-store")
         if allow:
             self.send_header("Allow", allow)
         self.end_headers()
         if has_body:
-            self.wfile.write(answer.body)
+            self.wfile.write(response.body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # as above
         _log.debug(format, *args)
 
 
-def _text(status: HTTPStatus, text: str) -> Answer:
-    return Answer(status, f"{text}\n".encode())
+def _text(status: HTTPStatus, text: str) -> Response:
+    return Response(status, f"{text}\n".encode())
