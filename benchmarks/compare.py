@@ -55,6 +55,8 @@ def fill(job):
         job.dispatch_many([{"n": n} for n in range(first, min(first + 1000, count))])
 
 def drain(job, threads):
+    with app.running(threads=threads):  # loads the modules of a worker
+        pass
     fill(job)
     with app.running(threads=threads), Watch() as watch:
         while app.stats.attempts < count:

@@ -47,7 +47,6 @@ from tickwork._kernel.instants import When
 from tickwork._kernel.signals import stop_on_signals
 from tickwork.composition import ENGINES, Services
 from tickwork.errors import mask_url
-from tickwork.events import Event
 from tickwork.events.bus import EventBus
 from tickwork.settings import (
     CONFIG_FILE,
@@ -80,11 +79,12 @@ if TYPE_CHECKING:
     from tickwork.engines.contract import EngineFactory
     from tickwork.engines.thread_caller import WaitFor
     from tickwork.engines.wire import AppLocation
+    from tickwork.events import Event
     from tickwork.export import CalendarExports
 
 P = ParamSpec("P")
 R = TypeVar("R")
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound="Event")
 M = TypeVar("M", bound=Middleware)
 F = TypeVar("F", bound=Callable[[], Any])
 

@@ -78,7 +78,6 @@ does not catch a signal by accident.
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from shlex import quote
 from typing import Any, ClassVar
 from urllib.parse import unquote
@@ -1192,5 +1191,7 @@ def _is_or_are(names: list[str]) -> str:
 
 def suggest(name: object, names: Iterable[str]) -> str:
     """Return "Did you mean ...?" with the closest name; empty if none is close."""
+    from difflib import get_close_matches  # noqa: PLC0415  # few processes need it
+
     close = get_close_matches(str(name), names, n=1)
     return f"Did you mean {close[0]!r}?" if close else ""

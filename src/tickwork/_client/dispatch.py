@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol
 
+from tickwork import events
 from tickwork._client.dispatch_options import NO_DISPATCH_OPTIONS, DispatchOptions
 from tickwork._client.runs import RunHandle, Runs
 from tickwork._client.thread_bridge import ThreadBridge
@@ -18,7 +19,6 @@ from tickwork._domain.run import NO_ARGS, NewRun
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.ids import new_id, new_ids
 from tickwork.errors import InvalidOption, OutcomeUnknown, StoreUnavailable
-from tickwork.events import RunDispatched
 from tickwork.events.bus import EventBus
 from tickwork.stores.contract import Enqueued, ReadStore, RunStore, Store
 
@@ -93,7 +93,7 @@ class RunInserter:
         is_committed = self._store.caller_transaction is None
         for run in new if is_committed else ():
             self._bus.emit(
-                RunDispatched(
+                events.RunDispatched(
                     at=run.created_at,
                     run_id=run.id,
                     job=run.job,

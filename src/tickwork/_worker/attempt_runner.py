@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from tickwork import events
 from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.outcome import (
@@ -44,7 +45,6 @@ from tickwork._worker.writer import Writer
 from tickwork.engines.attempt import ROLLED_BACK, AttemptEnd, simple_attempt
 from tickwork.engines.contract import RunningAttempt, SimpleAttempt
 from tickwork.errors import AttemptTimeout, StoreError, TickworkError
-from tickwork.events import RunStarted
 from tickwork.events.bus import EventBus
 
 STOPPED: Final = "The worker stopped during the attempt."
@@ -370,8 +370,8 @@ class AttemptRunner:
         return step
 
 
-def _run_started(claim: Claim, *, at: datetime) -> RunStarted:
-    return RunStarted(
+def _run_started(claim: Claim, *, at: datetime) -> "events.RunStarted":
+    return events.RunStarted(
         at=at,
         run_id=claim.run_id,
         job=claim.job,

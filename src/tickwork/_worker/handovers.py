@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tickwork import events
 from tickwork._domain.handover import handover_of
 from tickwork._domain.run import Claim
 from tickwork._kernel.clock import Clock
 from tickwork._worker.held_runs import HeldRuns
 from tickwork.engines.contract import HandoverView
-from tickwork.events import RunAccepted, RunSubmitted
 from tickwork.events.bus import EventBus
 from tickwork.stores.contract import HeldClaim, Store
 
@@ -41,7 +41,7 @@ class HandoverTracker:
             for claim in new:
                 external_id = handover_of(claim).external_id
                 self._bus.emit(
-                    RunSubmitted(
+                    events.RunSubmitted(
                         at=at,
                         run_id=claim.run_id,
                         job=claim.job,
@@ -74,7 +74,7 @@ class HandoverTracker:
             at = self._clock.now()
             for claim in claims:
                 self._bus.emit(
-                    RunAccepted(
+                    events.RunAccepted(
                         at=at,
                         run_id=claim.run_id,
                         job=claim.job,

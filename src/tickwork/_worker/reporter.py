@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from tickwork import events
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim, NewRun
 from tickwork._domain.status import RunStatus
@@ -15,21 +16,6 @@ from tickwork._kernel.loggers import get_logger
 from tickwork._kernel.plurals import count_of
 from tickwork._worker.run_log import log_run
 from tickwork._worker.stats import Stats
-from tickwork.events import (
-    AttemptFailed,
-    Event,
-    FiringsMissed,
-    FiringsSkipped,
-    RunCanceled,
-    RunFailed,
-    RunLost,
-    RunPostponed,
-    RunsClaimed,
-    RunSkipped,
-    RunSucceeded,
-    ScheduleFired,
-    ScheduleNotFired,
-)
 from tickwork.events.bus import EventBus
 
 _log: Final = get_logger("tickwork.worker")
@@ -74,7 +60,7 @@ class Reporter:
         log_run(logging.WARNING, claim, "run %s was lost to another worker.", claim.run_id)
         if self._bus.has_subscribers:
             self._bus.emit(
-                RunLost(
+                events.RunLost(
                     at=at,
                     run_id=claim.run_id,
                     job=claim.job,
@@ -88,7 +74,7 @@ class Reporter:
     def report_claimed(self, count: int, at: datetime) -> None:
         """Report that one statement claimed so many runs."""
         if self._bus.has_subscribers:
-            self._bus.emit(RunsClaimed(at=at, count=count))
+            self._bus.emit(events.RunsClaimed(at=at, count=count))
 
     def report_tick(self, plan: TickPlan, *, at: datetime) -> None:
         """Report what a tick fired, and what it skipped."""
@@ -98,7 +84,9 @@ class Reporter:
                 self._unfired.add((unfired.schedule_id, unfired.reason))
                 _log.warning("A schedule could not be fired: %s", unfired.reason)
                 self._bus.emit(
-                    ScheduleNotFired(at=at, schedule_id=unfired.schedule_id, reason=unfired.reason)
+                    events.ScheduleNotFired(
+                        at=at, schedule_id=unfired.schedule_id, reason=unfired.reason
+                    )
                 )
         for skip in plan.skips:
             self._report_skip(skip, at=at)
@@ -108,7 +96,7 @@ class Reporter:
             assert run.schedule is not None, run
             assert run.nominal_at is not None, run
             self._bus.emit(
-                ScheduleFired(
+                events.ScheduleFired(
                     at=at,
                     schedule=run.schedule,
                     tenant=run.tenant,
@@ -131,7 +119,7 @@ class Reporter:
             skip.reason,
         )
         if self._bus.has_subscribers:
-            kind = FiringsMissed if is_missed else FiringsSkipped
+            kind = events.FiringsMissed if is_missed else events.FiringsSkipped
             self._bus.emit(
                 kind(
                     at=at,
@@ -166,7 +154,7 @@ class Reporter:
         if step.outcome is OutcomeKind.FAILED:
             is_last = step.to_status is not RunStatus.FAILED
             self._bus.emit(
-                AttemptFailed(
+                events.AttemptFailed(
                     **run,
                     attempt=claim.attempt,
                     error=step.reason,
@@ -208,13 +196,13 @@ def _log_step(step: Transition) -> None:
             log_run(logging.INFO, claim, text, run_id, step.outcome, step.reason, log=_runs_log)
 
 
-def _event(step: Transition, run: dict[str, Any]) -> Event:
+def _event(step: Transition, run: dict[str, Any]) -> "events.Event":
     claim = step.claim
     match step.to_status:
         case RunStatus.COMPLETED:
-            return RunSucceeded(**run, attempt=claim.attempt, started_at=step.started_at)
+            return events.RunSucceeded(**run, attempt=claim.attempt, started_at=step.started_at)
         case RunStatus.FAILED_PERMANENT:
-            return RunFailed(
+            return events.RunFailed(
                 **run,
                 attempt=claim.attempt,
                 error=step.reason,
@@ -222,9 +210,9 @@ def _event(step: Transition, run: dict[str, Any]) -> Event:
                 exception=step.exception,
             )
         case RunStatus.SKIPPED:
-            return RunSkipped(**run, reason=step.reason)
+            return events.RunSkipped(**run, reason=step.reason)
         case RunStatus.CANCELED:
-            return RunCanceled(**run, reason=step.reason)
+            return events.RunCanceled(**run, reason=step.reason)
         case _:
             assert step.due_at is not None, step
-            return RunPostponed(**run, reason=step.reason, due_at=step.due_at)
+            return events.RunPostponed(**run, reason=step.reason, due_at=step.due_at)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
+from tickwork import events
 from tickwork._domain.expectations import (
     MissedExpectation,
     is_watched,
@@ -31,7 +32,6 @@ from tickwork._worker.expectations import (
 )
 from tickwork.alerts.contract import AlertTarget, MissedRunAlert
 from tickwork.errors import StoreError
-from tickwork.events import ExpectationMet, ExpectationMissed
 from tickwork.events.bus import EventBus
 from tickwork.stores.contract import LockRow
 
@@ -169,7 +169,7 @@ class Watcher:
         lock = self._lock(name, f"{due_at.isoformat()} {self._owner}", now)
         if self._store.acquire_lock(lock, now=now) is not None:
             return
-        event = ExpectationMissed(
+        event = events.ExpectationMissed(
             at=now,
             schedule=missed.schedule,
             tenant=missed.tenant,
@@ -207,7 +207,7 @@ class Watcher:
         alert = self._alert(row, due_at, reason, now, is_over=True)
         _log.info("%s", alert.text)
         self._bus.emit(
-            ExpectationMet(
+            events.ExpectationMet(
                 at=now,
                 schedule=row.spec.name,
                 tenant=row.spec.tenant,

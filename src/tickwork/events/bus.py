@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from threading import Lock
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tickwork._kernel.loggers import get_logger
-from tickwork.events import Event
 
-E = TypeVar("E", bound=Event)
+if TYPE_CHECKING:
+    from tickwork.events import Event
+
+E = TypeVar("E", bound="Event")
 Subscriber = Callable[[E], object]
 
 _log: Final = get_logger("tickwork.events")
@@ -42,7 +44,7 @@ class EventBus:
 
         return unsubscribe
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: "Event") -> None:
         """Call every subscriber of this event. Errors of subscribers are logged."""
         for kind, subscriber in self._subscribers:
             if isinstance(event, kind):

@@ -1,10 +1,9 @@
 """Numbered migrations, and the check that the schema and this code fit together."""
 
-from importlib.resources import files
 from typing import Final, NamedTuple
 
 from tickwork.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
-from tickwork.stores._sql.queries import TABLE_PREFIX, split_statements
+from tickwork.stores._sql.queries import TABLE_PREFIX, read_sql, split_statements
 
 SCHEMA_VERSION: Final = 5
 """The version of the schema that this code installs."""
@@ -19,13 +18,10 @@ class SchemaMigration(NamedTuple):
 
 
 def migrations(package: str, *, prefix: str = TABLE_PREFIX) -> list[SchemaMigration]:
-    found = []
-    for file in files(package).joinpath("migrations").iterdir():
-        if file.name.endswith(".sql"):
-            text = file.read_text(encoding="utf-8").replace(TABLE_PREFIX, prefix)
-            found.append(
-                SchemaMigration(int(file.name.removesuffix(".sql")), split_statements(text))
-            )
+    found = [
+        SchemaMigration(int(name), split_statements(text.replace(TABLE_PREFIX, prefix)))
+        for name, text in read_sql(package, "migrations").items()
+    ]
     found.sort()
     assert [step.version for step in found] == list(range(1, SCHEMA_VERSION + 1)), found
     return found
