@@ -1,4 +1,4 @@
-"""The application class: every public method, each a line or two into a service."""
+"""The application class. Each of its public methods calls a service."""
 
 # The first overload that matches decides.
 # mypy: disable-error-code="overload-overlap"
@@ -51,9 +51,9 @@ from tickwork.events.bus import EventBus
 from tickwork.settings import (
     CONFIG_FILE,
     Settings,
-    note_late_settings,
     read_document,
     read_settings,
+    report_late_settings,
     settings_in,
 )
 from tickwork.stores.contract import Pause, Pruned, Store, WorkerRow
@@ -141,7 +141,7 @@ class Tickwork:
         self.construct: Construct = construct_plainly
         self.lifecycle: Lifecycle = Lifecycle()
         self.tracer: DispatchTracer | None = None  # see tickwork.integrations.opentelemetry
-        self.wait_for: WaitFor | None = None  # runs coroutines of single passes, if it is set
+        self.wait_for: WaitFor | None = None  # runs the coroutines of app.run() and collect()
         self.symbols: dict[str, SymbolRule] = dict(SYMBOLS)
         self.path: str = ""  # "module:attribute", if the command line loaded it from there
         self.events: EventBus = EventBus()
@@ -286,10 +286,10 @@ class Tickwork:
         return self._factory.make_remote(name, registry)
 
     def middleware(self, function: M) -> M:
-        """Wrap every attempt of every job: a generator function that yields once.
+        """Wrap every attempt of every job in a generator function that yields once.
 
-        The attempt happens where it yields. There it gets the result, or the exception that
-        the attempt raised. It takes the context of the run:
+        The attempt happens where the function yields. The ``yield`` returns the result, or
+        raises the exception of the attempt. The function takes the context of the run:
 
         >>> app = Tickwork("memory://")
         >>> @app.middleware
@@ -312,8 +312,8 @@ class Tickwork:
         """Call this function when a worker starts, before it claims any run.
 
         Coroutine functions run on the event loop of the coroutine handlers, so clients that they
-        open can be used there. In order of definition; also in each child process of
-        ``engine="process"``. If one raises, the worker does not start.
+        open can be used there. The functions are called in order of definition, also in each child
+        process of ``engine="process"``. If one raises, the worker does not start.
         """
         self.lifecycle.add_start(function)
         return function
@@ -321,14 +321,14 @@ class Tickwork:
     def on_worker_stop(self, function: F) -> F:
         """Call this function when a worker stops, after its last attempt.
 
-        In reverse order of definition. Exceptions are logged. Child processes of
-        ``engine="process"`` do not call it: they may be killed at any time.
+        The functions are called in reverse order of definition. Exceptions are logged. Child
+        processes of ``engine="process"`` do not call them: they may be killed at any time.
         """
         self.lifecycle.add_stop(function)
         return function
 
     def handler(self, instance: R) -> R:
-        """Register a handler for job types: ``supports(job_type)`` and ``handle(run)``."""
+        """Register an object with ``supports(job_type)`` and ``handle(run)`` as a handler."""
         self.registry.add_handler(instance)
         return instance
 
@@ -364,7 +364,7 @@ class Tickwork:
         from tickwork._define.config_file import report_late_defaults  # noqa: PLC0415  # with a file
 
         document = read_document(path or self.settings.config or CONFIG_FILE)
-        note_late_settings(document, self.settings)
+        report_late_settings(document, self.settings)
         report_late_defaults(document, self.defaults)
         return self._declare(document)
 
@@ -389,14 +389,14 @@ class Tickwork:
 
         Raises:
             JobNotFound: There is no such job; a similar name is suggested.
-            HandlerNotAllowed: It is a path or a class that a row must not name.
+            HandlerNotAllowed: A stored run must not name this path or class: see ``handler_paths``.
             ArgumentError: The arguments do not fit the handler. Nothing was stored.
         """
         return self.draft.dispatch(job, *args, **kwargs)
 
     @property
     def draft(self) -> OpenDraft:
-        """A dispatch to which options can be added, and the job last."""
+        """A dispatch that takes its options first, and its job last."""
         return Draft(self._dispatcher)
 
     def args(self, **args: Any) -> OpenDraft:
@@ -423,19 +423,21 @@ class Tickwork:
     # ------------------------------------------------------------ execute runs
 
     def run(self, batch: int = 32) -> int:
-        """Fire due schedules and execute at most ``batch`` due runs here; return the attempts.
+        """Fire due schedules, and execute at most ``batch`` due runs in this thread.
 
-        Failed attempts are counted. Runs that fall due meanwhile are left to the next call.
+        Returns the number of attempts, failed ones included. Runs that fall due meanwhile are
+        left to the next call.
         """
         return self._services.worker.run(batch, threading.Event())
 
     def collect(
         self, length: Length = 0, *, batch: int = 32, stop: threading.Event | None = None
     ) -> int:
-        """Execute due runs until none is left, for at least this long; return the failures.
+        """Execute due runs until none is left, and for at least ``length``.
 
-        Runs that fall due within ``length`` are executed on time. When ``stop`` is set, it
-        finishes the current attempt and gives back the other runs that it has claimed.
+        Returns the number of failed attempts. Runs that fall due within ``length`` are executed
+        on time. When ``stop`` is set, the current attempt is finished, and the other claimed
+        runs are released.
         """
         return self._services.worker.collect(length, batch, stop or threading.Event())
 
@@ -504,7 +506,7 @@ class Tickwork:
         coroutine, use ``async with app.aio.running()``.
 
         Raises:
-            AlreadyStarted: There is one.
+            AlreadyStarted: This process has a worker.
             WorkerStartFailed: A function of :meth:`on_worker_start` raised an exception.
             InvalidOption: The loop is not running, or it is the one that calls this.
         """
@@ -517,8 +519,8 @@ class Tickwork:
     def join(self) -> int:
         """Wait until a stopped worker has ended.
 
-        Returns the number of attempts that could not be ended: threads that still run. Their
-        runs were given back.
+        Returns the number of attempts that could not be ended: their threads still run, and their
+        runs were released.
         """
         return self._services.join_worker()
 
@@ -549,7 +551,7 @@ class Tickwork:
 
     @property
     def worker_state(self) -> "WorkerState":
-        """How the worker of this process is: absent, starting, running, stopping or stuck."""
+        """The state of the worker of this process: absent, starting, running, stopping or stuck."""
         return self._services.worker_state()
 
     @property
@@ -567,7 +569,7 @@ class Tickwork:
         """Where other processes find this application.
 
         Raises:
-            InvalidOption: No module holds it under a name.
+            InvalidOption: It is not an attribute of a module.
         """
         from tickwork.worker_composition import find_app_location  # noqa: PLC0415
 
@@ -603,7 +605,7 @@ class Tickwork:
 
         Raises:
             JobNotFound: There is no such job; a similar name is suggested.
-            InvalidOption: ``until`` has passed, or not exactly one of both is given.
+            InvalidOption: ``until`` has passed, or ``queue`` and ``job`` are both given or missing.
         """
         return self._services.pauses.pause(queue=queue, job=job, note=note, until=until)
 
@@ -619,7 +621,8 @@ class Tickwork:
         """Ask a worker to drain: to claim no more runs, to finish those it has, and to end.
 
         ``worker`` is its id, the beginning of its id, or ``HOST:PID``. The worker reads the
-        request within two seconds. It waits for its runs without a limit; a signal sets one.
+        request within two seconds. It waits for its runs as long as they take. After a
+        signal it waits only for the drain time.
 
         Raises:
             WorkerNotFound: There is no such worker, or there are several.
@@ -651,7 +654,7 @@ class Tickwork:
         return self._services.locks.release(name)
 
     def install(self) -> int:
-        """Create or upgrade the tables; return their version. Several at once are safe."""
+        """Create or upgrade the tables; return their version. Concurrent calls are safe."""
         return self._services.opened_store.install()
 
     def schema_version(self) -> int:
@@ -665,7 +668,7 @@ class Tickwork:
         batch: int = PRUNE_BATCH,
         on_batch: Callable[[Pruned], object] | None = None,
     ) -> Pruned:
-        """Delete finished runs older than this, and definitions unused for that long.
+        """Delete finished runs older than ``days``, and definitions unused for that long.
 
         What a program defined within the last two hours is kept, even with ``days=0``.
         ``on_batch`` is called after each batch with the total so far.
@@ -676,7 +679,7 @@ class Tickwork:
         return self._services.cleanup.prune(days, batch=batch, on_batch=on_batch)
 
     def cancel_orphans(self, days: float = 30) -> int:
-        """Cancel waiting runs older than this whose job no program defines any more.
+        """Cancel waiting runs older than ``days`` whose job no program defines any more.
 
         No live worker knows such a job, this program does not define it, and no program has
         defined it for that long. Returns the number of canceled runs.
@@ -687,7 +690,7 @@ class Tickwork:
 
     @property
     def alerts(self) -> "Alerts":
-        """Where alerts go when a schedule did not complete in time; and pings."""
+        """The targets of alerts about schedules that did not complete in time, and pings."""
         if self._alerts is None:
             from tickwork.alerts.registry import Alerts  # noqa: PLC0415  # loaded on demand
 
@@ -703,7 +706,7 @@ class Tickwork:
         """Watch schedules that have ``expect_within``, until a signal or ``stop`` ends it.
 
         It executes no runs. Each alert goes to the log, to subscribers, hooks and
-        :attr:`alerts`; of several processes that watch, one raises it. Workers of a program with
+        :attr:`alerts`. If several processes watch, one of them sends it. Workers of a program with
         expectations or alert targets watch, too.
         """
         ended = stop or threading.Event()

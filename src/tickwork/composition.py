@@ -212,7 +212,7 @@ class Services:
         """The store, after its tables were checked, or created where settings allow it."""
         store = self.opened_store
         # An installation takes a lock, which the caller's transaction would keep.
-        if self._app.settings.is_installing and not (self._is_swapped and _has_schema(store)):
+        if self._app.settings.should_install and not (self._is_swapped and _has_schema(store)):
             store.install()
         store.check_schema()
         if self._app.cipher is None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 URL_DEFAULT: Final = "sqlite:///tickwork.db"
 PAYLOAD_LIMIT: Final = 16 * 1024 * 1024
+"""The largest value of ``payload_max``, in bytes."""
+
 RETIRE_AFTER: Final = timedelta(days=7)
 CONFIG_FILE: Final = "tickwork.toml"
 TABLE: Final = "tickwork"
@@ -31,7 +33,7 @@ class Settings:
 
     url: str = URL_DEFAULT
     timezone: str = "UTC"
-    is_installing: bool = False  # create or upgrade the tables on first use
+    should_install: bool = False  # create or upgrade the tables on first use
     handler_paths: tuple[str, ...] = ()
     redact: tuple[str, ...] = ()
     payload_max: int = SIZE_MAX
@@ -65,10 +67,10 @@ def read_settings(
 ) -> Settings:
     """Read settings from arguments, then the environment, then the file, then defaults.
 
-    ``install`` is on by default for SQLite and memory, which no other program owns, and off for
+    ``install`` is on by default for SQLite and memory, and off for database
     servers. ``package`` is the default of ``handler_paths``.
     """
-    # An empty URL counts as none.
+    # An empty text counts as not given.
     explicit = {
         name: convert_setting(name, value)
         for name, value in given.items()
@@ -83,10 +85,10 @@ def read_settings(
     found.setdefault("handler_paths", (package,))
     url = found.get("url", URL_DEFAULT)
     is_embedded = url.partition(":")[0] in {"sqlite", "memory"}
-    is_installing = found.pop("install", is_embedded)
+    should_install = found.pop("install", is_embedded)
     return Settings(
         **found,
-        is_installing=is_installing,
+        should_install=should_install,
         config=config,
         explicit=frozenset(explicit),
         sources=MappingProxyType(sources),
@@ -123,13 +125,13 @@ def app_in(document: "Document") -> str | None:
     return path
 
 
-def note_late_settings(document: "Document", settings: Settings) -> None:
-    """Report settings of a file that was read too late: the application has other values.
+def report_late_settings(document: "Document", settings: Settings) -> None:
+    """Report settings of a file that was read after the application was created with others.
 
-    If they were ignored silently, a time zone would move every schedule.
+    If they were ignored silently, schedules could fire in another time zone than the file says.
     """
     for name, value in settings_in(document).items():
-        current = getattr(settings, "is_installing" if name == "install" else name)
+        current = getattr(settings, "should_install" if name == "install" else name)
         if current != value and name not in settings.explicit:
             document.report(
                 (TABLE, name),

@@ -11,8 +11,8 @@ from tickwork.settings import (
     VARIABLES,
     Settings,
     app_in,
-    note_late_settings,
     read_settings,
+    report_late_settings,
     settings_in,
 )
 
@@ -71,7 +71,7 @@ class TestSources:
     def test_each_setting_has_a_variable(self, name, text, kept):
         settings = read({VARIABLES[name]: text})
 
-        assert getattr(settings, "is_installing" if name == "install" else name) == kept
+        assert getattr(settings, "should_install" if name == "install" else name) == kept
 
     @pytest.mark.parametrize(
         ("variable", "text"),
@@ -82,7 +82,7 @@ class TestSources:
             read({variable: text})
 
     @pytest.mark.parametrize(
-        ("url", "install", "is_installing"),
+        ("url", "install", "should_install"),
         [
             ("sqlite:///a.db", None, True),
             ("memory://", None, True),
@@ -91,8 +91,8 @@ class TestSources:
             ("sqlite:///a.db", False, False),
         ],
     )
-    def test_an_embedded_database_installs_itself(self, url, install, is_installing):
-        assert read(url=url, install=install).is_installing is is_installing
+    def test_an_embedded_database_installs_itself(self, url, install, should_install):
+        assert read(url=url, install=install).should_install is should_install
 
 
 class TestValues:
@@ -152,7 +152,7 @@ class TestFiles:
         assert settings == Settings(
             url="postgresql://db/jobs",
             timezone="Europe/Berlin",
-            is_installing=True,
+            should_install=True,
             handler_paths=("shop",),
             redact=("card",),
             payload_max=1000,
@@ -179,7 +179,7 @@ class TestFiles:
             "tickwork.toml",
             "[tickwork]\ntimezone = 'Asia/Tokyo'\nurl = 'postgresql://a:s3cret@db/jobs'\n",
         )
-        note_late_settings(document, read())
+        report_late_settings(document, read())
 
         with pytest.raises(ConfigError) as caught:
             document.raise_problems()
@@ -193,6 +193,6 @@ class TestFiles:
     def test_equal_settings_and_those_of_arguments_are_no_problem(self):
         document = Document("tickwork.toml", "[tickwork]\ntimezone = 'UTC'\nurl = 'memory://'\n")
 
-        note_late_settings(document, read(url="sqlite://"))
+        report_late_settings(document, read(url="sqlite://"))
 
         document.raise_problems()

@@ -15,7 +15,7 @@ from tickwork.errors import DefinitionError, HandlerNotAllowed, InvalidOption, J
 
 
 class Named(Protocol):
-    """A job or a builder."""
+    """Anything with a ``name``: a job or a builder."""
 
     @property
     def name(self) -> str:
@@ -51,11 +51,11 @@ class FoundJob(NamedTuple):
 
 
 def find_job(job: JobRef, registry: Registry) -> FoundJob:
-    """Find a job. In a process without any job, every name is a job of another program.
+    """Find a job. A process that defines no jobs takes any name for a job of another program.
 
     Raises:
         JobNotFound: This process has jobs, but none of that name; a similar one is suggested.
-        HandlerNotAllowed: It is a path or a class that a row must not name.
+        HandlerNotAllowed: A stored run must not name this path or class: see ``handler_paths``.
         DefinitionError: It is an ad hoc job, which ends with this process, or a function that
             other processes could not find.
     """

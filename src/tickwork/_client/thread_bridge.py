@@ -1,7 +1,7 @@
 """The threads through which coroutines reach the store.
 
-A call in a thread costs about 40 µs, so a whole operation is one call, not each of its
-statements. The threads are tickwork's own; the default executor of the loop is not used.
+A call in a thread costs about 40 µs, so there is one call for each operation, not one for each
+statement. The threads are tickwork's own; the default executor of the loop is not used.
 
 When a task is cancelled while it waits, a call that has begun is completed as a whole, and
 one that has not begun is dropped.
@@ -46,17 +46,17 @@ class ThreadBridge:
         self._pool: ThreadPoolExecutor | None = None
 
     async def call(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T:
-        """Call this in the pool, and await its result."""
+        """Call ``work`` in the pool, and await its result."""
         return await as_awaitable(self.submit(work, *args, **kwargs))
 
     async def call_in_new_thread(
         self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs
     ) -> T:
-        """Call this in a thread of its own, and await its result."""
+        """Call ``work`` in a thread of its own, and await its result."""
         return await as_awaitable(self.submit_to_new_thread(work, *args, **kwargs))
 
     def submit(self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Future[T]:
-        """Call this in the pool.
+        """Call ``work`` in the pool.
 
         A call from inside the pool gets a thread of its own. Otherwise calls that wait for
         each other could occupy the whole pool and never end.
@@ -74,7 +74,7 @@ class ThreadBridge:
     def submit_to_new_thread(
         self, work: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs
     ) -> Future[T]:
-        """Call this in a thread of its own, which ends with the call.
+        """Call ``work`` in a thread of its own, which ends with the call.
 
         This is for work that calls handlers: it takes as long as they do, and they may use
         the pool themselves.
@@ -93,14 +93,14 @@ class ThreadBridge:
 
 
 def as_awaitable(future: Future[T]) -> "asyncio.Future[T]":
-    """A future of a thread, for the running event loop."""
+    """Make the future of a thread awaitable on the running event loop."""
     import asyncio  # noqa: PLC0415  # a program without coroutines does not load it
 
     return asyncio.wrap_future(future)
 
 
 async def result_within(future: Future[T], limit: timedelta | None) -> T | None:
-    """The result of a future of a thread; None if it is not done after this time."""
+    """Wait for the future of a thread; return None if it is not done within ``limit``."""
     import asyncio  # noqa: PLC0415  # as above
 
     seconds = None if limit is None else limit.total_seconds()

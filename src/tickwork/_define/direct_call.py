@@ -45,7 +45,7 @@ class DirectCall:
 def direct_callable(
     name: str, target: Any, construct: Callable[[], Construct]
 ) -> Callable[..., Any]:
-    """Return what a call of the job calls: the function itself, if it needs no context."""
+    """Return what is called when the job is called: the function itself, if it needs no context."""
     hints = getattr(target, "__annotations__", None)
     if callable(target) and not isinstance(target, type) and isinstance(hints, dict):
         takes_context = any("RunContext" in str(hint) for hint in hints.values())
@@ -55,7 +55,7 @@ def direct_callable(
     return DirectCall(name, target, construct)
 
 
-class _NoAttempt:
+class _NullAttemptStore:
     """The store of a context without a run: there is nothing to save, finish or cancel."""
 
     def save(self, *_: Any, **__: Any) -> bool:
@@ -97,4 +97,4 @@ def context_without_run(job: str, *, args: Mapping[str, Any]) -> RunContext:
         due_at=_NEVER,
         lease_until=_NEVER,
     )
-    return RunContext(claim, store=_NoAttempt(), args=args)
+    return RunContext(claim, store=_NullAttemptStore(), args=args)

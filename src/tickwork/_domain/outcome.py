@@ -15,7 +15,7 @@ ERROR_MAX: Final = 2_000
 """The longest error text that is stored, in characters."""
 
 TRACEBACK_MAX: Final = 16_000
-"""The longest traceback that is stored: at four bytes each it fits MySQL's TEXT."""
+"""The longest traceback that is stored, in characters: at four bytes each, it fits MySQL's TEXT."""
 
 
 class OutcomeKind(StrEnum):
@@ -65,13 +65,13 @@ class Skipped(NamedTuple):
 
 
 class Postponed(NamedTuple):
-    """``when`` rejected a dispatched run for now. The handler was not called."""
+    """The filter ``when`` rejected a dispatched run for now. The handler was not called."""
 
     reason: str
 
 
 class Interrupted(NamedTuple):
-    """The worker shuts down and returns the run. The attempt does not count."""
+    """The worker shuts down and releases the run. The attempt does not count."""
 
     reason: str = ""
 
@@ -141,7 +141,7 @@ class JobResult:
 def outcome_of_result(
     returned: object, *, encode: Callable[[object], str] = encode
 ) -> Succeeded | Failed:
-    """The outcome for a handler's return value, which ``encode`` stores.
+    """The outcome for a handler's return value, which ``encode`` turns into JSON text.
 
     If the result cannot be stored, the run still completes, with a note: a retry would do the
     work twice.

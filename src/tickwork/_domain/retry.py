@@ -120,7 +120,7 @@ RetryPolicy: TypeAlias = NoRetry | Fixed | Exponential | Delays
 class RetryErrors:
     """The exception types that are retried: those in ``only``, or all, but none in ``never``.
 
-    They are not stored with the run: the process that runs the handler uses its own.
+    They are not stored with the run. A process uses those of its own definition of the job.
     """
 
     only: tuple[type[BaseException], ...] = ()
@@ -135,10 +135,10 @@ ANY_ERROR: Final = RetryErrors()
 
 NO_RETRY: Final = NoRetry()
 
-ON_REQUEST: Final = Exponential(
+RETRY_LATER_POLICY: Final = Exponential(
     attempts_max=10,
     base=timedelta(seconds=60),
     cap=timedelta(days=1),
     jitter=Jitter.NONE,
 )
-"""The policy for RetryLater without a policy and a delay: 60 s, 120 s, 240 s, …"""
+"""The policy of a job without one, when its handler raises RetryLater: 60 s, 120 s, 240 s, …"""

@@ -15,7 +15,7 @@ from tickwork._domain.outcome import (
     Snoozed,
     Succeeded,
 )
-from tickwork._domain.retry import ON_REQUEST, NoRetry, RetryPolicy
+from tickwork._domain.retry import RETRY_LATER_POLICY, NoRetry, RetryPolicy
 from tickwork._domain.run import CRASHES_MAX, Claim, NewRun
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._kernel.durations import later
@@ -218,10 +218,10 @@ def _settle_failure(
     if isinstance(retry, NoRetry):
         # Without a policy an exception is final, unless the handler requested a retry. The
         # row then gets the number of attempts that it really has.
-        if not failed.retry or claim.attempt >= ON_REQUEST.attempts_max:
+        if not failed.retry or claim.attempt >= RETRY_LATER_POLICY.attempts_max:
             return step
-        retry = ON_REQUEST
-        attempts_max = max(claim.attempts_max, ON_REQUEST.attempts_max)
+        retry = RETRY_LATER_POLICY
+        attempts_max = max(claim.attempts_max, RETRY_LATER_POLICY.attempts_max)
     elif failed.retry is False or claim.is_last_attempt:
         return step
     delay = retry.delay_after(claim.attempt, random) if failed.delay is None else failed.delay

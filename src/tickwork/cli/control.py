@@ -25,8 +25,8 @@ from tickwork.cli.parameters import (
     apply_options,
     complete_jobs,
     number_option,
-    run_filter,
-    run_filters,
+    read_run_filter,
+    run_filter_options,
 )
 from tickwork.cli.render import BAD, DIM, GOOD, WARN, Column, Part, TextLine, TextTable, styled
 from tickwork.errors import ArgumentError, RunError
@@ -210,7 +210,7 @@ tickwork retry --job send_email --status failed_permanent --since 2h --yes
     exit_codes={EXIT_FAILURE: "some runs were not retried, or the confirmation was declined"},
 )
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@run_filters
+@run_filter_options
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **filters: Any) -> None:
     """Run finished runs again.
@@ -262,7 +262,7 @@ tickwork cancel --queue emails --status pending --yes
     exit_codes={EXIT_FAILURE: "some runs had finished, or the confirmation was declined"},
 )
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@run_filters
+@run_filter_options
 @click.option("--reason", default="", help="Reason, stored with the run.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def cancel_command(
@@ -313,7 +313,7 @@ def _read_filters(
         names = ", ".join(sorted(status.value for status in allowed))
         raise click.UsageError(f"--status must be one of {names}, got {wrong[0]}.")
     filters["statuses"] = filters["statuses"] or tuple(default)
-    return run_filter(filters)
+    return read_run_filter(filters)
 
 
 def _find_runs(app: Tickwork, ids: Sequence[str], where: RunFilter | None) -> list[RunId]:

@@ -22,7 +22,13 @@ from tickwork.cli.commands import CommandContext, command
 from tickwork.cli.follow import RunFollower
 from tickwork.cli.formats import clock_time, elapsed, local_zone, progress_text, relative, shown
 from tickwork.cli.output import json_text
-from tickwork.cli.parameters import DURATION, LIMIT, number_option, run_filter, run_filters
+from tickwork.cli.parameters import (
+    DURATION,
+    LIMIT,
+    number_option,
+    read_run_filter,
+    run_filter_options,
+)
 from tickwork.cli.reasons import cause_lines
 from tickwork.cli.render import (
     BAD,
@@ -237,7 +243,7 @@ tickwork runs --follow
 tickwork runs --json -n 1000 | jq -r '.runs[].id'
 """,
 )
-@run_filters
+@run_filter_options
 @click.option("--text", default="", help="Only runs with this text: id, job, argument or error.")
 @click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="Only with this argument.")
 @number_option("-n", "--limit", type=LIMIT, default=20, help="Number of runs.")
@@ -271,7 +277,7 @@ def runs_command(
         raise click.BadParameter(
             f"{cursor!r} is not a cursor. --json prints it as .cursor.", param_hint="--after"
         )
-    app, where = ctx.app, run_filter(filters)
+    app, where = ctx.app, read_run_filter(filters)
     if follow:
         if cursor is not None:
             raise click.UsageError("--follow starts with the newest runs: remove --after.")

@@ -126,8 +126,8 @@ def complete_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 def number_option(
     *names: str,
-    help: str,  # noqa: A002  # click's
-    type: Any = int,  # noqa: A002  # click's
+    help: str,  # noqa: A002  # as in click
+    type: Any = int,  # noqa: A002  # as in click
     default: float | None = None,
 ) -> Callable[[Any], Any]:
     has_default = default is not None
@@ -147,7 +147,7 @@ def apply_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return apply
 
 
-run_filters: Final = apply_options(
+run_filter_options: Final = apply_options(
     click.option("-j", "--job", shell_complete=complete_jobs, help="Only runs of this job."),
     click.option("-q", "--queue", help="Only runs in this queue."),
     click.option(
@@ -162,12 +162,16 @@ run_filters: Final = apply_options(
     click.option("--schedule", help="Only runs of this schedule."),
     click.option("--tag", help="Only runs with this tag."),
     click.option("--tenant", help="Only runs of this tenant."),
-    click.option("--since", type=PAST_TIME, help="Only runs created since: a time, or 2h ago."),
-    click.option("--before", type=PAST_TIME, help="Only runs created before: a time, or 2h ago."),
+    click.option(
+        "--since", type=PAST_TIME, help="Only runs created since this time. 2h: two hours ago."
+    ),
+    click.option(
+        "--before", type=PAST_TIME, help="Only runs created before this time. 2h: two hours ago."
+    ),
 )
-"""The options that select runs. ``run_filter`` reads their values."""
+"""The options that select runs. ``read_run_filter`` reads their values."""
 
 
-def run_filter(options: dict[str, Any]) -> RunFilter:
+def read_run_filter(options: dict[str, Any]) -> RunFilter:
     statuses = frozenset(RunStatus(status) for status in options.pop("statuses"))
     return RunFilter(statuses=statuses, **options)

@@ -297,7 +297,7 @@ def _settings(ctx: CommandContext) -> list[Setting]:
     settings = app.settings
     found = [Setting("app", app.path or "-", _app_source(ctx), APP_VARIABLE)]
     for name, variable in VARIABLES.items():
-        value = getattr(settings, "is_installing" if name == "install" else name)
+        value = getattr(settings, "should_install" if name == "install" else name)
         masked = mask_url(value) if name == "url" else value
         found.append(Setting(name, masked, settings.sources.get(name, "default"), variable))
     # Values as they were given: types of errors and lengths are shown as in code.

@@ -54,7 +54,7 @@ from tickwork.stores.contract import CountPrecision, RunCount, RunFilter
 
 T = TypeVar("T")
 
-NAV: Final = (
+NAV: Final = (  # page, path, label, keyboard key
     ("overview", "/", "Overview", "o"),
     ("runs", "/runs", "Runs", "r"),
     ("schedules", "/schedules", "Schedules", "s"),
@@ -70,18 +70,18 @@ OUTCOMES_SHOWN: Final = 12
 COUNTED_MAX: Final = 2_500
 """The most unfinished runs of each phase that a page counts: SQLite looks up each of them."""
 
-PAST_MAX: Final = 1_000
+RECENT_RUNS_MAX: Final = 1_000
 SCHEDULES_MAX: Final = 300
-"""The most schedules whose coming firings are counted for the page of time."""
+"""The most schedules whose coming firings are counted for the page *Time*."""
 
 COLLISIONS_MAX: Final = 2_000
-LOAD_LENGTH: Final = timedelta(minutes=1)
+LOAD_CACHE_TIME: Final = timedelta(minutes=1)
 """How long the load of the next 24 hours is shown before it is computed again."""
 
 COLLISIONS_SHOWN: Final = 15
 REVISIONS_SHOWN: Final = 10
 FLASH_COOKIE: Final = "tickwork_flash"
-BASE: Final = "tickwork_base"  # in the scope of a request
+BASE: Final = "tickwork_base"  # the key of the mount path in the scope of a request
 RUN_QUERY: Final = (
     *RUN_FILTERS,
     *RUN_SEARCH,
@@ -112,7 +112,7 @@ class Pages:
     def __init__(self, context: DashboardContext, bulk: BulkActions) -> None:
         self.context = context
         self.bulk = bulk
-        self._load: tuple[list[Any], datetime, Any] | None = None
+        self._load_cache: tuple[list[Any], datetime, Any] | None = None  # key, time, load
         self._templates = Environment(
             loader=PackageLoader("tickwork.dashboard"),
             autoescape=select_autoescape(["html"]),
@@ -131,7 +131,7 @@ class Pages:
     def render(
         self, name: str, request: Request, *, code: int = 200, **values: Any
     ) -> HTMLResponse:
-        """Render a template without the frame of a user."""
+        """Render a template with these values only, without those of :meth:`common_values`."""
         values.setdefault("base", base_of(request))
         text = self._templates.get_template(name).render(**values)
         # Rows that someone edited can have text that is not valid Unicode.
@@ -156,14 +156,14 @@ class Pages:
             page=page,
             title=values.pop("title", title),
             flash=flash,
-            **self.frame(request, caller),
+            **self.common_values(request, caller),
             **values,
         )
         if flash is not None:
             found.delete_cookie(FLASH_COOKIE, path=base_of(request) or "/")
         return found
 
-    def frame(self, request: Request, caller: Caller) -> dict[str, Any]:
+    def common_values(self, request: Request, caller: Caller) -> dict[str, Any]:
         """The values that every page has."""
         query = f"?{request.url.query}" if request.url.query else ""
         return {
@@ -195,7 +195,7 @@ class Pages:
                 "silent": len(status.workers) - len(alive),
                 "slots": sum(worker.slots for worker in alive),
                 "slots_used": sum(worker.running for worker in alive),
-                "firings": _next_of_each(inspect.active_schedules(), now=status.now)[:6],
+                "firings": _order_by_next_firing(inspect.active_schedules(), now=status.now)[:6],
                 "checks": [
                     check
                     for check in self.context.checks()
@@ -269,7 +269,9 @@ class Pages:
             if each.at < now - timedelta(seconds=15):
                 text = f"{each.schedule} should have fired at {each.at:%Y-%m-%d %H:%M:%S}."
                 link = f"/schedules/{path_part(each.schedule)}"
-                found.append(Alert("bad", "missed", text, "Start a worker that knows it.", link))
+                found.append(
+                    Alert("bad", "missed", text, "Start a worker that knows its job.", link)
+                )
         for pause in status.pauses:
             text = f"The {pause.kind.value} {pause.name} is paused. {pause.note}"
             found.append(Alert("warn", "paused", text, "Resume it when it may go on.", "/queues"))
@@ -355,7 +357,7 @@ class Pages:
         )
 
     def matching_ids(self, given: Mapping[str, Any]) -> list[RunId]:
-        """The ids of the newest runs that match a filter, at most ten thousand."""
+        """The ids of the newest runs that match a filter: at most RUNS_MAX, and 500 of a search."""
         if not _is_search(given):
             return self.app.runs.find_ids(run_filter(dict(given)), limit=RUNS_MAX)
         return [run.id for run in self._search_matching(given).runs]
@@ -410,7 +412,7 @@ class Pages:
         def read() -> dict[str, Any]:
             name = kept.get("job") or query.get("job")
             if query.get("run"):
-                chosen = RunId(_read_part(fields.RUN_ID, query["run"]))
+                chosen = RunId(_parse_or_404(fields.RUN_ID, query["run"]))
                 run = self.app.inspect.details(chosen).run
                 name = run.job
                 # A masked secret is left empty: the mask itself must not be dispatched.
@@ -446,10 +448,11 @@ class Pages:
             page: SchedulePage = list_schedules_page(
                 self.app, tenant=None, cursor=cursor, limit=PAGE_SIZE
             )
-            newest = self.app.inspect.list_runs(RunFilter(), limit=PAST_MAX).runs
+            newest = self.app.inspect.list_runs(RunFilter(), limit=RECENT_RUNS_MAX).runs
             outcomes: dict[tuple[str, str | None], list[RunView]] = {}
             for run in newest:
                 outcomes.setdefault((run.tenant, run.schedule), []).append(run)
+            # The newest outcomes of each schedule, the oldest first.
             rows = [
                 (each, outcomes.get((each.tenant, each.name), [])[OUTCOMES_SHOWN - 1 :: -1])
                 for each in page.schedules
@@ -522,7 +525,7 @@ class Pages:
 
     def _read_time(self, view: str, date: datetime, now: datetime) -> dict[str, Any]:
         active = self.app.inspect.active_schedules()[:SCHEDULES_MAX]
-        runs = self.app.inspect.list_runs(RunFilter(), limit=PAST_MAX).runs
+        runs = self.app.inspect.list_runs(RunFilter(), limit=RECENT_RUNS_MAX).runs
         load, cells = self._read_load(active, now)
         most = max(cells.values(), default=0)
         heat = [
@@ -531,7 +534,7 @@ class Pages:
                 "y": hour * 15,
                 "cells": [
                     {
-                        "level": _level(cells[hour, part], most),
+                        "level": _heat_level(cells[hour, part], most),
                         "text": f"{hour:02}:{part * 5:02}: {count_of(cells[hour, part], 'firing')}",
                     }
                     for part in range(12)
@@ -558,9 +561,10 @@ class Pages:
         They are computed once a minute: hundreds of schedules take half a second.
         """
         key = [(each.spec.tenant, each.spec.name, each.spec.rule) for each in active]
-        if self._load is None or self._load[0] != key or now - self._load[1] >= LOAD_LENGTH:
-            self._load = (key, now, _compute_load(active, now))
-        return self._load[2]
+        cached = self._load_cache
+        if cached is None or cached[0] != key or now - cached[1] >= LOAD_CACHE_TIME:
+            cached = self._load_cache = (key, now, _compute_load(active, now))
+        return cached[2]
 
     # ------------------------------------------------------------ queues
 
@@ -606,19 +610,19 @@ def local_path(request: Request) -> str:
 
 def run_id_of(request: Request) -> RunId:
     """The run that a path names."""
-    return RunId(_read_part(fields.RUN_ID, request.path_params["id"]))
+    return RunId(_parse_or_404(fields.RUN_ID, request.path_params["id"]))
 
 
 def name_of(request: Request) -> str:
     """The queue, job or schedule that a path names."""
-    return _read_part(fields.NAME, request.path_params["name"])
+    return _parse_or_404(fields.NAME, request.path_params["name"])
 
 
 def tenant_of(request: Request) -> str:
-    return _read_part(fields.TEXT, request.query_params.get("tenant", ""))
+    return _parse_or_404(fields.TEXT, request.query_params.get("tenant", ""))
 
 
-def _read_part(kind: FieldKind, text: str) -> str:
+def _parse_or_404(kind: FieldKind, text: str) -> str:
     try:
         return str(kind.parse(text, True))
     except ValueError:
@@ -626,8 +630,8 @@ def _read_part(kind: FieldKind, text: str) -> str:
 
 
 def _read_flash(request: Request) -> Flash | None:
-    tone, bar, text = request.cookies.get(FLASH_COOKIE, "").partition("|")
-    if not bar or tone not in {"good", "bad"}:
+    tone, separator, text = request.cookies.get(FLASH_COOKIE, "").partition("|")
+    if not separator or tone not in {"good", "bad"}:
         return None
     return Flash(tone, unquote(text))
 
@@ -643,7 +647,7 @@ def _run_query(request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
         values[name] = given[name].isoformat() if name in given else ""
 
     def link(**changes: Any) -> str:
-        # A cursor belongs to its filters.
+        # A cursor is valid only for the filters that it was made with.
         wanted = {**values, "cursor": "", **changes}
         return f"{base_of(request)}/runs{_query_text(wanted)}"
 
@@ -721,10 +725,10 @@ def _type_name(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
-def _next_of_each(
+def _order_by_next_firing(
     schedules: Sequence[ActiveSchedule], *, now: datetime
 ) -> list[tuple[ActiveSchedule, bool]]:
-    """The schedules by their next firing, and whether it is overdue."""
+    """The schedules in order of their next firing; with each, whether it is overdue."""
     due = [(each.next_due_at, each) for each in schedules if each.next_due_at is not None]
     due.sort(key=lambda pair: (pair[0], pair[1].spec.tenant, pair[1].spec.name))
     return [(each, each.overdue is not None and at <= now) for at, each in due]
@@ -742,11 +746,11 @@ def _compute_load(
         progress=lambda *_: None,
     )
     cells: Counter[tuple[int, int]] = Counter()
-    five = timedelta(minutes=5)
-    start = now.replace(minute=now.minute // 5 * 5, second=0, microsecond=0) + five
+    five_minutes = timedelta(minutes=5)
+    start = now.replace(minute=now.minute // 5 * 5, second=0, microsecond=0) + five_minutes
     for part in range(24 * 12):
-        begin = start + part * five
-        end = begin + five - timedelta(microseconds=1)
+        begin = start + part * five_minutes
+        end = begin + five_minutes - timedelta(microseconds=1)
         cells[begin.hour, begin.minute // 5] = sum(
             count_firings(each, begin, end) for each in active
         )
@@ -767,5 +771,5 @@ def _group_collisions(collisions: Sequence[Collision]) -> list[dict[str, Any]]:
     return by_size[:COLLISIONS_SHOWN]
 
 
-def _level(count: int, most: int) -> int:
+def _heat_level(count: int, most: int) -> int:
     return 0 if not count else 1 + min(int(count / most * 4), 3)

@@ -86,6 +86,7 @@ def attempt_steps(
         filtered = yield from _apply_filters(definition, ctx)
         if filtered is not None:
             return AttemptEnd(filtered)
+        # A pair is (in_thread, on_loop).
         middleware = tuple(pair[is_on_loop] for pair in definition.middleware)
         result = yield from _call_wrapped(definition, ctx, construct, middleware)
     except GeneratorExit:
@@ -229,7 +230,10 @@ def drive_attempt(
 async def drive_attempt_async(
     steps: AttemptSteps[T], ctx: RunContext, *, is_closed: Callable[[], bool]
 ) -> T:
-    """The same on an event loop. ``is_closed`` tells whether this coroutine is being closed."""
+    """As :func:`drive_attempt`, on an event loop.
+
+    ``is_closed`` tells whether this coroutine is being closed.
+    """
     forks = ForkCount.value
     token = CURRENT.set(ctx)
     try:
@@ -273,59 +277,59 @@ def _call_wrapped(
     enter, leave = (
         (_enter_async, _leave_async) if is_async_middleware(wrapper) else (_enter, _leave)
     )
-    around = yield PendingCall(enter, (wrapper, ctx))
+    generator = yield PendingCall(enter, (wrapper, ctx))
     try:
         result = yield from _call_wrapped(definition, ctx, construct, middleware[1:])
     except GeneratorExit:
         raise
     except BaseException as raised:
-        yield PendingCall(leave, (wrapper, around, None, raised))
+        yield PendingCall(leave, (wrapper, generator, None, raised))
         if _is_ending(raised):
             raise
         return None  # the middleware handled it
-    yield PendingCall(leave, (wrapper, around, result, None))
+    yield PendingCall(leave, (wrapper, generator, result, None))
     return result
 
 
 def _enter(wrapper: Any, ctx: RunContext) -> Any:
-    around = wrapper(ctx)
+    generator = wrapper(ctx)
     try:
-        next(around)
+        next(generator)
     except StopIteration:
-        raise _not_once(wrapper) from None
-    return around
+        raise _yield_count_error(wrapper) from None
+    return generator
 
 
 async def _enter_async(wrapper: Any, ctx: RunContext) -> Any:
-    around = wrapper(ctx)
+    generator = wrapper(ctx)
     try:
-        await anext(around)
+        await anext(generator)
     except StopAsyncIteration:
-        raise _not_once(wrapper) from None
-    return around
+        raise _yield_count_error(wrapper) from None
+    return generator
 
 
-def _leave(wrapper: Any, around: Any, result: Any, raised: BaseException | None) -> None:
+def _leave(wrapper: Any, generator: Any, result: Any, raised: BaseException | None) -> None:
     try:
-        around.send(result) if raised is None else around.throw(raised)
+        generator.send(result) if raised is None else generator.throw(raised)
     except StopIteration:
         return
-    around.close()
-    raise _not_once(wrapper)
+    generator.close()
+    raise _yield_count_error(wrapper)
 
 
 async def _leave_async(
-    wrapper: Any, around: Any, result: Any, raised: BaseException | None
+    wrapper: Any, generator: Any, result: Any, raised: BaseException | None
 ) -> None:
     try:
-        await (around.asend(result) if raised is None else around.athrow(raised))
+        await (generator.asend(result) if raised is None else generator.athrow(raised))
     except StopAsyncIteration:
         return
-    await around.aclose()
-    raise _not_once(wrapper)
+    await generator.aclose()
+    raise _yield_count_error(wrapper)
 
 
-def _not_once(wrapper: Any) -> RuntimeError:
+def _yield_count_error(wrapper: Any) -> RuntimeError:
     return RuntimeError(f"The middleware {path_of(wrapper)} must yield exactly once.")
 
 
@@ -430,7 +434,7 @@ def _failure(raised: BaseException, definition: Definition) -> Outcome:
         if not frame.filename.startswith(_HERE)
     ]
     if raised.__cause__ is None and raised.__context__ is None and frames:
-        # Show the user's frames only.
+        # Show the user's frames only. Chained exceptions are shown with all frames.
         lines = [
             "Traceback (most recent call last):\n",
             *traceback.format_list(frames),

@@ -49,7 +49,7 @@ class FlaskTickwork:
     def init_app(self, web: "Flask", *, command: str = "tickwork") -> None:
         """Use this application for attempts, and add the commands below ``flask tickwork``.
 
-        The last application counts: tests make many.
+        If it is called several times, as in tests, the last application is used.
         """
         web.extensions["tickwork"] = self
         web.cli.add_command(self.jobs.cli(), command)

@@ -30,17 +30,17 @@ except ImportError as missing:
 __all__ = ["SentryReporter", "instrument"]
 
 FAILURES_LOGGER: Final = "tickwork.worker.failures"
-"""The records of the worker about the same failures."""
+"""The logger with which a worker logs the same failures."""
 
 MONITORS_MAX: Final = 1_000
 SLUG_MAX: Final = 50
-LEVELS_MAX: Final = 20
+DEPTH_MAX: Final = 20
 UNITS: Final = (
     ("day", timedelta(days=1)),
     ("hour", timedelta(hours=1)),
     ("minute", timedelta(minutes=1)),
 )
-PLAIN: Final = re.compile(r"[\d*,/-]+")
+PLAIN_FIELD: Final = re.compile(r"[\d*,/-]+")
 
 Mask = Callable[[str], str]
 
@@ -75,7 +75,7 @@ class SentryReporter:
             yield
 
     def _report_failure(self, event: RunFailed) -> None:
-        """Report a failure, after it was recorded. Child processes raised it without a trace."""
+        """Report a failure after it was recorded. A child process sends only its message."""
         facts = self._facts_of(event.job, event.run_id, event.attempt, event.queue)
         args, mask = self._read_args(event)
         facts["args"] = args
@@ -87,7 +87,7 @@ class SentryReporter:
             if event.exception is None:
                 scope.capture_message(event.error, level="error")
                 return
-            # Without the hint: an event with the same exception would be dropped as a duplicate.
+            # The hint is not passed: with it, Sentry drops a second event about an exception.
             made, _ = event_from_exception(
                 event.exception,
                 client_options=sentry_sdk.get_client().options,
@@ -100,13 +100,14 @@ class SentryReporter:
 
     def _has_secrets(self, job: str) -> bool:
         definition = self._app.registry.find(job)
+        # An unknown job may have secrets.
         return definition is None or bool(definition.secrets)
 
     def _read_args(self, event: RunFailed) -> tuple[Mapping[str, Any], Mask]:
         """Read the arguments of a run: masked, and the mask for texts that contain them."""
         definition = self._app.registry.find(event.job)
         if definition is None:
-            return {}, _hide
+            return {}, _mask_everything
         try:
             stored = self._app.get_run(event.run_id).read().args
             return (
@@ -114,7 +115,10 @@ class SentryReporter:
                 definition.mask_for(definition.payload.decode(stored)),
             )
         except TickworkError:
-            return {}, _hide  # the database does not answer, or the arguments cannot be read
+            return (
+                {},
+                _mask_everything,
+            )  # the database does not answer, or the arguments cannot be read
 
     # ------------------------------------------------------------ monitors
 
@@ -148,9 +152,10 @@ class SentryReporter:
 def instrument(app: Tickwork, *, monitors: bool = True) -> SentryReporter:
     """Report failures to Sentry, and the firings of schedules to its cron monitors.
 
-    Call it where the application is defined, before other middleware. ``sentry_sdk.init`` is
-    yours to call, before or after. A schedule without a tenant has a monitor with its name, if
-    its rule has a form that Sentry knows: a crontab, or a number of minutes, hours or days.
+    Call it where the application is defined, before other middleware. Call
+    ``sentry_sdk.init`` yourself, before or after. A schedule without a tenant has a monitor with
+    its name, if its rule has a form that Sentry knows: a crontab, or a number of minutes, hours or
+    days.
     """
     return SentryReporter(app, monitors=monitors)
 
@@ -175,7 +180,7 @@ def interval_of(length: timedelta) -> dict[str, Any] | None:
 
 
 def crontab_of(rule: object) -> dict[str, Any] | None:
-    """The same rule as a crontab; None if it has seconds, or another meaning there.
+    """The same rule as a crontab; None if it has seconds, or another meaning in Sentry.
 
     >>> crontab_of(Cron.parse("*/5 9-17 * * 1-5"))
     {'type': 'crontab', 'value': '*/5 9-17 * * 1-5'}
@@ -193,7 +198,7 @@ def crontab_of(rule: object) -> dict[str, Any] | None:
         fields = [minute, hour, day, month, weekday]
     else:
         return None
-    if len(fields) != 5 or not all(PLAIN.fullmatch(field) for field in fields):
+    if len(fields) != 5 or not all(PLAIN_FIELD.fullmatch(field) for field in fields):
         return None
     return {"type": "crontab", "value": " ".join(fields)}
 
@@ -209,20 +214,20 @@ def slug_of(schedule: str) -> str:
 
 def hide_secrets(event: Any, mask: Mask) -> Any:
     """Mask all texts of an event, and remove the local variables of its frames."""
-    return _masked(event, mask, LEVELS_MAX)
+    return _mask_texts(event, mask, DEPTH_MAX)
 
 
-def _masked(value: Any, mask: Mask, levels: int) -> Any:
+def _mask_texts(value: Any, mask: Mask, depth: int) -> Any:
     if isinstance(value, str):
         return mask(value)
-    if not levels:
+    if not depth:
         return None
     if isinstance(value, Mapping):
         return {
-            key: _masked(part, mask, levels - 1) for key, part in value.items() if key != "vars"
+            key: _mask_texts(part, mask, depth - 1) for key, part in value.items() if key != "vars"
         }
     if isinstance(value, list | tuple):
-        return [_masked(part, mask, levels - 1) for part in value]
+        return [_mask_texts(part, mask, depth - 1) for part in value]
     return value
 
 
@@ -232,5 +237,5 @@ def _describe(scope: Any, facts: dict[str, Any]) -> None:
     scope.set_context("tickwork", facts)
 
 
-def _hide(_: str) -> str:
+def _mask_everything(_: str) -> str:
     return "***"

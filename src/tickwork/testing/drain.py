@@ -53,18 +53,26 @@ class AttemptResult(NamedTuple):
 class DrainResult(Sequence[AttemptResult]):
     """The attempts that were made, in order, failed ones included."""
 
-    def __init__(self, app: Tickwork, steps: Sequence[Transition] = ()) -> None:
+    def __init__(self, app: Tickwork, transitions: Sequence[Transition] = ()) -> None:
         self._app = app
-        self._steps = steps
+        self._transitions = transitions
 
     @cached_property
     def _attempts(self) -> tuple[AttemptResult, ...]:
-        return tuple(_build_result(self._app, step) for step in self._steps if is_attempt(step))
+        return tuple(
+            _build_result(self._app, transition)
+            for transition in self._transitions
+            if is_attempt(transition)
+        )
 
     @cached_property
     def deferred(self) -> tuple[AttemptResult, ...]:
         """Runs that a filter skipped or postponed."""
-        return tuple(_build_result(self._app, step) for step in self._steps if not is_attempt(step))
+        return tuple(
+            _build_result(self._app, transition)
+            for transition in self._transitions
+            if not is_attempt(transition)
+        )
 
     @property
     def failures(self) -> tuple[AttemptResult, ...]:
@@ -116,11 +124,11 @@ def drain(app: Tickwork, *, limit: int = LIMIT) -> DrainResult:
         StillDue: Runs were still due after ``limit`` runs.
     """
     with Passes(app, limit) as passes:
-        return DrainResult(app, passes.until_idle()[0])
+        return DrainResult(app, passes.run_until_idle()[0])
 
 
 class Passes(AbstractContextManager["Passes"]):
-    """Makes passes of one application until nothing is due."""
+    """Makes passes until nothing is due. A pass fires schedules, and executes some due runs."""
 
     def __init__(self, app: Tickwork, limit: int) -> None:
         if limit < 1:
@@ -137,7 +145,7 @@ class Passes(AbstractContextManager["Passes"]):
     def __exit__(self, *error: object) -> None:
         self._capturing.__exit__(None, None, None)
 
-    def until_idle(self, *, until: datetime | None = None) -> tuple[list[Transition], NextDue]:
+    def run_until_idle(self, *, until: datetime | None = None) -> tuple[list[Transition], NextDue]:
         """Make passes until nothing is due; return the transitions, and what is due next.
 
         It ends early when a handler has moved the clock past ``until``.
@@ -156,7 +164,7 @@ class Passes(AbstractContextManager["Passes"]):
             if until is not None and self._services.clock.now() > until:
                 return done, next_due
         last = done[-_SHOWN_MAX:]
-        raise StillDue(limit=self._limit, jobs=(step.claim.job for step in last))
+        raise StillDue(limit=self._limit, jobs=(transition.claim.job for transition in last))
 
 
 def name_of(job: Any) -> str:
@@ -169,22 +177,22 @@ def name_of(job: Any) -> str:
     return name
 
 
-def _build_result(app: Tickwork, step: Transition) -> AttemptResult:
-    claim = step.claim
+def _build_result(app: Tickwork, transition: Transition) -> AttemptResult:
+    claim = transition.claim
     definition = app.registry.find(claim.job)
     read = decode if definition is None else definition.payload.decode_result
     return AttemptResult(
         job=claim.job,
         run_id=claim.run_id,
         attempt=claim.attempt,
-        outcome=step.outcome,
-        status=step.to_status,
-        at=step.ended_at,
-        due_at=step.due_at,
+        outcome=transition.outcome,
+        status=transition.to_status,
+        at=transition.ended_at,
+        due_at=transition.due_at,
         schedule=claim.schedule,
         nominal_at=claim.nominal_at,
         tenant=claim.tenant,
-        result=None if step.result is None else read(step.result),
-        error=step.reason if step.outcome is not OutcomeKind.SUCCEEDED else "",
-        traceback=step.traceback,
+        result=None if transition.result is None else read(transition.result),
+        error=transition.reason if transition.outcome is not OutcomeKind.SUCCEEDED else "",
+        traceback=transition.traceback,
     )

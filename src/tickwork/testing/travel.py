@@ -75,11 +75,11 @@ def _arrive(app: Tickwork, clock: ManualClock, length: timedelta, limit: int) ->
     # A schedule whose program is not seen for longer than this is retired.
     rest = app.settings.retire_after / 2
     with Passes(app, limit) as passes:
-        steps, upcoming = passes.until_idle(until=target)
+        transitions, upcoming = passes.run_until_idle(until=target)
         # It ends: each round moves the clock towards the target. A handler may move it further;
         # it is not set back then.
         while (now := clock.now()) < target:
             clock.set(min(upcoming.next_at or target, now + rest, target))
-            more, upcoming = passes.until_idle(until=target)
-            steps += more
-    return DrainResult(app, steps)
+            more, upcoming = passes.run_until_idle(until=target)
+            transitions += more
+    return DrainResult(app, transitions)

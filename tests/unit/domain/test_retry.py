@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tickwork._domain.retry import (
     ANY_ERROR,
     NO_RETRY,
-    ON_REQUEST,
+    RETRY_LATER_POLICY,
     Delays,
     Exponential,
     Fixed,
@@ -65,8 +65,8 @@ class TestDelays:
         assert seconds(Fixed(attempts_max=3, delay=timedelta(seconds=7)), 3) == [7, 7, 7]
 
     def test_on_request_it_is_one_minute_doubling_for_ten_attempts(self):
-        assert seconds(ON_REQUEST, 9) == [60 * 2**doublings for doublings in range(9)]
-        assert ON_REQUEST.attempts_max == 10
+        assert seconds(RETRY_LATER_POLICY, 9) == [60 * 2**doublings for doublings in range(9)]
+        assert RETRY_LATER_POLICY.attempts_max == 10
 
     @given(st.timedeltas(timedelta(0), timedelta(days=1)), st.integers(1, 12))
     def test_without_jitter_it_is_exact(self, base, attempt):

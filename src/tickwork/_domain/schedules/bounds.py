@@ -25,7 +25,7 @@ _TRIES: Final = 1_500
 
 
 def set_anchor(rule: Schedule, at: datetime) -> Schedule:
-    """Set the anchor of a rule that counts. Any other rule stays as it is."""
+    """Set the anchor of a rule that counts from one. Any other rule stays as it is."""
     anchor: Callable[[datetime], Schedule] | None = getattr(rule, "with_anchor", None)
     return rule if anchor is None else anchor(at)
 
@@ -110,7 +110,7 @@ class Bounded:
 
 @lru_cache(maxsize=4096)
 def last_firing(bounded: Bounded) -> datetime | None:
-    """The last time that may fire. Counted once, then cached."""
+    """The last time that may fire. It is computed once and cached, because that may be slow."""
     if bounded.max_firings is None or bounded.starting is None:
         return bounded.until
     last = None
@@ -123,7 +123,7 @@ def last_firing(bounded: Bounded) -> datetime | None:
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """The same time. Python ignores folds when it compares datetimes of one zone."""
+    """The same time in UTC: Python ignores folds when it compares datetimes of one zone."""
     if moment.tzinfo is None:
         raise NaiveDatetime(moment)
     return moment.astimezone(UTC)
@@ -224,7 +224,7 @@ class Windowed:
         for _ in range(self._tries):
             if found is None or self._allows(zone, floor_ts(found)):
                 return found
-            # Continue where the answer may change.
+            # Continue at the end of the range that is not allowed.
             change = self._range_around(zone, floor_ts(found))[1]
             found = self.rule.next_after(zone.datetime_at(change - 1))
         return None
