@@ -287,7 +287,6 @@ class StoresAgree(RuleBasedStateMachine):
         self.doubted: list[list[NewRun]] = []
         self.finished_runs: dict[RunId, Run] = {}
         self.starts: dict[str, list[datetime]] = {}  # by the key of a rate, since it was changed
-        self.closed: set[str] = set()  # schedules whose skips are no longer counted together
 
     # ------------------------------------------------------------ what comes next
 
@@ -515,8 +514,6 @@ class StoresAgree(RuleBasedStateMachine):
             run = self.run_of(claim.run_id)
             if run is not None and run.is_finished and run.token == claim.token:
                 continue  # it was finished by this very claim: whether that is a loss is free
-            if isinstance(outcome, Skipped) and not self.may_skip(claim):
-                continue
             if isinstance(outcome, Postponed) and (is_cancel_requested or claim.expires_at):
                 continue
             policy = Fixed(attempts_max=claim.attempts_max, delay=MINUTE)
@@ -532,35 +529,11 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.record(list(steps.values())))
         self.records.append(list(steps.values()))
 
-    def may_skip(self, claim: Claim) -> bool:
-        """Whether the newest firing is skipped: which row counts an older one is free."""
-        if claim.schedule is None or claim.nominal_at is None:
-            return True
-        later = [
-            run
-            for run in every_run(self.memory)
-            if run.schedule == claim.schedule
-            and run.is_finished
-            and run.nominal_at is not None
-            and (run.last_nominal_at or run.nominal_at) > claim.nominal_at
-        ]
-        return claim.schedule not in self.closed and not later
-
-    def close_schedule(self, run: Run | None) -> None:
-        """Fire no more of a schedule: a skip after this run would have a row of its own, or not."""
-        if run is None or run.schedule is None:
-            return
-        self.closed.add(run.schedule)
-        row = self.memory.get_schedule(run.tenant, run.schedule)
-        if row is not None:
-            self.both(lambda store: store.remove_schedule(row.id))
-
     def record_again(self, steps: list[Transition]) -> None:
         kept = [step for step in steps if step.claim.run_id not in self.pruned]
         self.both(lambda store: store.record(kept, may_be_stored=True))
 
     def complete(self, claim: Claim) -> None:
-        self.close_schedule(self.run_of(claim.run_id))
         self.both(lambda store: store.complete(claim, now=self.now, result='"done"'))
 
     def after_complete(self, claims: list[Claim]) -> None:
@@ -581,7 +554,6 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: sorted(store.reap(now=self.now, limit=ALL, decide=decide)))
 
     def cancel(self, run_id: RunId) -> None:
-        self.close_schedule(self.run_of(run_id))
         self.both(lambda store: store.cancel(run_id, now=self.now, reason="not needed"))
 
     def reschedule(self, run_id: RunId, delay: timedelta) -> None:
@@ -607,8 +579,6 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(act)
         # A repeat that comes after its key's window was pruned: who holds the key is free.
         self.doubted.clear()
-        left = {row.spec.name for row in self.memory.list_schedules()}
-        self.closed |= {run.schedule for run in every_run(self.memory) if run.schedule} - left
         self.pruned |= before - {run.id for run in every_run(self.memory)}
 
     def prune_some(self, age: timedelta, count: int) -> None:
@@ -712,8 +682,6 @@ class StoresAgree(RuleBasedStateMachine):
                 case _:
                     return store.stamp_seen(jobs=[row.spec.job], schedules=[row.id], now=self.now)
 
-        if change == "cancel":
-            self.closed.add(row.spec.name)
         self.both(act)
 
     def fire(

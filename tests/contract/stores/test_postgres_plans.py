@@ -184,6 +184,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("lock_marks", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
     ("skip_marks", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
     ("skip_marks", {"names": [["", "schedule1"]]}, "tickwork_run_schedule"),
+    ("unfinished_firings", {"spans": [["", "schedule1", NOW, NOW + 9]]}, "tickwork_run_schedule"),
     ("count_logs", {"ids": some(100)}, "tickwork_log_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=50)}, "tickwork_schedule_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=2000)}, "tickwork_schedule_pkey"),

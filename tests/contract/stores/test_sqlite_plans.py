@@ -61,6 +61,10 @@ PLANS = {
         ["tickwork_run_schedule"],
     ),
     "skip_marks": ({"names": '[["", "s"]]'}, ["tickwork_run_schedule", "(tenant=? AND name=?)"]),
+    "unfinished_firings": (
+        {"spans": '[["", "s", 1, 9]]'},
+        ["tickwork_run_schedule (schedule=? AND tenant=? AND nominal_at>? AND nominal_at<?)"],
+    ),
     "read_rates": (
         {"wanted": '[["job/minute:x", 5, 3]]'},
         ["SEARCH rate USING PRIMARY KEY", "SEARCH start USING PRIMARY KEY (key=? AND number>?"],

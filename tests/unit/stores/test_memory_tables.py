@@ -5,7 +5,6 @@ import pytest
 from tickwork._domain.identity import RunId
 from tickwork._domain.run import Run
 from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import MemoryTable, Tables
 from unit.builders import MINUTE, NOON
 
@@ -70,8 +69,8 @@ class TestTransactions:
         assert table.journal == []
 
 
-class TestLastFirings:
-    """What stands for a schedule's last instant is found without a look at everything."""
+class TestUnfinishedFirings:
+    """The unfinished runs of a schedule are found by their instants."""
 
     def fired(self, tables, minute, *, name="a", **given):
         run = Run(
@@ -89,47 +88,32 @@ class TestLastFirings:
         tables.note_firing(run)
         return run
 
-    def before(self, tables, minute):
-        found = tables.last_firings("", "hourly", before=NOON + minute * MINUTE)
-        return [run.id for run in found]
+    def found(self, tables, first, last):
+        instants = tables.unfinished_firings(
+            ("", "hourly"), since=NOON + first * MINUTE, before=NOON + last * MINUTE
+        )
+        return [(instant - NOON) // MINUTE for instant in instants]
 
-    def test_the_last_one_before_an_instant_counts(self):
+    def test_those_in_a_time(self):
         tables = Tables()
-        for minute in (3, 1, 2):
+        for minute in (3, 1, 2, 4):
             self.fired(tables, minute)
 
-        assert self.before(tables, 3) == ["a2"]
-        assert self.before(tables, 9) == ["a3"]
-        assert self.before(tables, 1) == []
+        assert self.found(tables, 2, 4) == [2, 3]
+        assert self.found(tables, 5, 9) == []
 
-    def test_what_has_gone_does_not_count(self):
+    def test_a_finished_run_is_left_out(self):
         tables = Tables()
         self.fired(tables, 1)
         del tables.runs[self.fired(tables, 2).id]
 
-        assert self.before(tables, 9) == ["a1"]
+        assert self.found(tables, 0, 9) == [1]
 
-    def test_what_was_rolled_back_does_not_count(self):
+    def test_a_run_that_was_rolled_back_is_left_out(self):
         tables = Tables()
         self.fired(tables, 1)
         tables.journal.clear()
         self.fired(tables, 2)
         tables.roll_back()
 
-        assert self.before(tables, 9) == ["a1"]
-
-    def test_a_row_that_stands_for_a_later_instant_by_now_counts_there(self):
-        tables = Tables()
-        run = self.fired(tables, 1)
-        tables.runs[run.id] = merged = replace_fields(run, last_nominal_at=NOON + 5 * MINUTE)
-        tables.note_firing(merged)
-
-        assert self.before(tables, 3) == []
-        assert self.before(tables, 6) == ["a1"]
-
-    def test_two_may_stand_for_one_instant(self):
-        tables = Tables()
-        self.fired(tables, 1)
-        self.fired(tables, 1, name="b")
-
-        assert sorted(self.before(tables, 2)) == ["a1", "b1"]
+        assert self.found(tables, 0, 9) == [1]

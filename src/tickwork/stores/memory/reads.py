@@ -29,6 +29,7 @@ from tickwork.stores.contract import (
     TableHealth,
 )
 from tickwork.stores.memory.keys import claim_order, rates_of, taken_by_key
+from tickwork.stores.memory.schedules import delete_schedule
 from tickwork.stores.memory.tables import TableHolder, Tables
 
 
@@ -239,7 +240,7 @@ def _prune_schedules(tables: Tables, *, before: datetime, limit: int) -> int:
         and not tables.unfinished_of(row.spec.tenant, row.spec.name)
     ]
     for schedule_id in gone[:limit]:
-        del tables.schedules[schedule_id]
+        delete_schedule(tables, schedule_id)
     return len(gone[:limit])
 
 

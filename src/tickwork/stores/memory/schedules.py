@@ -7,13 +7,14 @@ from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run
+from tickwork._domain.skips import NewSkip, ScheduleName
 from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import Move, Skip, TickPlan
 from tickwork.stores.contract import JobRow, KeysOf, NewSchedule, Planner
 from tickwork.stores.memory.keys import add_runs, overlap_holders, unique_holder
 from tickwork.stores.memory.rows import replace_fields
 from tickwork.stores.memory.tables import TableHolder, Tables
-from tickwork.stores.memory.transitions import keep_skip
+from tickwork.stores.memory.transitions import merge_skips, write_skips
 
 
 class MemorySchedules(TableHolder):
@@ -31,6 +32,7 @@ class MemorySchedules(TableHolder):
                         next_due_at=next_due_at,
                         seen_at=now,
                     )
+                    tables.skip_marks[_name(row)] = None
                 rows.append(row)
         return rows
 
@@ -69,7 +71,7 @@ class MemorySchedules(TableHolder):
 
     def remove_schedule(self, schedule_id: ScheduleId) -> bool:
         with self._writing() as tables:
-            return tables.schedules.pop(schedule_id, None) is not None
+            return delete_schedule(tables, schedule_id)
 
     def stamp_seen(
         self, *, jobs: Sequence[str], schedules: Sequence[ScheduleId], now: datetime
@@ -214,8 +216,11 @@ def _write(tables: Tables, plan: TickPlan, *, now: datetime) -> None:
         # No key can have been taken since the plan was made, so a plan that needs a taken key is
         # wrong, and none of it may be written.
         assert answer.is_new, answer
-    for skip in sorted(plan.skips, key=lambda skip: skip.first_at):
-        keep_skip(tables, _build_skipped_run(skip, now=now))
+    merging = merge_skips(tables, [_build_new_skip(skip, now=now) for skip in plan.skips])
+    for skip in plan.skips:
+        if skip.id not in merging.without_row and skip.id not in tables.history:
+            tables.history[skip.id] = _build_skipped_run(skip, now=now)
+    write_skips(tables, merging)
     for move in plan.moves:
         tables.schedules[move.schedule_id] = _apply_move(tables.schedules[move.schedule_id], move)
     for schedule_id in plan.cancels:
@@ -237,6 +242,18 @@ def _apply_move(row: ScheduleRow, move: Move) -> ScheduleRow:
 
 def _clear_pause(row: ScheduleRow) -> ScheduleRow:
     return replace_fields(row, paused_at=None, paused_until=None, paused_note="")
+
+
+def _build_new_skip(skip: Skip, *, now: datetime) -> NewSkip[datetime]:
+    return NewSkip(
+        _name(skip.schedule),
+        skip.id,
+        skip.reason,
+        first_at=skip.first_at,
+        last_at=skip.last_at,
+        ended_at=now,
+        instants=skip.instants,
+    )
 
 
 def _build_skipped_run(skip: Skip, *, now: datetime) -> Run:
@@ -267,5 +284,13 @@ def _find_by_name(tables: Tables, tenant: str, name: str) -> ScheduleRow | None:
     return next(found, None)
 
 
-def _name(row: ScheduleRow) -> tuple[str, str]:
+def delete_schedule(tables: Tables, schedule_id: ScheduleId) -> bool:
+    row = tables.schedules.pop(schedule_id, None)
+    if row is None:
+        return False
+    del tables.skip_marks[_name(row)]
+    return True
+
+
+def _name(row: ScheduleRow) -> ScheduleName:
     return row.spec.tenant, row.spec.name

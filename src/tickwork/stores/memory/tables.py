@@ -11,6 +11,7 @@ from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow
 from tickwork._domain.rates import Rate
 from tickwork._domain.run import Run
+from tickwork._domain.skips import ScheduleName, SkipMark
 from tickwork.stores.contract import (
     Attempt,
     AuditEntry,
@@ -91,6 +92,8 @@ class Tables:
     slots: dict[RunId, frozenset[str]] = field(default_factory=MemoryTable)  # keys, by run
     uniques: dict[str, Protected] = field(default_factory=MemoryTable)
     schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=MemoryTable)
+    # Of each schedule, the row of its newest skips, if it has one.
+    skip_marks: dict[ScheduleName, SkipMark[datetime] | None] = field(default_factory=MemoryTable)
     jobs: dict[tuple[str, str], JobRow] = field(default_factory=MemoryTable)
     limits: dict[str, LimitRow] = field(default_factory=MemoryTable)
     rates: dict[str, Rate] = field(
@@ -103,8 +106,8 @@ class Tables:
     requests: dict[str, IdempotentRequest] = field(default_factory=MemoryTable)
 
     journal: Journal = field(default_factory=list)
-    # By schedule: the run or skip of each instant, sorted. Entries are never removed, so readers
-    # ignore runs that are gone, or that stand for another instant by now.
+    # By schedule: its runs in the order of their instants. Entries are never removed, so readers
+    # ignore runs that are finished.
     firings: dict[tuple[str, str], list[tuple[datetime, RunId]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,24 +123,18 @@ class Tables:
             table.put_back(key, row)
 
     def note_firing(self, run: Run) -> None:
-        """Add a run, or a row of skips, to ``firings``."""
+        """Add a run to ``firings``."""
         if run.schedule is not None and run.nominal_at is not None:
             noted = self.firings.setdefault((run.tenant, run.schedule), [])
-            insort(noted, (run.last_nominal_at or run.nominal_at, run.id))
+            insort(noted, (run.nominal_at, run.id))
 
-    def last_firings(self, tenant: str, schedule: str, *, before: datetime) -> list[Run]:
-        """The runs of the last instant before this one: mostly one or none."""
-        noted = self.firings.get((tenant, schedule), [])
-        found: dict[RunId, Run] = {}
-        last: datetime | None = None
-        for place in range(bisect_left(noted, (before, "")) - 1, -1, -1):
-            instant, run_id = noted[place]
-            if last is not None and instant < last:
-                break
-            run = self.runs.get(run_id) or self.history.get(run_id)
-            if run is not None and (run.last_nominal_at or run.nominal_at) == instant:
-                found[run_id], last = run, instant
-        return list(found.values())
+    def unfinished_firings(
+        self, schedule: ScheduleName, *, since: datetime, before: datetime
+    ) -> list[datetime]:
+        """The instants in this time that have an unfinished run."""
+        noted = self.firings.get(schedule, [])
+        found = noted[bisect_left(noted, (since, "")) : bisect_left(noted, (before, ""))]
+        return [instant for instant, run_id in found if run_id in self.runs]
 
     def next_turn_at(self) -> datetime | None:
         return min((rate.turn_at for rate in self.rates.values() if rate.turn_at), default=None)

@@ -7,6 +7,15 @@ from typing import Any, Final
 from tickwork._domain.identity import RunId
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim, Run
+from tickwork._domain.skips import (
+    NewSkip,
+    ScheduleName,
+    SkipMark,
+    SkipPlan,
+    is_counted,
+    may_merge,
+    plan_skips,
+)
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores.contract import Attempt, JobRow
@@ -44,16 +53,10 @@ def was_committed(tables: Tables, step: Transition) -> bool:
         # The reaper may have ended the run under our token, with another status.
         is_same_status = step.due_at is not None or ended.status is step.to_status
         return ended.token == step.claim.token and is_same_status
-    if not _may_merge(step):
+    if not may_merge(step):
         return False
-    return any(
-        row.status is RunStatus.SKIPPED
-        and row.reason == step.reason
-        and _belongs_to(row, step.claim.tenant, step.claim.schedule)
-        and row.last_nominal_at is not None
-        and _first_instant(row) < _instant(step.claim) <= row.last_nominal_at
-        for row in tables.history.values()
-    )
+    mark = _find_mark(tables, _schedule(step.claim))
+    return is_counted(mark, reason=step.reason, at=_instant(step.claim))
 
 
 def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
@@ -81,9 +84,9 @@ def write_steps(tables: Tables, steps: Sequence[Transition]) -> None:
         else:
             _give_back(tables, run, step)
             freed |= free_slots(tables, run.id, is_final=False)
-    # After all of them have finished, and in the order of their instants.
-    for step in sorted(filter(_may_merge, steps), key=lambda step: _instant(step.claim)):
-        _merge_run(tables, step)
+    fired = [step for step in steps if step.claim.schedule is not None and step.is_final]
+    if fired:
+        _mark_skips(tables, fired)  # after all of them have finished
     add_runs(tables, [run for step in steps for run in step.follow_ups])
     unblock(tables, freed)
     _update_job_rows(tables, steps)
@@ -135,6 +138,7 @@ def finish_completed(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
         assert ended.ended_at is not None, ended
         steps.append(_completed(claim, ended.ended_at))
     unblock(tables, {key for step in steps for key in step.claim.limit_keys})
+    _mark_skips(tables, [step for step in steps if step.claim.is_fired])
     _update_job_rows(tables, steps)
     return [step.claim.run_id for step in steps]
 
@@ -204,54 +208,87 @@ def _update_job_rows(tables: Tables, steps: Iterable[Transition]) -> None:
 # ---------------------------------------------------------------- skips in a row
 
 
-def keep_skip(tables: Tables, skip: Run) -> None:
-    """Store a skipped firing: in the row of the previous skip if that has the same reason."""
-    before = _firing_before(tables, skip)
-    if before is None or before.status is not RunStatus.SKIPPED or before.reason != skip.reason:
-        kept = skip
-    else:
-        kept = replace_fields(
-            before,
-            instants=before.instants + skip.instants,
-            last_nominal_at=_last_instant(skip),
-            ended_at=skip.ended_at,
+def merge_skips(
+    tables: Tables,
+    skips: Sequence[NewSkip[datetime]],
+    *,
+    ended: Iterable[tuple[ScheduleName, datetime]] = (),
+) -> SkipPlan[datetime]:
+    """Decide which skips are merged. ``ended`` are runs of this batch that were not skipped."""
+    instants: dict[ScheduleName, list[datetime]] = {}
+    for skip in skips:
+        instants.setdefault(skip.schedule, []).append(skip.first_at)
+    marks: dict[ScheduleName, SkipMark[datetime]] = {}
+    others: dict[ScheduleName, list[datetime]] = {}
+    for name, found in instants.items():
+        mark = _find_mark(tables, name)
+        if mark is not None:
+            marks[name] = mark
+        since = min(found) if mark is None else min(mark.last_at, *found)
+        others[name] = tables.unfinished_firings(name, since=since, before=max(found))
+    for name, at in ended:
+        others.setdefault(name, []).append(at)
+    return plan_skips(skips, marks=marks, others=others)
+
+
+def write_skips(tables: Tables, plan: SkipPlan[datetime]) -> None:
+    """Write the rows that count more skips, and the marks of the schedules."""
+    for merged in plan.merged:
+        row = tables.history[merged.run_id]
+        tables.history[row.id] = replace_fields(
+            row,
+            instants=row.instants + merged.instants,
+            last_nominal_at=merged.last_at,
+            ended_at=merged.ended_at,
         )
-    tables.history[kept.id] = kept
-    tables.note_firing(kept)
+    for name, mark in plan.marks.items():
+        if name in tables.skip_marks:  # otherwise the schedule was removed
+            tables.skip_marks[name] = mark
 
 
-def _may_merge(step: Transition) -> bool:
-    # Only a run that was skipped at its first claim: any other has attempts to show, and keeps its
-    # row.
-    return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
-
-
-def _merge_run(tables: Tables, step: Transition) -> None:
-    run_id = step.claim.run_id
-    keep_skip(tables, tables.history.pop(run_id))
-    if run_id not in tables.history:
+def _mark_skips(tables: Tables, steps: Iterable[Transition]) -> None:
+    """Merge skipped runs of schedules; any other result ends a sequence of skips."""
+    skips: list[NewSkip[datetime]] = []
+    ended: list[tuple[ScheduleName, datetime]] = []
+    for step in steps:
+        if step.outcome is OutcomeKind.SKIPPED:
+            skips.append(_build_skip(step))
+        else:
+            ended.append((_schedule(step.claim), _instant(step.claim)))
+    plan = merge_skips(tables, skips, ended=ended)
+    write_skips(tables, plan)
+    for run_id in plan.without_row:
+        del tables.history[run_id]
         tables.logs.pop(run_id, None)
+    for name, at in ended:
+        mark = tables.skip_marks.get(name)
+        if mark is not None and mark.last_at < at:
+            tables.skip_marks[name] = None
 
 
-def _firing_before(tables: Tables, skip: Run) -> Run | None:
-    """The run of the schedule's previous instant, unfinished or in history."""
-    assert skip.schedule is not None, skip
-    found = tables.last_firings(skip.tenant, skip.schedule, before=_first_instant(skip))
-    # A retried firing has two runs for one instant: the unfinished one counts.
-    return min(found, key=lambda run: run.id not in tables.runs, default=None)
+def _find_mark(tables: Tables, name: ScheduleName) -> SkipMark[datetime] | None:
+    """The mark of a schedule, with the reason that its row has now."""
+    mark = tables.skip_marks.get(name)
+    row = None if mark is None else tables.history.get(mark.run_id)
+    return None if mark is None or row is None else mark._replace(reason=row.reason)
 
 
-def _belongs_to(run: Run, tenant: str, schedule: str | None) -> bool:
-    return run.schedule == schedule and run.tenant == tenant
+def _build_skip(step: Transition) -> NewSkip[datetime]:
+    at = _instant(step.claim)
+    return NewSkip(
+        _schedule(step.claim),
+        step.claim.run_id,
+        step.reason,
+        first_at=at,
+        last_at=at,
+        ended_at=step.ended_at,
+        may_merge=may_merge(step),
+    )
 
 
-def _first_instant(run: Run) -> datetime:
-    assert run.nominal_at is not None, run
-    return run.nominal_at
-
-
-def _last_instant(run: Run) -> datetime:
-    return run.last_nominal_at or _first_instant(run)
+def _schedule(claim: Claim) -> ScheduleName:
+    assert claim.schedule is not None, claim
+    return (claim.tenant, claim.schedule)
 
 
 def _instant(claim: Claim) -> datetime:

@@ -9,6 +9,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.limits import gate_of, is_kept_between_attempts, slots_in
 from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.run import Claim
+from tickwork._domain.skips import is_counted, may_merge
 from tickwork._domain.status import RunStatus
 from tickwork._domain.transitions import Transition
 from tickwork.stores._sql.columns import ATTEMPT, CLAIM, names
@@ -17,10 +18,9 @@ from tickwork.stores._sql.operations.enqueue import enqueue
 from tickwork.stores._sql.operations.limits import free_slots, unblock
 from tickwork.stores._sql.operations.notifications import is_soon, notify_queues
 from tickwork.stores._sql.operations.skips import (
-    SkipMerger,
     instant_of,
     mark_skips,
-    may_merge,
+    read_marks,
     schedule_of,
 )
 from tickwork.stores._sql.queries import Queries
@@ -243,12 +243,14 @@ def _find_committed(query: Queries, steps: Sequence[Transition]) -> Operation[se
             wanted = (step.claim.token, step.outcome.value, micros(step.ended_at))
             if wanted in [tuple(row[place] for place in _ATTEMPT_IDENTITY) for row in attempts]:
                 committed.add(step.claim.run_id)
-    skipped = [step for step in steps if may_merge(step) and step.claim.run_id not in committed]
+    # Only a run that was merged into another row has no row of its own.
+    stored = {run_id for run_id, _ in (*ended, *waiting)}
+    skipped = [step for step in steps if may_merge(step) and step.claim.run_id not in stored]
     if skipped:
-        merger = yield from SkipMerger.read(query, {schedule_of(step.claim) for step in skipped})
+        marks, _ = yield from read_marks(query, {schedule_of(step.claim) for step in skipped})
         for step in skipped:
-            at = instant_of(step.claim)
-            if merger.has(schedule_of(step.claim), reason=step.reason, at=at):
+            mark = marks.get(schedule_of(step.claim))
+            if is_counted(mark, reason=step.reason, at=instant_of(step.claim)):
                 committed.add(step.claim.run_id)
     return committed
 

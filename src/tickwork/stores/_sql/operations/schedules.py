@@ -8,10 +8,11 @@ from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.limits import is_overlap_key
 from tickwork._domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from tickwork._domain.skips import NewSkip
 from tickwork._domain.tick import Move, Skip, TickPlan, Unfired
 from tickwork.stores._sql.operations.enqueue import insert_runs, take_unique_keys
 from tickwork.stores._sql.operations.notifications import notify_all
-from tickwork.stores._sql.operations.skips import SkipMerger
+from tickwork.stores._sql.operations.skips import merge, write_plan
 from tickwork.stores._sql.queries import Queries
 from tickwork.stores._sql.rows import (
     clamped_moment,
@@ -276,23 +277,24 @@ def _readable(rows: Sequence[Row], *, now: int) -> tuple[list[ScheduleRow], list
 
 
 def _write_skips(query: Queries, skips: Sequence[Skip], *, now: int) -> Operation[None]:
-    merger = yield from SkipMerger.read(
-        query, {(skip.schedule.spec.tenant, skip.schedule.spec.name) for skip in skips}
-    )
-    rows: list[Row] = []
-    for skip in sorted(skips, key=lambda skip: skip.first_at):
-        spec = skip.schedule.spec
-        is_merged = merger.add(
-            (spec.tenant, spec.name),
-            run_id=skip.id,
-            reason=skip.reason,
+    new = [
+        NewSkip(
+            (skip.schedule.spec.tenant, skip.schedule.spec.name),
+            skip.id,
+            skip.reason,
             first_at=micros(skip.first_at),
             last_at=micros(skip.last_at),
+            ended_at=now,
             instants=skip.instants,
-            now=now,
         )
-        if not is_merged:
-            rows.append(skip_row(skip, now=now, queue=QUEUE_DEFAULT, priority=PRIORITY_DEFAULT))
+        for skip in skips
+    ]
+    plan = yield from merge(query, new)
+    rows = [
+        skip_row(skip, now=now, queue=QUEUE_DEFAULT, priority=PRIORITY_DEFAULT)
+        for skip in skips
+        if skip.id not in plan.without_row
+    ]
     if rows:
         yield query.command("insert_skips", many=rows)
-    yield from merger.write(query)
+    yield from write_plan(query, plan)

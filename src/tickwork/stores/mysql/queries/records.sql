@@ -274,17 +274,29 @@ FOR UPDATE;
 
 -- name: skip_marks
 -- With the first unfinished firing after the newest row of skips, if there is one.
-SELECT tenant, name, skip_id, skip_reason, skip_last_at,
+SELECT tenant, name, skip_id,
+       (SELECT reason FROM tickwork_history
+        WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000),
+       skip_last_at,
        (SELECT min(run.nominal_at) FROM tickwork_run AS run FORCE INDEX (schedule)
         WHERE run.schedule = tickwork_schedule.name
           AND run.tenant = tickwork_schedule.tenant
           AND run.nominal_at > tickwork_schedule.skip_last_at)
 FROM tickwork_schedule FORCE INDEX (name)
-WHERE (tenant, name) IN (:names)
-  AND EXISTS (
-      SELECT 1 FROM tickwork_history
-      WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000
-  );
+WHERE (tenant, name) IN (:names) AND skip_id IS NOT NULL;
+
+-- name: unfinished_firings
+-- Of each schedule, those between two instants.
+SELECT run.tenant, run.schedule, run.nominal_at
+FROM JSON_TABLE(:json_spans, '$[*]' COLUMNS (
+    tenant {a_name} PATH '$[0]', name {a_name} PATH '$[1]', first_at BIGINT PATH '$[2]',
+    last_at BIGINT PATH '$[3]'
+)) AS span
+STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (schedule)
+    ON run.schedule = span.name
+    AND run.tenant = span.tenant
+    AND run.nominal_at > span.first_at
+    AND run.nominal_at < span.last_at;
 
 -- name: set_skip_marks
 -- The rows are locked already.

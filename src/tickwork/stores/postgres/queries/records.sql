@@ -286,21 +286,34 @@ FOR UPDATE OF schedule;
 
 -- name: skip_marks
 -- With the first unfinished firing after the newest row of skips, if there is one.
-SELECT tenant, name, skip_id, skip_reason, skip_last_at,
+SELECT tenant, name, skip_id,
+       (SELECT reason FROM tickwork_history
+        WHERE id = schedule.skip_id AND instants BETWEEN 1 AND 1000000000),
+       skip_last_at,
        (SELECT min(nominal_at) FROM tickwork_run AS run
         WHERE run.schedule = schedule.name
           AND run.tenant = schedule.tenant
           AND run.nominal_at > schedule.skip_last_at)
 FROM jsonb_array_elements(:names::jsonb) AS wanted
 CROSS JOIN LATERAL (
-    SELECT tenant, name, skip_id, skip_reason, skip_last_at FROM tickwork_schedule
+    SELECT tenant, name, skip_id, skip_last_at FROM tickwork_schedule
     WHERE tenant = wanted ->> 0 AND name = wanted ->> 1
     OFFSET 0
 ) AS schedule
-WHERE EXISTS (
-    SELECT FROM tickwork_history
-    WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000
-);
+WHERE skip_id IS NOT NULL;
+
+-- name: unfinished_firings
+-- Of each schedule, those between two instants.
+SELECT run.tenant, run.schedule, run.nominal_at
+FROM jsonb_array_elements(:spans::jsonb) AS span
+CROSS JOIN LATERAL (
+    SELECT tenant, schedule, nominal_at FROM tickwork_run
+    WHERE schedule = span ->> 1
+      AND tenant = span ->> 0
+      AND nominal_at > (span ->> 2)::bigint
+      AND nominal_at < (span ->> 3)::bigint
+    OFFSET 0
+) AS run;
 
 -- name: set_skip_marks
 WITH mark AS MATERIALIZED (

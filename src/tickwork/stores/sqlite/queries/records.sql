@@ -181,17 +181,27 @@ SELECT value FROM json_each(:names);
 
 -- name: skip_marks
 -- With the first unfinished firing after the newest row of skips, if there is one.
-SELECT tenant, name, skip_id, skip_reason, skip_last_at,
+SELECT schedule.tenant, schedule.name, schedule.skip_id, history.reason, schedule.skip_last_at,
        (SELECT min(nominal_at) FROM tickwork_run AS run
-        WHERE run.schedule = tickwork_schedule.name
-          AND run.tenant = tickwork_schedule.tenant
-          AND run.nominal_at > tickwork_schedule.skip_last_at)
-FROM tickwork_schedule
-WHERE (tenant, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:names))
-  AND EXISTS (
-      SELECT 1 FROM tickwork_history
-      WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000
-  );
+        WHERE run.schedule = schedule.name
+          AND run.tenant = schedule.tenant
+          AND run.nominal_at > schedule.skip_last_at)
+FROM tickwork_schedule AS schedule
+CROSS JOIN tickwork_history AS history ON history.id = schedule.skip_id
+WHERE (schedule.tenant, schedule.name) IN (
+    SELECT value ->> 0, value ->> 1 FROM json_each(:names)
+)
+  AND history.instants BETWEEN 1 AND 1000000000;
+
+-- name: unfinished_firings
+-- Of each schedule, those between two instants.
+SELECT run.tenant, run.schedule, run.nominal_at
+FROM json_each(:spans) AS span
+CROSS JOIN tickwork_run AS run
+    ON run.schedule = span.value ->> 1
+    AND run.tenant = span.value ->> 0
+    AND run.nominal_at > span.value ->> 2
+    AND run.nominal_at < span.value ->> 3;
 
 -- name: set_skip_marks
 UPDATE tickwork_schedule

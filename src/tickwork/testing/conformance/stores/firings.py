@@ -8,8 +8,8 @@ import pytest
 from tickwork._domain.identity import ScheduleId, firing_id
 from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
 from tickwork._domain.limits import Unique, UniqueKey, held_key
-from tickwork._domain.outcome import Failed, Interrupted, Skipped, Succeeded
-from tickwork._domain.run import Run
+from tickwork._domain.outcome import Failed, Interrupted, Outcome, Skipped, Succeeded
+from tickwork._domain.run import Claim, Run
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import (
@@ -757,6 +757,113 @@ class TestFiringsSkipsInARow:
         store.record(sorted(steps, key=lambda step: str(step.claim.nominal_at), reverse=True))
 
         assert self.skips(store) == [("closed", NOON, minute(1), 2)]
+
+    def claim_instants(
+        self, store: Store, clock: ManualClock, worker: StoreDriver, count: int
+    ) -> list[Claim]:
+        """The claims of the next instants, in their order."""
+        for _ in range(count):
+            tick(store, clock)
+            clock.advance(minutes=1)
+        return sorted(worker.claim(lease=HOUR), key=lambda claim: str(claim.nominal_at))
+
+    def record(self, store: Store, clock: ManualClock, ended: dict[Claim, Outcome]) -> None:
+        """Record ends together."""
+        steps = [settled(claim, outcome, now=clock.now()) for claim, outcome in ended.items()]
+        assert store.record(steps) == []
+
+    @pytest.mark.parametrize("has_row_before", [False, True])
+    def test_an_unfinished_run_between_skips_that_are_recorded_together(
+        self, store, clock, worker, has_row_before
+    ):
+        added(store, overlap=Overlap.ALLOW)
+        if has_row_before:
+            self.skip_next(store, clock, worker, "holiday")
+        one, _, three, four = self.claim_instants(store, clock, worker, 4)
+
+        self.record(store, clock, dict.fromkeys([one, three, four], Skipped("closed")))
+
+        assert [row[1:] for row in self.skips(store) if row[0] == "closed"] == [
+            (one.nominal_at, None, 1),
+            (three.nominal_at, four.nominal_at, 2),
+        ]
+
+    def test_skips_after_an_unfinished_run_are_merged_when_recorded_together(
+        self, store, clock, worker
+    ):
+        added(store, overlap=Overlap.ALLOW)
+        self.skip_next(store, clock, worker)
+        _, two, three = self.claim_instants(store, clock, worker, 3)
+
+        self.record(store, clock, dict.fromkeys([two, three], Skipped("closed")))
+
+        assert self.skips(store) == [
+            ("closed", NOON, None, 1),
+            ("closed", minute(2), minute(3), 2),
+        ]
+
+    def test_a_run_with_another_end_between_skips_that_are_recorded_together(
+        self, store, clock, worker
+    ):
+        added(store, overlap=Overlap.ALLOW)
+        self.skip_next(store, clock, worker)
+        one, two, three = self.claim_instants(store, clock, worker, 3)
+        skipped = Skipped("closed")
+
+        self.record(store, clock, {one: skipped, two: Succeeded(), three: skipped})
+
+        assert self.skips(store) == [
+            ("closed", NOON, minute(1), 2),
+            ("closed", minute(3), None, 1),
+        ]
+
+    def test_a_run_with_another_end_that_was_deleted_begins_a_new_row(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        [run] = tick(store, clock).runs
+        worker.run()
+        clock.advance(minutes=1)
+        assert store.delete_runs([run.id]) == 1
+        self.skip_next(store, clock, worker)
+
+        assert self.skips(store) == [("closed", NOON, None, 1), ("closed", minute(2), None, 1)]
+
+    def test_a_row_that_was_deleted_is_replaced_by_a_new_one(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        self.skip_next(store, clock, worker, "holiday")
+        [deleted] = [run for run in all_runs(store) if run.reason == "holiday"]
+        assert store.delete_runs([deleted.id]) == 1
+        self.skip_next(store, clock, worker)
+
+        assert self.skips(store) == [("closed", NOON, None, 1), ("closed", minute(2), None, 1)]
+
+    def test_a_row_whose_reason_was_replaced_counts_no_more(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        store.clear_results(ids(all_runs(store)), reason="expired")
+        self.skip_next(store, clock, worker)
+
+        assert self.skips(store) == [("expired", NOON, None, 1), ("closed", minute(1), None, 1)]
+
+    def test_a_schedule_that_is_added_again_begins_a_new_row(self, store, clock, worker):
+        row = added(store)
+        self.skip_next(store, clock, worker)
+        store.remove_schedule(row.id)
+        added(store, next_due_at=minute(1))
+        self.skip_next(store, clock, worker)
+
+        assert self.skips(store) == [("closed", NOON, None, 1), ("closed", minute(1), None, 1)]
+
+    def test_a_firing_that_is_repeated_has_a_row_of_its_own(self, store, clock, worker):
+        added(store)
+        self.skip_next(store, clock, worker)
+        tick(store, clock)
+        worker.record(worker.claim_one(), Failed("no", retry=False))
+        add(store, a_run(schedule="digest", nominal_at=minute(1)))
+        worker.record(worker.claim_one(), Skipped("closed"))
+
+        assert self.skips(store) == [("closed", NOON, None, 1), ("closed", minute(1), None, 1)]
 
     def test_a_run_with_attempts_keeps_its_row(self, store, clock, worker):
         added(store)

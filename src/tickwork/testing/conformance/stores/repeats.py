@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from tickwork._domain.job import Overlap
 from tickwork._domain.limits import UniqueKey
 from tickwork._domain.outcome import Failed, Interrupted, Skipped, Snoozed, Succeeded
 from tickwork._domain.status import RunStatus
@@ -296,6 +297,19 @@ class TestRepeatsRecordingAgain:
         [run] = all_runs(store)
         assert lost == []
         assert run.instants == 2
+
+    def test_a_skip_is_lost_if_the_run_was_claimed_again(self, store, clock, worker, other_worker):
+        added(store, overlap=Overlap.ALLOW)
+        tick(store, clock)
+        steps = [settled(worker.claim_one(), Skipped("closed"), now=clock.now())]
+        clock.advance(minutes=2)
+        worker.reap()
+        tick(store, clock)
+        again, *later = sorted(other_worker.claim(), key=lambda claim: str(claim.nominal_at))
+        for claim in later:
+            other_worker.record(claim, Skipped("closed"))
+
+        assert store.record(steps, may_be_stored=True) == ids([again])
 
 
 class TestRepeatsTickingAgain:
