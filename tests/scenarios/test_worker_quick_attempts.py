@@ -65,6 +65,21 @@ def test_a_handler_that_blocks_does_not_keep_others_from_finishing(app):
         assert stuck.wait(timeout=30) is RunStatus.COMPLETED
 
 
+def test_a_new_pump_makes_quick_attempts_while_another_is_stuck(app):
+    blocker = Blocker(app)
+    with app.running(threads=4):
+        blocker.warm_up()
+        stuck = blocker.job.dispatch(n=-1, is_blocking=True)
+        blocker.wait_for(blocker.job.dispatch_many([{"n": n} for n in range(200)]))
+        blocker.threads.clear()
+        blocker.threads.append("")
+
+        blocker.warm_up()
+
+        assert stuck.status is RunStatus.RUNNING
+        blocker.may_return.set()
+
+
 def test_a_stop_waits_for_the_attempt_that_blocks_its_thread(app):
     blocker = Blocker(app)
     with app.running(threads=4):

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from tickwork._domain.run import Claim
@@ -13,6 +14,12 @@ from tickwork.engines.thread_pool import ThreadPoolEngine
 QUICK_ATTEMPTS_MAX: Final = 1_000
 QUICK_ATTEMPTS_SECONDS: Final = 0.04
 """How many attempts the thread of a pump makes, and for how long. Then it writes outcomes."""
+
+BRIEF: Final = 0.00005
+"""Seconds of an attempt that waits for nothing: it only uses the interpreter."""
+
+LOCK_SECONDS: Final = QUICK_ATTEMPTS_SECONDS + 0.01
+"""Seconds for which a pump waits until another one has made its brief attempts."""
 
 
 class ThreadEngine(ThreadPoolEngine):
@@ -26,6 +33,7 @@ class ThreadEngine(ThreadPoolEngine):
     def __init__(self, setup: EngineSetup) -> None:
         super().__init__(setup)
         self._clock = setup.clock
+        self._brief_lock = threading.Lock()
         self._call = ThreadCaller(clock=setup.clock, construct=setup.construct)
 
     def submit(self, claims: Sequence[Claim]) -> None:
@@ -39,18 +47,44 @@ class ThreadEngine(ThreadPoolEngine):
         ready = self._ready
         if not ready:
             return False
-        with self._condition:
-            if self.running >= self._slots:
-                return False
-            self._pump_threads += 1
-        try:
-            made, needs_threads = self._make_attempts()
-        finally:
+        with self._locked_if_brief():
             with self._condition:
-                self._pump_threads -= 1
+                if self.running >= self._slots:
+                    return False
+                self._pump_threads += 1
+            try:
+                made, needs_threads = self._make_attempts()
+            finally:
+                with self._condition:
+                    self._pump_threads -= 1
         if needs_threads:
             self._wake(len(ready))
         return made > 0
+
+    @contextmanager
+    def _locked_if_brief(self) -> Iterator[None]:
+        """Wait for the other pump if it makes attempts that wait for nothing, as the next ones.
+
+        Both at once would take longer than one after the other. And while one pump makes
+        attempts, the other one can wait for the database.
+        """
+        lock, is_locked = self._brief_lock, False
+        if self._is_next_brief():
+            is_locked = lock.acquire(timeout=LOCK_SECONDS)
+            if not is_locked:
+                self._brief_lock = threading.Lock()  # the holder is stuck: wait only once for it
+        try:
+            yield
+        finally:
+            if is_locked:
+                lock.release()
+
+    def _is_next_brief(self) -> bool:
+        try:
+            durations = self.durations.of(self._ready[0].job)
+        except IndexError:  # another thread took it
+            return False
+        return durations is not None and durations.typical < BRIEF
 
     def _make_attempts(self) -> tuple[int, bool]:
         """Return how many were made, and whether the next claim is for a thread."""
