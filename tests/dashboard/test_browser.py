@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.browser import PAGES, chromium, define_demo, fill, serve, wait_until
 from dashboard.conftest import SECRETS, TOKENS
-from tickwork import RunStatus, Tickwork
+from tickwork import RunContext, RunStatus, Tickwork
 from tickwork.dashboard import Role
 from tickwork.dashboard.actions import Actions
 from tickwork.stores.contract import RunFilter
@@ -343,6 +343,28 @@ def is_working(app: Tickwork, worker_id: str) -> bool:
 
 
 class TestLive:
+    def test_the_progress_of_a_running_run(self, page, app):
+        goes_on, ends = threading.Event(), threading.Event()
+
+        @app.job
+        def long_report(ctx: RunContext) -> None:
+            ctx.progress(0.25, note="page 1 of 4")
+            goes_on.wait(60)
+            ctx.progress(0.5, note="page 2 of 4")
+            ends.wait(60)
+
+        run = app.dispatch("long_report")
+        try:
+            wait_until(lambda: run.read().progress)
+            page.goto(f"/runs/{run.id}")
+            expect(page.locator("#live")).to_contain_text("page 1 of 4")
+            goes_on.set()
+            expect(page.locator("#live")).to_contain_text("page 2 of 4")
+            assert page.get_by_label("Progress").get_attribute("value") == "50"
+        finally:
+            goes_on.set()
+            ends.set()
+
     def test_a_new_run_appears_until_it_is_paused(self, page, app):
         page.goto("/runs?text=live")
         button = page.locator("[data-live-toggle]")

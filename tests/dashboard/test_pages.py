@@ -1,6 +1,8 @@
 """The pages without a browser: forms, sessions, mounts, hostile values, streams."""
 
 import re
+import sqlite3
+from contextlib import closing
 from urllib.parse import quote
 
 import pytest
@@ -8,7 +10,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from dashboard.conftest import SECRETS, TOKENS
-from tickwork import RunStatus, Tickwork
+from tickwork import RunContext, RunStatus, Tickwork
 from tickwork.dashboard import Role, asgi
 
 HTML = {"Accept": "text/html"}
@@ -100,6 +102,39 @@ class TestEveryPage:
         assert "ValueError" in texts[0]
         assert all("hunter2" not in text for text in texts)
         assert "dispatched for a later time" in texts[2]
+
+    @pytest.mark.parametrize(
+        ("share", "note", "percent"),
+        [(0.25, "page 3", 25), (0, "", 0), (1, "done", 100), (0.999, "last page", 99)],
+    )
+    def test_the_progress_of_a_run_is_shown(self, local, app, share, note, percent):
+        @app.job
+        def report(ctx: RunContext) -> None:
+            ctx.progress(share, note=note)
+
+        run = app.dispatch("report")
+        app.run()
+
+        page = local.get(f"/runs/{run.id}", headers=HTML).text
+        assert f'<progress max="100" value="{percent}"' in page
+        assert f">{percent} %</span>" in page
+        assert note in page
+
+    def test_a_run_without_progress_shows_none(self, local, app):
+        run = app.dispatch("send_email", to="ann")
+
+        assert "Progress" not in local.get(f"/runs/{run.id}", headers=HTML).text
+
+    @pytest.mark.parametrize("stored", ["7", '{"share": 7, "note": ""}', "x", '"<script>"'])
+    def test_other_values_in_its_column_are_shown_as_text(self, local, app, tmp_path, stored):
+        run = app.dispatch("send_email", to="ann")
+        with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
+            connection.execute("UPDATE tickwork_run SET progress = ?", [stored])
+
+        page = local.get(f"/runs/{run.id}", headers=HTML).text
+        assert "<h2>Progress</h2>" in page
+        assert "<progress" not in page
+        assert "<script>" not in page
 
     def test_a_mask_is_not_dispatched_again(self, tmp_path):
         with Tickwork("memory://", redact=["pin"]) as app:

@@ -46,7 +46,13 @@ from tickwork.dashboard.bulk import RUNS_MAX, BulkActions
 from tickwork.dashboard.calendar_view import VIEWS, build_calendar, count_firings, read_date
 from tickwork.dashboard.context import DashboardContext
 from tickwork.dashboard.fields import FieldKind, InputField
-from tickwork.dashboard.presentation import FILTERS, draw_gantt, draw_timeline, path_part
+from tickwork.dashboard.presentation import (
+    FILTERS,
+    draw_gantt,
+    draw_timeline,
+    path_part,
+    read_progress,
+)
 from tickwork.dashboard.problems import ProblemError
 from tickwork.dashboard.schedule_editor import ScheduleEditor
 from tickwork.errors import TickworkError
@@ -392,7 +398,7 @@ class Pages:
                 "attempts": found.attempts,
                 "log": found.log,
                 "causes": found.causes,
-                "progress": _percent(run.progress),
+                "progress": None if run.progress is None else read_progress(run.progress),
                 "command": shlex.join(words),
                 "timeline": draw_timeline(run, found.attempts, now=self.app.clock.now()),
             }
@@ -683,16 +689,6 @@ def _csv_cell(value: Any) -> str:
     text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
     # A spreadsheet would execute a cell that begins like a formula.
     return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
-
-
-def _percent(progress: Any) -> float | None:
-    """Progress that a handler reports as a number, or as done and total."""
-    if isinstance(progress, dict):
-        progress = progress.get("percent", progress.get("done"))
-    if isinstance(progress, bool) or not isinstance(progress, int | float):
-        return None
-    share = progress * 100 if isinstance(progress, float) and 0 <= progress <= 1 else progress
-    return float(min(max(share, 0), 100))
 
 
 def as_text(value: Any) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from tickwork._inspect.runs import RunView
@@ -97,6 +97,23 @@ def total(found: RunCount) -> str:
 
 def total_runs(found: RunCount) -> str:
     return f"{total(found)} run{'' if found.number == 1 else 's'}"
+
+
+class ShownProgress(NamedTuple):
+    """The progress of a run."""
+
+    percent: int | None
+    note: str
+
+
+def read_progress(stored: Any) -> ShownProgress:
+    """Read what ``ctx.progress`` stored. Anything else is a note."""
+    match stored:
+        case {"share": int() | float() as share, "note": str(note)} if 0 <= share <= 1:
+            # Rounded down: only a finished task has 100 %.
+            return ShownProgress(int(share * 100), note)
+        case _:
+            return ShownProgress(None, str(stored))
 
 
 def plain(value: Any) -> str:

@@ -90,6 +90,8 @@
       if (document.hidden) { disconnect("Paused"); } else if (!isPaused) { connect(); refresh(); }
     });
     if (isPaused) { show("paused", "Paused"); } else { connect(); }
+    // The server sends no event when a run only reports progress or logs.
+    setInterval(() => { if (source && document.querySelector("#live[data-changing]")) refresh(); }, 5000);
   }
 
   // ---------------------------------------------------------------- charts
