@@ -3,8 +3,8 @@
 With most schedulers every schedule would fire once per worker process. Here it is safe. A
 schedule is a row in the database. A process that finds it due locks the row, moves its next
 instant forward and adds the run, in one transaction. The other processes find the next
-instant in the row. So no instant gives two runs, for any number of processes and machines, and
-there is no leader whose death would stop the schedules.
+instant in the row. So an instant creates at most one run, for any number of processes and machines,
+and there is no leader whose death would stop the schedules.
 """
 
 from typing import Any

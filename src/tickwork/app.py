@@ -389,7 +389,7 @@ class Tickwork:
 
         Raises:
             JobNotFound: There is no such job; a similar name is suggested.
-            HandlerNotAllowed: A stored run must not name this path or class: see ``handler_paths``.
+            HandlerNotAllowed: The path or class is not allowed: see ``handler_paths``.
             ArgumentError: The arguments do not fit the handler. Nothing was stored.
         """
         return self.draft.dispatch(job, *args, **kwargs)

@@ -11,7 +11,7 @@
     │   ├── DuplicateDefinition      two different definitions with the same name
     │   ├── JobNotFound              (LookupError) a job that this process does not know
     │   ├── HandlerNotFound          (LookupError) a path without a handler
-    │   ├── HandlerNotAllowed        a path that a row must not name
+    │   ├── HandlerNotAllowed        a path that is not allowed in a stored run
     │   └── ConfigError              (ValueError) a configuration file with errors
     ├── ArgumentError                (TypeError) arguments that the handler does not accept
     ├── PayloadError                 (ValueError) a value that cannot be stored or read
@@ -261,11 +261,11 @@ class HandlerNotFound(DefinitionError, LookupError):
 
 
 class HandlerNotAllowed(DefinitionError):
-    """A path that a stored run must not name.
+    """A path that is not allowed in a stored run.
 
-    A run may name a job of the application, or by its path a class with ``handle`` or
-    ``execute`` that a module below ``handler_paths`` defines. Without this check, a program
-    that writes to the database could make a worker call any function.
+    A stored run may have the name of a job of the application, or the path of a class with
+    ``handle`` or ``execute`` that a module below ``handler_paths`` defines. Without this check,
+    a program that writes to the database could make a worker call any function.
     """
 
     code = "handler-not-allowed"

@@ -26,7 +26,7 @@ REFUSED = [
     f"{HERE}:instance.handle",
     "os:system",
 ]
-"""Paths that a row must not name: a function, and what the module did not define."""
+"""Paths that are not allowed in a row: a function, and what the module did not define."""
 
 
 @pytest.fixture(autouse=True)

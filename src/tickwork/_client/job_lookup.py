@@ -55,7 +55,7 @@ def find_job(job: JobRef, registry: Registry) -> FoundJob:
 
     Raises:
         JobNotFound: This process has jobs, but none of that name; a similar one is suggested.
-        HandlerNotAllowed: A stored run must not name this path or class: see ``handler_paths``.
+        HandlerNotAllowed: The path or class is not allowed: see ``handler_paths``.
         DefinitionError: It is an ad hoc job, which ends with this process, or a function that
             other processes could not find.
     """

@@ -21,7 +21,7 @@ METHODS: Final = ("handle", "execute")
 
 _PACKAGE: Final = f"{__name__.partition('.')[0]}."
 
-# A metaclass cannot override these.
+# These read attributes of a class. A metaclass cannot override them.
 _QUALNAME: Final = type.__dict__["__qualname__"]
 _MRO: Final = type.__dict__["__mro__"]
 _DICT: Final = type.__dict__["__dict__"]
@@ -117,7 +117,7 @@ def handler_for_types(instance: Any) -> Handler:
 
 
 def import_handler(path: str) -> object:
-    """Import ``package.module:Name`` for the program itself, which may name anything."""
+    """Import ``package.module:Name`` for the program itself: every path is allowed."""
     module_name, name = _split_path(path)
     found: Any = _import_module(path, module_name)
     for part in name.split("."):
@@ -133,12 +133,12 @@ def import_row_handler(
 ) -> object:
     """Import a handler that a row names: a job of the application, or a handler class.
 
-    A row is data. It may choose a class that a module below a prefix defines, and nothing else
-    that the module can reach: no imported name, no module, instance or function. Attributes are
+    A row is data. Apart from jobs, its path may only lead to a class that a module below a prefix
+    defines: not to an imported name, a module, an instance or a function. Attributes are
     read without calling code of the program (``__getattr__``, descriptors).
 
     Raises:
-        HandlerNotAllowed: A row must not name it.
+        HandlerNotAllowed: The path is not allowed in a row.
         HandlerNotFound: There is no such name.
     """
     prefixes = tuple(prefixes)
@@ -302,7 +302,7 @@ def _dict_of(kind: type) -> Mapping[str, Any]:
 
 
 def _is_class(found: object) -> TypeGuard[type]:
-    return issubclass(type(found), type)  # an object can lie to isinstance()
+    return issubclass(type(found), type)  # isinstance() trusts __class__, which an object can fake
 
 
 def _kind_of(found: object) -> str:
@@ -320,7 +320,7 @@ def _of_class(kind: type) -> Handler:
         if not callable(getattr(kind, method, None)):
             continue
         returns_success = method == "execute"
-        # From Python 3.14 on an instance would be passed to a partial. No version passes one here.
+        # From Python 3.14 on, a partial in a class gets the instance. Here it never gets one.
         if isinstance(static, classmethod | staticmethod | partial):
             return _handler(getattr(kind, method), path_of(kind), returns_success=returns_success)
         unbound = getattr(kind, method)

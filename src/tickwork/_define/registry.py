@@ -164,7 +164,7 @@ class Registry:
 
         Raises:
             JobNotFound: This process does not know it.
-            HandlerNotAllowed: The name is a path that a row must not name.
+            HandlerNotAllowed: The name is a path that is not allowed in a stored run.
         """
         known = self.definitions().get(name) or self._resolved.get(name)
         return self._resolve(name) if known is None else known
@@ -223,7 +223,7 @@ class Registry:
         """Return the job of a handler class: one that is defined, or the path of the class.
 
         Raises:
-            HandlerNotAllowed: A row must not name the class.
+            HandlerNotAllowed: The class is not allowed in a stored run.
         """
         defined = self.get_by_target(kind)
         if defined is not None:

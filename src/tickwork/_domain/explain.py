@@ -55,7 +55,7 @@ class Why(StrEnum):
     # No worker can start it now.
     NO_WORKER = "no_worker"
     UNKNOWN_JOB = "unknown_job"
-    HANDLER_NOT_ALLOWED = "handler_not_allowed"  # a path that a row must not name
+    HANDLER_NOT_ALLOWED = "handler_not_allowed"  # a path that is not allowed in a stored run
     UNSERVED_QUEUE = "unserved_queue"
     BUSY = "busy"
     ABOUT_TO_START = "about_to_start"
@@ -114,7 +114,7 @@ class WorkerFact(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a row must not name the path of its handler."""
+    """Why the path of a handler is not allowed in a stored run."""
 
     why: str
     fix: str

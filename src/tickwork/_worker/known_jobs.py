@@ -72,7 +72,7 @@ class KnownJobs:
 
         Raises:
             JobNotFound: This process does not know it.
-            HandlerNotAllowed: It is a path that a row must not name.
+            HandlerNotAllowed: It is a path that is not allowed in a stored run.
         """
         self._refresh()
         known = self._known.get(name)
