@@ -83,7 +83,8 @@ ENGINES: Final[Mapping[str, EngineRegistration]] = {
 }
 """The engines of tickwork. A program adds its own with ``Tickwork(engines=...)``."""
 
-_KEPT_BY_CLOSE: Final = {"opened_store", "clock"}
+_KEPT: Final = {"opened_store", "clock"}
+"""The services that are kept by ``close()`` and in a child process."""
 
 
 class Application(Protocol):
@@ -130,7 +131,7 @@ class built_once(Generic[T]):  # noqa: N801  # a decorator, as `cached_property`
 
 
 class Services:
-    """Everything that works behind one application."""
+    """The services of one application."""
 
     def __init__(
         self, app: Application, *, store: Store | None = None, clock: Clock | None = None
@@ -140,10 +141,10 @@ class Services:
         self._given_clock = check_clock(clock)
         self._is_swapped = False
         self.bridge: ThreadBridge = ThreadBridge(lambda: self.opened_store.connections_max)
-        self._start_empty()
+        self._reset()
         reset_after_fork(self)
 
-    def _start_empty(self) -> None:
+    def _reset(self) -> None:
         self.building = threading.RLock()
         self._starting = threading.Lock()
         self._worker: Worker | None = None
@@ -152,9 +153,9 @@ class Services:
         self._watch_loop: Loop | None = None
 
     def after_fork(self) -> None:
-        """Start anew in a child process: threads and the worker of the parent are not here."""
-        self._start_empty()
-        self._drop(_built(self) - _KEPT_BY_CLOSE)
+        """Reset in a child process, which has neither the threads nor the worker of the parent."""
+        self._reset()
+        self._drop(_built(self) - _KEPT)
 
     def close(self) -> None:
         """Close connections and threads. The next use opens them again."""
@@ -162,7 +163,7 @@ class Services:
         if "own_worker" in self.__dict__:
             self.own_worker.close()
         self._transaction_worker = None
-        self._drop(_built(self) - _KEPT_BY_CLOSE)
+        self._drop(_built(self) - _KEPT)
         if "opened_store" in self.__dict__:
             self.opened_store.close()
 
@@ -405,7 +406,7 @@ class Services:
         transaction = self.store.caller_transaction
         if transaction is None:
             return self.own_worker
-        # They remember what they wrote, which may be rolled back with the transaction.
+        # Not own_worker: its services remember what they wrote, and this may be rolled back.
         if self._transaction_worker is None or self._transaction_worker[0] != transaction:
             built = self._build_worker(self._build_catalog(), has_threads=False)
             self._transaction_worker = transaction, built
@@ -413,8 +414,8 @@ class Services:
 
     @built_once
     def own_worker(self) -> "WorkerServices":
-        """The same, outside of a transaction of the caller."""
-        # Not while a test moves the clock, or all happens on a connection of the caller.
+        """The services of the worker half, outside of a transaction of the caller."""
+        # No threads if a test moves the clock, or if all happens on a connection of the caller.
         has_threads = not (self._is_swapped or is_manual(self.clock))
         return self._build_worker(self.catalog, has_threads=has_threads)
 
@@ -475,7 +476,7 @@ class Services:
 
     @built_once
     def watcher(self) -> "Watcher":
-        """Watches expectations."""
+        """Raises alerts when schedules are late: see ``expect_within``."""
         from tickwork._worker.watcher import Watcher  # noqa: PLC0415  # see the module
 
         return Watcher(
@@ -488,7 +489,7 @@ class Services:
         )
 
     def watch(self, every: float, stop: threading.Event) -> None:
-        """Watch expectations until ``stop`` is set."""
+        """Raise alerts when schedules are late, until ``stop`` is set."""
         watcher = self.watcher
         watcher.every = every
         while not stop.is_set():
@@ -496,7 +497,7 @@ class Services:
             stop.wait(watcher.pace())
 
     def _start_watch(self) -> None:
-        """Watch beside the worker, if the program expects something or has alert targets."""
+        """Raise alerts beside the worker, if the program has ``expect_within`` or alert targets."""
         registry = self._app.registry
         options = [each.options for each in registry.definitions().values()]
         options += [each.options for each in registry.schedules()]
@@ -508,7 +509,7 @@ class Services:
             self._watch_loop.start()
 
     def worker_state(self) -> "WorkerState":
-        """Tell how the worker of this process is."""
+        """Return the state of the worker of this process."""
         from tickwork._domain.health import WorkerState  # noqa: PLC0415  # see the module
 
         worker = self._worker
@@ -521,7 +522,7 @@ class Services:
             worker.stop()
 
     def join_worker(self) -> int:
-        """Wait until the worker has stopped; return the attempts that could not be ended.
+        """Wait until the worker has stopped; return how many attempts could not be ended.
 
         Raises:
             InvalidOption: The coroutines of the worker run on the loop that calls this.
@@ -564,7 +565,7 @@ _USE_RUNNING: Final = "Use `async with app.aio.running():`."
 
 
 def _check_not_blocked(loop: "AbstractEventLoop", *, fix: str = _USE_RUNNING) -> None:
-    if sys.modules["asyncio"]._get_running_loop() is loop:  # noqa: SLF001  # a loop: it is loaded
+    if sys.modules["asyncio"]._get_running_loop() is loop:  # noqa: SLF001  # with a loop, it is loaded
         raise InvalidOption(
             "loop",
             loop,

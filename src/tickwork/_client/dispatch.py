@@ -1,4 +1,4 @@
-"""Makes runs and adds them to the store: once, also when the answer of the database is lost."""
+"""Makes runs and adds them to the store: only once, even if the answer of the database is lost."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +26,7 @@ PAUSES: Final = (0.01, 0.1, 0.5)
 """Seconds before each retry of an insert whose answer was lost. Then the caller gets the error."""
 
 _NAMED_MAX: Final = 3
+"""How many runs the error names."""
 
 
 class InsertStore(RunStore, ReadStore, Protocol):
@@ -36,7 +37,7 @@ class DispatchTracer(Protocol):
     """Follows runs from their dispatch to their attempts."""
 
     def dispatching(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
-        """Wrap the insert of these runs; return them with ``trace``, which their attempts get."""
+        """Wrap the insert of these runs; return them with ``trace`` set for their attempts."""
         ...
 
 
@@ -112,7 +113,7 @@ class RunInserter:
             lost = error
         for pause in PAUSES:
             time.sleep(pause)
-            # The store may have added them, even if it cannot be reached now.
+            # While the store cannot be reached, it is still unknown whether it has added them.
             with suppress(StoreUnavailable):
                 return self._repeat(runs)
         names = ", ".join(run.id for run in runs[:_NAMED_MAX])
@@ -307,7 +308,7 @@ def _copies(
 
 def _check_calls(calls: Sequence[Any]) -> None:
     for call in calls:
-        # The check of a plain dictionary is the fast one: there may be thousands.
+        # There may be thousands of calls. For a plain dictionary, the first check is faster.
         if type(call) is not dict and not isinstance(call, Mapping):
             raise InvalidOption(
                 "dispatch_many",

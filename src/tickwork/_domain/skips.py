@@ -9,7 +9,7 @@ from tickwork._domain.outcome import OutcomeKind
 from tickwork._domain.transitions import Transition
 
 Instant = TypeVar("Instant", int, datetime)
-"""The tables have microseconds."""
+"""A datetime in memory, microseconds in the tables."""
 
 ScheduleName = tuple[str, str]
 """The tenant of a schedule, and its name."""
@@ -46,11 +46,11 @@ class MergedSkips(NamedTuple, Generic[Instant]):
 
 
 class SkipPlan(NamedTuple, Generic[Instant]):
-    """The rows that count more skips, the skips without a row, and the changed marks."""
+    """What to write about new skips."""
 
-    merged: list[MergedSkips[Instant]]
-    without_row: set[RunId]
-    marks: dict[ScheduleName, SkipMark[Instant]]
+    merged: list[MergedSkips[Instant]]  # changes of rows that count more skips
+    without_row: set[RunId]  # skips that another row counts
+    marks: dict[ScheduleName, SkipMark[Instant]]  # those that change
 
 
 def plan_skips(
@@ -61,8 +61,8 @@ def plan_skips(
 ) -> SkipPlan[Instant]:
     """Merge each skip into the newest row of its schedule, if that has the same reason.
 
-    ``others`` are the instants of runs that were not skipped, or that are not finished. A row does
-    not count skips on both sides of one.
+    ``others`` are the instants of runs that were not skipped, or that are not finished. No row
+    counts skips both before and after such an instant.
     """
     current = dict(marks)
     changed: dict[ScheduleName, SkipMark[Instant]] = {}
@@ -71,7 +71,7 @@ def plan_skips(
     for skip in sorted(skips, key=lambda skip: skip.first_at):
         mark = current.get(skip.schedule)
         if mark is not None and skip.last_at <= mark.last_at:
-            continue  # a row of its own, which is not the newest one
+            continue  # it keeps its row, and a newer row stays marked
         if mark is not None and _continues(skip, mark, others.get(skip.schedule, ())):
             before = merged[mark.run_id].instants if mark.run_id in merged else 0
             merged[mark.run_id] = MergedSkips(
@@ -102,5 +102,5 @@ def is_counted(mark: SkipMark[Instant] | None, *, reason: str, at: Instant) -> b
 
 
 def may_merge(step: Transition) -> bool:
-    """Whether the run was skipped at its first claim. Any other has attempts, and keeps its row."""
+    """Whether the run was skipped at its first claim. Others may have attempts: they keep a row."""
     return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1

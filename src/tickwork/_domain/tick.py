@@ -94,7 +94,7 @@ def plan_tick(
     parses the rule of a schedule and may raise. An error concerns only its own schedule.
     """
     plan = TickPlan([], [], [], [], [])
-    firings_by_case: dict[tuple[object, ...], tuple[Schedule, Firings]] = {}
+    firings_cache: dict[tuple[object, ...], tuple[Schedule, Firings]] = {}
     for row in due:
         if row.is_paused or row.next_due_at is None or row.next_due_at > now:
             continue
@@ -109,14 +109,14 @@ def plan_tick(
             rule, spec = rule_of(row), row.spec
             # Many schedules have the same rule and the same times. The rule is kept as well: the
             # id of an object that is gone may be used again.
-            case = (
+            cache_key = (
                 *(id(rule), row.next_due_at, row.last_fired_at),
                 *(spec.until, spec.grace, id(spec.misfire)),
             )
-            known = firings_by_case.get(case)
-            if known is None:
-                known = firings_by_case[case] = (rule, plan_firings(row, rule, now=now))
-            firings = known[1]
+            cached = firings_cache.get(cache_key)
+            if cached is None:
+                cached = firings_cache[cache_key] = (rule, plan_firings(row, rule, now=now))
+            firings = cached[1]
             runs, skips = _plan_runs(row, job, firings.instants, now=now, taken=taken)
         except Exception as error:  # noqa: BLE001  # a rule may be the user's own code
             plan.unfired.append(Unfired(row.id, f"{type(error).__name__}: {error}"))

@@ -83,9 +83,9 @@ class AttemptRunner:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Note that a handler forked this process: it ends when the handler returns or raises.
+        """Remember that a handler forked this process: it exits when the handler returns or raises.
 
-        Otherwise it would go on as a second worker with one thread, which nothing stops.
+        Otherwise it would continue as a second worker with one thread, which nothing stops.
         """
         self._is_forked = True
 
@@ -110,7 +110,7 @@ class AttemptRunner:
         now = self._clock.now()
         spec = definition.spec
         if claim.crashes >= spec.crashes_max:
-            # The process that reaped it did not know the job, and so did not know its limit.
+            # The process that reaped it did not know the job, nor how many crashes the job allows.
             self._put(run, settle_poisoned(claim, now=now))
             return None
         if claim.expires_at is not None:
@@ -143,7 +143,7 @@ class AttemptRunner:
     def simple_attempt_of(
         self, job: str, wait: Callable[[Awaitable[Any]], Any]
     ) -> SimpleAttempt | None:
-        """Return what makes attempts of this job in one step; None if they need more than a call.
+        """Return a function that makes attempts of this job in one step; None if they need more.
 
         What depends on the job only is looked up here, and not for each attempt.
         """
@@ -160,7 +160,7 @@ class AttemptRunner:
         find_held, bus, store = self._held.get, self._bus, self._store
         now, put = self._clock.now, self.outbox.append
 
-        def attempt_simply(claim: Claim, started_at: datetime) -> datetime | None:
+        def make_simple_attempt(claim: Claim, started_at: datetime) -> datetime | None:
             run = find_held(claim.run_id)
             if (
                 run is None
@@ -187,7 +187,7 @@ class AttemptRunner:
                 put(settle_success(claim, ended_at, started_at))
             return ended_at
 
-        return attempt_simply
+        return make_simple_attempt
 
     def decide(self, attempt: RunningAttempt, end: AttemptEnd) -> AttemptEnd:
         """Return how the attempt is recorded: as it ended, or as the worker decided meanwhile."""
@@ -196,7 +196,7 @@ class AttemptRunner:
         if run.is_lost and isinstance(outcome, Succeeded | Failed) and self._is_taken(run.claim):
             outcome = Interrupted(_TAKEN_OVER)
         if run.deadline is not None and attempt.timeout is not None:
-            # Hooks may take as long again.
+            # Hooks have the same timeout again.
             run.deadline = self._clock.monotonic() + attempt.timeout.total_seconds()
         decided = run.decide(outcome)
         return end if decided is end.outcome else AttemptEnd(decided)
@@ -213,7 +213,7 @@ class AttemptRunner:
                 self.outbox.append(step)
             return
         decided = run.decisions[0] if run.decisions else self._recorded_outcome(attempt, outcome)
-        self._put(run, self._transition_of(attempt, decided))
+        self._put(run, self._attempt_transition(attempt, decided))
 
     def fail(self, claim: Claim, error: BaseException) -> None:
         """Report that the engine could not make the attempt."""
@@ -256,7 +256,7 @@ class AttemptRunner:
         if run.is_lost:
             self._held.drop_all([claim])
             return
-        # In this order: the outcome of the attempt that stops must not count.
+        # Settle it first: the outcome of the attempt that is then stopped must not count.
         self._settle_without_attempt(run, outcome)
         run.request_stop()
 
@@ -292,6 +292,7 @@ class AttemptRunner:
         self.record_failure(run, _failure(error, definition))
 
     def _put(self, run: HeldRun, step: Transition) -> None:
+        """Add the transition to the outbox, unless the run is settled already."""
         ctx = run.ctx
         if ctx is not None and ctx.follow_ups and step.outcome is OutcomeKind.SUCCEEDED:
             step = step._replace(follow_ups=ctx.follow_ups)
@@ -304,14 +305,15 @@ class AttemptRunner:
         step = self._transition(run.claim, definition, decided)
         self._put(run, step._replace(started_at=run.started_at))
 
-    def _transition_of(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
+    def _attempt_transition(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
         ctx = attempt.ctx
         if ctx.is_completed:
-            # The transaction of the handler decides; the writer finds out whether it committed.
+            # The handler completed the run in its own transaction. The writer finds out whether
+            # that was committed.
             otherwise = Failed(ROLLED_BACK) if isinstance(outcome, Succeeded) else outcome
-            step = self._attempt_transition(attempt, SUCCEEDED)
-            return step._replace(if_rolled_back=self._attempt_transition(attempt, otherwise))
-        return self._attempt_transition(attempt, outcome)
+            step = self._outcome_transition(attempt, SUCCEEDED)
+            return step._replace(if_rolled_back=self._outcome_transition(attempt, otherwise))
+        return self._outcome_transition(attempt, outcome)
 
     def _recorded_outcome(self, attempt: RunningAttempt, outcome: Outcome) -> Outcome:
         ctx, run = attempt.ctx, attempt.held
@@ -328,13 +330,13 @@ class AttemptRunner:
         return outcome if has_failed else Interrupted(_STOPPED_EARLY)
 
     def _is_taken(self, claim: Claim) -> bool:
-        """Whether another worker has the run. A lease that expired may still be free."""
+        """Whether another worker has the run. A run whose lease expired may be unclaimed."""
         try:
             return self._store.is_taken(claim)
         except StoreError:
             return False  # unknown: the write will find out
 
-    def _attempt_transition(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
+    def _outcome_transition(self, attempt: RunningAttempt, outcome: Outcome) -> Transition:
         # When a filter rejected the run, there was no attempt.
         started_at = None if isinstance(outcome, Skipped | Postponed) else attempt.started_at
         return self._transition(attempt.claim, attempt.definition, outcome, started_at=started_at)
@@ -351,7 +353,7 @@ class AttemptRunner:
         crashes_max = CRASHES_MAX if definition is None else definition.spec.crashes_max
         stored_max = claim.attempts_max
         if retry is not NO_RETRY and not isinstance(retry, NoRetry):
-            # The process that dispatched the run may not know the policy; the job does.
+            # The process that dispatched the run may not know the policy. This one does.
             claim = claim._replace(attempts_max=retry.attempts_max)
         is_canceled = isinstance(outcome, Failed | Crashed) and self._store.is_canceled(claim)
         step = settle(
@@ -365,7 +367,7 @@ class AttemptRunner:
             is_cancel_requested=is_canceled,
         )
         if step.to_status is RunStatus.FAILED and claim.attempts_max > stored_max:
-            # The row must have room for the attempt that follows.
+            # The row must allow the attempt that follows.
             step = step._replace(attempts_max=claim.attempts_max)
         return step
 

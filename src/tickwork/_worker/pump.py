@@ -25,11 +25,14 @@ RETRY_LONGEST: Final = 2.0
 """Seconds between two tries while the database is unreachable."""
 
 WAITING_BATCHES: Final = 2
-"""Batches that may wait for a slot: one to work on while the other is fetched."""
+"""Batches of claims that may wait for a slot: one is worked on while the other is claimed."""
 
 HOLD_SECONDS: Final = 0.002
 HOLD_MAX: Final = 48
-"""Seconds for which runs with limits may wait for a slot, and how many: they use their limits."""
+"""Seconds for which runs with limits may wait for a slot of the engine, and how many may wait.
+
+Meanwhile they occupy slots of their limits.
+"""
 
 BACKOFF_FACTOR: Final = 8
 """After a claim that found nothing, the next one waits for this many times its duration."""
@@ -37,7 +40,9 @@ BACKOFF_FACTOR: Final = 8
 TURN_SECONDS: Final = 0.05
 """Seconds for which a pump leaves the work to another before it continues anyway."""
 
-LATE_FIRST: Final = Lease(LEASE_MIN).stop_after.total_seconds()
+LATE_SECONDS_MIN: Final = Lease(LEASE_MIN).stop_after.total_seconds()
+"""No claim that took less time than this is late, even with the shortest lease."""
+
 CLAIMED_TOO_LATE: Final = Interrupted("Claiming the run took longer than its lease.")
 NOT_STARTED: Final = Interrupted("The worker stopped before the attempt started.")
 
@@ -47,17 +52,17 @@ _log: Final = logging.getLogger("tickwork.worker")
 class EmptyPoll(NamedTuple):
     """The last claim found no runs. Poll again after a notification, or after the back-off."""
 
-    new_work_count: int
-    not_before: float
-    until: float
+    new_work_count: int  # the notifications before that claim
+    not_before: float  # the end of the back-off
+    until: float  # from then on, poll without a notification
 
 
 class Capacity(NamedTuple):
     """How many runs a claim may take."""
 
     free: int  # slots that are idle now
-    hold: int  # more that can start within HOLD_SECONDS, with limits or without
-    ahead: int  # more that can start within the option "ahead"; none with limits
+    hold: int  # more that can start within HOLD_SECONDS; they may have limits
+    ahead: int  # more that can start within the option "ahead"; they have no limits
 
 
 class Lane:
@@ -77,27 +82,27 @@ class Lane:
         self._reserved = 0
         self._empty_poll: EmptyPoll | None = None
         self.was_empty = False  # whether the last claim found nothing
-        self._ahead_at = 0.0  # no claims in advance before this moment
+        self._ahead_not_before = 0.0  # nothing is claimed in advance before this moment
 
     def reserve(self, seconds: float, *, batch: int, now: float) -> Capacity:
-        """Reserve what can start at once, and what can start within this time.
+        """Reserve slots for runs that can start at once, or within ``seconds``.
 
         The total is at most a batch, and at most two batches wait. Nothing is claimed in advance
         before it is known how long attempts take.
         """
         engine, mean = self.engine, self.engine.durations.seconds
-        soon = at_once = 0
+        hold_max = ahead_max = 0
         if mean > 0:
-            at_once = min(int(HOLD_SECONDS / mean), HOLD_MAX)
-            if now >= self._ahead_at:
-                soon = min(int(engine.slots * seconds / mean), WAITING_BATCHES * batch)
+            hold_max = min(int(HOLD_SECONDS / mean), HOLD_MAX)
+            if now >= self._ahead_not_before:
+                ahead_max = min(int(engine.slots * seconds / mean), WAITING_BATCHES * batch)
         with self._lock:
             # A claim moves from reserved to waiting to running meanwhile. Read in this order, it
             # may be counted twice; in any other order it might not be counted at all.
             waiting = self._reserved + engine.waiting
             free = max(min(engine.slots - waiting - engine.running, batch), 0)
-            hold = max(min(at_once - waiting - free, batch - free), 0)
-            ahead = max(min(soon - waiting - free - hold, batch - free - hold), 0)
+            hold = max(min(hold_max - waiting - free, batch - free), 0)
+            ahead = max(min(ahead_max - waiting - free - hold, batch - free - hold), 0)
             self._reserved += free + hold + ahead
             return Capacity(free, hold, ahead)
 
@@ -107,9 +112,9 @@ class Lane:
             self._reserved -= count
 
     def on_claimed(self, count: int, capacity: Capacity, *, took: float, now: float) -> None:
-        """Postpone the next claim in advance if this one got no runs without limits."""
+        """If this claim got no run in advance, claim nothing in advance for a while."""
         if capacity.ahead and count <= capacity.free + capacity.hold:
-            self._ahead_at = now + BACKOFF_FACTOR * took
+            self._ahead_not_before = now + BACKOFF_FACTOR * took
 
     def is_idle(self, new_work_count: int, *, now: float, are_others_busy: bool) -> bool:
         """Whether a claim would find no runs: the last one found none, and no notification came.
@@ -141,17 +146,17 @@ class Lane:
         )
 
     def poll_again(self, *, at_once: bool) -> None:
-        """Poll again: at once, or after the back-off."""
+        """Let the lane poll without a notification: at once, or after the back-off."""
         empty = self._empty_poll
         if empty is not None:
             self._empty_poll = None if at_once else empty._replace(until=empty.not_before)
 
 
 class PumpSerializer:
-    """Lets pumps work concurrently; and only one at a time while most runs have limits.
+    """Lets pumps work concurrently, or one at a time while most runs have limits.
 
-    Pumps that claim runs with limits wait for each other in the database, for the gate row of the
-    same limit. One pump alone gets twice as much done.
+    Pumps that claim runs with the same limit wait for each other in the database, because both
+    lock the row of that limit. One pump alone gets twice as much done.
     """
 
     def __init__(self) -> None:
@@ -217,7 +222,7 @@ class Pump:
         self._give_back = give_back
         self._on_reconnect = on_reconnect
         self._written_jobs: frozenset[str] = frozenset()  # of the last batch
-        self._is_short = True  # whether every lane got fewer runs than it reserved
+        self._is_underfilled = True  # whether every lane got fewer runs than it reserved
         self._is_unavailable = False
         self._backoff = Backoff(RETRY_FIRST, RETRY_LONGEST)
         self.is_deferred = False  # because it is another pump's turn
@@ -250,18 +255,18 @@ class Pump:
             self._on_reconnect()
         # After a claim that got fewer runs than it could, wait for a notification. Meanwhile the
         # interpreter is free for the attempts.
-        return bool(written.size or (claimed and not self._is_short))
+        return bool(written.size or (claimed and not self._is_underfilled))
 
     def _write_and_claim(self, *, may_claim: bool) -> tuple[WriteResult, int]:
         written = self._writer.write()
         self._written_jobs = written.jobs
-        self._is_short = True
+        self._is_underfilled = True
         if written.size:
             self._serializer.is_serial = written.is_limited
         if written.may_unblock:
             self._poll_again(at_once=False)
         claimed = self._recover_claims(may_claim=may_claim)
-        # Outcomes that cannot be written must not pile up: each of them was a claim once.
+        # Each claim becomes an outcome. While outcomes cannot be written, they must not pile up.
         if may_claim and len(self._writer) < self._unwritten_max:
             claimed += sum(map(self._claim_for, self._lanes))
         return written, claimed
@@ -286,7 +291,7 @@ class Pump:
         capacity = lane.reserve(self._ahead, batch=self._batch, now=sent_at)
         if not any(capacity):
             return 0
-        # After an empty claim, the next run starts as soon as possible. A complete claim follows.
+        # After an empty claim, start the first runs that are found. A complete claim follows.
         is_brief = lane.was_empty
         wanted = ClaimRequest(
             capacity.free,
@@ -307,8 +312,9 @@ class Pump:
         lane.on_claimed(len(claims), capacity, took=now - sent_at, now=now)
         lane.was_empty = not claims
         is_complete = not (is_brief and claims)
-        self._is_short = self._is_short and is_complete and len(claims) < sum(capacity)
-        # A few may be all there are, or all that other workers do not lock at this moment.
+        is_underfilled = is_complete and len(claims) < sum(capacity)
+        self._is_underfilled = self._is_underfilled and is_underfilled
+        # A claim that got only a few is not an empty poll: other workers may have locked the rest.
         if not claims:
             lane.on_empty(count, sent_at=sent_at, answered_at=now, poll=self._poll)
         return len(claims)
@@ -323,7 +329,7 @@ class Pump:
         if not claims:
             return
         waited = self._clock.monotonic() - sent_at
-        if waited >= LATE_FIRST:
+        if waited >= LATE_SECONDS_MIN:
             late = [claim for claim in claims if self._is_late(claim, waited)]
             for claim in late:
                 self._give_back(claim, CLAIMED_TOO_LATE)
@@ -338,7 +344,7 @@ class Pump:
     def _recover_claims(self, *, may_claim: bool) -> int:
         """Submit claims whose answer was lost: no other worker can claim those runs."""
         total = 0
-        while self._claimer.has_lost_claims:  # ends: each round finds one, or raises
+        while self._claimer.has_lost_claims:  # ends: each round finds one lost answer, or raises
             sent_at = self._clock.monotonic()
             claims = self._claimer.find_lost()
             total += len(claims)
@@ -349,7 +355,7 @@ class Pump:
                 self._submit(lane, own, sent_at)
             for claim in claims:
                 if self._held.of(claim) is None:
-                    # No engine starts it: the worker stops, or forgot the job.
+                    # No engine starts it: the worker stops, or no longer knows the job.
                     self._held.add([claim], extended_at=sent_at)
                     self._give_back(claim, NOT_STARTED)
         return total

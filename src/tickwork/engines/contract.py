@@ -60,7 +60,7 @@ class EngineHost(Protocol):
     def simple_attempt_of(
         self, job: str, wait: Callable[[Awaitable[Any]], Any]
     ) -> SimpleAttempt | None:
-        """Return what makes attempts of this job in one step; None if they need more than a call.
+        """Return a function that makes attempts of this job in one step; None if they need more.
 
         For a few attempts in a row: it does not notice that the job is defined anew. ``wait``
         runs an awaitable that the handler returns to its end.

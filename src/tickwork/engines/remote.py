@@ -1,7 +1,7 @@
 """Hands runs over to processes of another system: what engines for Celery, Dask and others share.
 
-A remote engine is a :class:`Transport`: it submits messages, and that is nearly all. The database
-decides about everything else. Before a run is submitted, its claim and its external id
+A remote engine needs a :class:`Transport`, which does little more than submit messages. The
+database decides about everything else. Before a run is submitted, its claim and its external id
 (``run:token``) are stored. The process that gets the message accepts the run under that token,
 which gives it a new one (:class:`tickwork._worker.remote_worker.RemoteWorker`). So a message may be
 lost, delayed or delivered twice: at most one process accepts the run under each token. If that
@@ -26,7 +26,7 @@ __all__ = ["Handover", "RemoteEngine", "Transport", "encode_message"]
 
 POLL_BUSY: Final = 0.1
 POLL_IDLE: Final = 0.25
-"""Seconds between two polls of the claims that were submitted: with many slots in use, and few."""
+"""Seconds between two polls of submitted claims: while many slots are in use, and while few are."""
 
 RETRY_FIRST: Final = 0.25
 RETRY_LONGEST: Final = 5.0
@@ -34,7 +34,7 @@ RETRY_LONGEST: Final = 5.0
 
 RESUBMIT_AFTER: Final = 60.0
 RESUBMIT_LONGEST: Final = 960.0
-"""Seconds without an acceptance after which a run is submitted again. They double each time.
+"""Seconds without an acceptance after which a run is submitted again. The wait doubles each time.
 
 A run with a shorter lease is submitted again when its first lease would have expired.
 """
@@ -55,7 +55,7 @@ class Transport(Protocol):
     """The name of the engine."""
 
     runs_max: int
-    """The most runs of one message. Only runs that are known to be short share one."""
+    """The most runs of one message. Only runs that are known to be short share a message."""
 
     def submit(self, messages: Sequence[Sequence[Handover]]) -> None:
         """Send messages, each about one or more runs. Return when the other system has them all.
@@ -112,7 +112,7 @@ class RemoteEngine:
         self._changed = threading.Event()
         self._is_stopping = False
         self._is_unavailable = False
-        self._wait = RETRY_FIRST
+        self._retry_after = RETRY_FIRST
         self._poll_at = 0.0
         self._thread: threading.Thread | None = None
 
@@ -154,7 +154,7 @@ class RemoteEngine:
         return taken
 
     def cancel(self, claim: Claim) -> None:
-        """Stop a claim that was not accepted: canceled, or another process has it."""
+        """Drop a claim: its run was canceled, or another process has it."""
         self._to_cancel.append(claim)
         self._changed.set()
 
@@ -192,7 +192,7 @@ class RemoteEngine:
 
         Raises:
             EngineError: The other system does not answer. Claims that could not be submitted wait.
-            StoreError: The database does not answer; the same.
+            StoreError: The database does not answer. The claims wait, too.
         """
         self._cancel_all()
         now = self._clock.monotonic()
@@ -200,7 +200,7 @@ class RemoteEngine:
             self._poll()
             self._resubmit_stale(now)
         self._submit_ready()
-        self._wait = RETRY_FIRST
+        self._retry_after = RETRY_FIRST
         if self._is_unavailable:
             self._is_unavailable = False
             _log.warning("The engine %s answers again.", self._transport.name)
@@ -208,7 +208,7 @@ class RemoteEngine:
 
     def _seconds_to_wait(self) -> float:
         if self._is_unavailable:
-            return self._wait
+            return self._retry_after
         if self._ready:
             return 0.0
         return max(self._poll_at - self._clock.monotonic(), 0.0) if self._submitted else POLL_IDLE
@@ -221,7 +221,7 @@ class RemoteEngine:
             # What was submitted before may be lost with the other system.
             for run in self._submitted.values():
                 run.resubmit_at = 0.0
-        self._wait = min(2 * self._wait, RETRY_LONGEST)
+        self._retry_after = min(2 * self._retry_after, RETRY_LONGEST)
 
     def _submit_ready(self) -> None:
         with self._lock:
@@ -232,7 +232,7 @@ class RemoteEngine:
         self._transport.submit(self._messages(allowed))
         now, at = self._clock.monotonic(), self._clock.now()
         with self._lock:
-            # The worker may have taken claims back meanwhile; the messages are worthless then.
+            # The worker may have taken claims back meanwhile. No process accepts their messages.
             left = set(self._ready)
             for claim in claims:
                 if claim in left:
@@ -286,7 +286,7 @@ class RemoteEngine:
                 was_submitted = self._submitted.pop(claim.run_id, None) is not None
             if was_submitted:
                 self._try_cancel(claim)
-            self._host.begin(claim)  # it needs no attempt, so the worker records why
+            self._host.begin(claim)  # this finds that it needs no attempt, and records why
         self._host.notify()
 
     def _try_cancel(self, claim: Claim) -> None:
@@ -308,7 +308,7 @@ class RemoteEngine:
         with self._lock:
             claims = [run.claim for run in self._submitted.values()]
         gone = self._poll_claims(claims)
-        # Many that are accepted soon are replaced soon.
+        # If many claims were accepted since the last poll, many new ones follow soon.
         is_busy = 2 * max(self.running, gone) > self._slots
         seconds = POLL_BUSY if is_busy else POLL_IDLE
         self._poll_at = self._clock.monotonic() + seconds

@@ -15,8 +15,8 @@ QUICK_ATTEMPTS_MAX: Final = 1_000
 QUICK_ATTEMPTS_SECONDS: Final = 0.04
 """How many attempts the thread of a pump makes, and for how long. Then it writes outcomes."""
 
-BRIEF: Final = 0.00005
-"""Seconds of an attempt that waits for nothing: it only uses the interpreter."""
+BRIEF_SECONDS: Final = 0.00005
+"""A shorter attempt waits for nothing: it only uses the interpreter."""
 
 LOCK_SECONDS: Final = QUICK_ATTEMPTS_SECONDS + 0.01
 """Seconds for which a pump waits until another one has made its brief attempts."""
@@ -63,16 +63,16 @@ class ThreadEngine(ThreadPoolEngine):
 
     @contextmanager
     def _locked_if_brief(self) -> Iterator[None]:
-        """Wait for the other pump if it makes attempts that wait for nothing, as the next ones.
+        """If the next attempt is brief, wait until no other pump makes brief attempts.
 
-        Both at once would take longer than one after the other. And while one pump makes
-        attempts, the other one can wait for the database.
+        Both at once would take longer than one after the other. While one pump makes attempts,
+        the other one can wait for the database.
         """
         lock, is_locked = self._brief_lock, False
         if self._is_next_brief():
             is_locked = lock.acquire(timeout=LOCK_SECONDS)
             if not is_locked:
-                self._brief_lock = threading.Lock()  # the holder is stuck: wait only once for it
+                self._brief_lock = threading.Lock()  # the holder is stuck: wait for it only once
         try:
             yield
         finally:
@@ -84,15 +84,18 @@ class ThreadEngine(ThreadPoolEngine):
             durations = self.durations.of(self._ready[0].job)
         except IndexError:  # another thread took it
             return False
-        return durations is not None and durations.typical < BRIEF
+        return durations is not None and durations.typical < BRIEF_SECONDS
 
     def _make_attempts(self) -> tuple[int, bool]:
-        """Return how many were made, and whether the next claim is for a thread."""
+        """Return how many were made, and whether the next claim needs a thread of its own.
+
+        An attempt counts as started when the previous one ended: the clock is read once for both.
+        """
         # This loop runs once for each run of a busy worker. What depends on the job only is looked
         # up when the job changes.
         ready, host, perf_counter = self._ready, self._host, time.perf_counter
         claim_by_thread, number = self._claim_by_thread, threading.get_ident()
-        job, is_quick, durations, attempt_simply = "", False, None, None
+        job, is_quick, durations, make_attempt = "", False, None, None
         made, needs_threads = 0, False
         now, ended_at = perf_counter(), self._clock.now()
         until = now + QUICK_ATTEMPTS_SECONDS
@@ -105,7 +108,7 @@ class ThreadEngine(ThreadPoolEngine):
                 job = claim.job
                 durations = self.durations.of(job)
                 is_quick = durations is not None and durations.is_quick(now)
-                attempt_simply = host.simple_attempt_of(job, self._call.wait)
+                make_attempt = host.simple_attempt_of(job, self._call.wait)
             if self._is_stopped or durations is None or not is_quick:
                 ready.appendleft(claim)
                 needs_threads = True
@@ -113,7 +116,7 @@ class ThreadEngine(ThreadPoolEngine):
             made += 1
             claim_by_thread[number] = claim
             try:
-                ended = None if attempt_simply is None else attempt_simply(claim, ended_at)
+                ended = None if make_attempt is None else make_attempt(claim, ended_at)
                 if ended is not None:
                     ended_at, is_made = ended, True
                 else:

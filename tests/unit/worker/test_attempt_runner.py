@@ -218,8 +218,8 @@ class TestSimpleAttempts:
         return RunnerHarness(app)
 
     def attempt(self, harness, claim):
-        attempt_simply = harness.runner.simple_attempt_of(claim.job, UNUSED)
-        return attempt_simply(claim, harness.clock.now())
+        make_simple_attempt = harness.runner.simple_attempt_of(claim.job, UNUSED)
+        return make_simple_attempt(claim, harness.clock.now())
 
     def test_it_calls_the_handler_and_reports_the_success(self, harness, calls):
         claim, started_at = a_claim(job="work"), harness.clock.now()

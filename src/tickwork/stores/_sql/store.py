@@ -91,9 +91,9 @@ class SqlStore(ABC):
     """Every method of the contract is one operation, run by :meth:`_write` or :meth:`_read`."""
 
     query: Queries
-    _swept_up_to: str = ""
+    _swept_up_to: str = ""  # the last limit key that sweep() checked
     caller_transaction: object = None
-    _may_retry: bool = True  # a transaction that the database rejected
+    _may_retry: bool = True  # whether a transaction that the database rejected can be retried
 
     @abstractmethod
     def _write(
@@ -115,7 +115,7 @@ class SqlStore(ABC):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """The same for an operation that only reads."""
+        """Do the same as :meth:`_write` for an operation that only reads."""
 
     # ------------------------------------------------------------ runs
 
@@ -195,6 +195,7 @@ class SqlStore(ABC):
     def record(self, steps: Sequence[Transition], *, may_be_stored: bool = False) -> list[RunId]:
         if not steps:
             return []
+        # Only the first try is optimistic: if the database rejects it, the retry is not.
         tries = itertools.count(0 if self._may_retry else 1)
         try:
             return self._write(
@@ -227,7 +228,7 @@ class SqlStore(ABC):
         *,
         now: datetime,
     ) -> list[R]:
-        """Call ``act`` for all runs; if that fails, for halves of those that it has ``seen``.
+        """Call ``act`` for all runs; if that fails, for halves of those that it added to ``seen``.
 
         Runs at fault fail permanently. If the database did not reject a value, they do so only if
         ``act`` succeeded for other runs: otherwise the cause may have nothing to do with runs.

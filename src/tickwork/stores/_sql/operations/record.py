@@ -38,7 +38,7 @@ from tickwork.stores._sql.statement import Operation, Row
 from tickwork.stores.contract import Expired, ReapDecision
 
 _ATTEMPT_IDENTITY: Final = [names(ATTEMPT).index(name) for name in ("token", "outcome", "ended_at")]
-"""The columns that identify an attempt. The reaper writes another outcome under its token."""
+"""What identifies an attempt. The token is not enough: the reaper writes under the same one."""
 
 
 class _BatchResult(NamedTuple):
@@ -75,7 +75,7 @@ def record(
         else:
             others.append(step)
     if is_optimistic and not others and "finish_all" in query:
-        # The end of a run with limits or of a schedule changes slots or skips, too.
+        # The end of a run with limits also changes slots; that of a run of a schedule, skips.
         claims = [step.claim for step in plain]
         if not any(claim.limit_keys or claim.schedule is not None for claim in claims):
             yield from _finish_all(query, plain)
@@ -110,7 +110,7 @@ def record(
     if slots:
         yield from free_slots(query, slots)
     if plain and others:
-        # In the given order: of two runs with the same end, the later one sets the job row.
+        # In the given order: if two runs ended at the same time, the later step sets the job row.
         place = {step.claim.run_id: number for number, step in enumerate(steps)}
         written.sort(key=lambda step: place[step.claim.run_id])
     fired = [step for step in written if step.claim.schedule is not None and step.due_at is None]
@@ -123,7 +123,7 @@ def record(
 
 
 def fail_unwritable(query: Queries, step: Transition, error: Exception) -> Operation[list[RunId]]:
-    """Fail a run permanently whose end cannot be written in any other way."""
+    """Permanently fail a run whose end cannot be written in any other way."""
     run_id, token = _key(step)
     if dict((yield query("lock_running", ids=[run_id]))) != {run_id: token}:
         return [run_id]
@@ -132,7 +132,7 @@ def fail_unwritable(query: Queries, step: Transition, error: Exception) -> Opera
 
 
 def _finish_all(query: Queries, steps: list[Transition]) -> Operation[None]:
-    """Move runs that succeeded at once to history, if no claim was lost."""
+    """Move runs that succeeded at their first attempt to history, if no claim was lost."""
     yield query.command("finish_all", many=sorted(plain_rows(steps)))
     ids = [step.claim.run_id for step in steps]
     yield from _free_keys(query, ids, now=max(map(_ended_at, steps)))
@@ -140,7 +140,7 @@ def _finish_all(query: Queries, steps: list[Transition]) -> Operation[None]:
 
 
 def _finish_plain(query: Queries, steps: list[Transition]) -> Operation[_BatchResult]:
-    """Move runs that succeeded at once to history, each under its token.
+    """Move runs that succeeded at their first attempt to history, each under its token.
 
     The rows are sorted, so that all transactions lock runs in the order of their ids.
     """
@@ -163,7 +163,7 @@ def _finish(query: Queries, steps: list[Transition]) -> Operation[_BatchResult]:
 
 
 def _find_written(query: Queries, steps: list[Transition], count: int) -> Operation[_BatchResult]:
-    """Find out which steps were written, given their number."""
+    """Find out which steps were written: ``count`` of them."""
     if count == len(steps):
         return _BatchResult(steps, set())
     ids = [step.claim.run_id for step in steps]
@@ -237,7 +237,7 @@ def _find_committed(query: Queries, steps: Sequence[Transition]) -> Operation[se
         or (step.due_at is not None and _key(step) in ended)
     }
     for step in steps:
-        # Another worker may have claimed the run since then: its attempt is still there.
+        # Another worker may have claimed the run since then. The row of our attempt is still there.
         if step.claim.run_id not in committed and step.leaves_attempt:
             attempts = yield query("get_attempts", id=step.claim.run_id)
             wanted = (step.claim.token, step.outcome.value, micros(step.ended_at))
@@ -259,7 +259,7 @@ def _find_committed(query: Queries, steps: Sequence[Transition]) -> Operation[se
 
 
 class _JobFacts:
-    """The changes of one job row, merged from a batch in the order of ends."""
+    """The changes of one job row, merged in the order in which the runs of a batch ended."""
 
     __slots__ = ("error", "error_at", "failures", "has_success", "run_at", "success_at")
 
@@ -273,7 +273,7 @@ class _JobFacts:
 
 
 def merge_job_rows(steps: Iterable[Transition]) -> list[Row]:
-    """Rows for ``touch_jobs``, one for each job, sorted, because that is the lock order."""
+    """Make the rows for ``touch_jobs``, one for each job, sorted: that is the lock order."""
     facts_by_job: dict[tuple[str, str], _JobFacts] = {}
     tenant = job = ""
     facts: _JobFacts | None = None
@@ -319,7 +319,7 @@ def _affects_job(step: Transition) -> bool:
 _ended_at = attrgetter("ended_at")
 
 
-# ---------------------------------------------------------------- leases that ended
+# ---------------------------------------------------------------- expired leases
 
 
 def reap(
@@ -343,7 +343,7 @@ def reap(
         started_at, cancel_requested_at, worker = row[len(CLAIM) :]
         try:
             claim = stored_claim_of(row[: len(CLAIM)])
-        except Exception as error:  # noqa: BLE001  # any error is the row's own
+        except Exception as error:  # noqa: BLE001  # any error concerns only this row
             broken.append((row[0], error))
             continue
         has_started, is_canceled = started_at is not None, cancel_requested_at is not None
@@ -384,8 +384,8 @@ def complete(
 def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[RunId]]:
     """Unblock runs and update job rows after runs were completed; return the completed runs.
 
-    A repeat does no harm: slots are counted, an unblocked run finds the limit full, and the job
-    rows do not change.
+    A repeat does no harm: free slots are counted again, a run that is unblocked without
+    need finds the limit full, and the job rows do not change.
     """
     rows = yield query("completed_runs", ids=sorted(claim.run_id for claim in claims))
     ended_at = {(row[0], row[1]): moment(row[2]) for row in rows}

@@ -79,7 +79,7 @@ class TestExpiredLeasesReaping:
 
 
 class TestExpiredLeaseDecisions:
-    """The caller decides about each expired run, with all facts."""
+    """The caller decides about each run whose lease has expired, and gets all facts for that."""
 
     def test_the_decision_gets_all_facts(self, store, clock, worker):
         add(store, run := a_run())
