@@ -229,7 +229,7 @@ def _options(job: StoredJob) -> tuple[list[MethodCall], list[str]]:
     jitter = getattr(job.trigger, "jitter", None)
     if jitter:
         options.append(MethodCall("jitter", (jitter,)))
-        notes.append("jitter: here each schedule has one offset, which does not change.")
+        notes.append("jitter: here the delay is derived from the schedule and the instant.")
     if job.executor != "default":
         notes.append(f"executor: it was {job.executor!r}. Choose an engine: .engine(...).")
     return options, notes
