@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, assert_never
 
 from tickwork._define.definition import Declaration, Definition, schedule_spec
 from tickwork._define.handlers import path_of
 from tickwork._define.registry import Registry
 from tickwork._domain.retention import Keep, Retention
-from tickwork._domain.retry import Delays, Fixed, Jitter, NoRetry, RetryPolicy
+from tickwork._domain.retry import Delays, Exponential, Fixed, Jitter, NoRetry, RetryPolicy
 from tickwork._kernel.durations import human_duration
 from tickwork.errors import JobNotFound
 
@@ -137,10 +137,12 @@ def _describe_retry(policy: RetryPolicy) -> str:
             listed = ", ".join(map(human_duration, policy.delays))
             repeats = policy.attempts_max > len(policy.delays) + 1
             return f"after {listed}" + (", and so on" if repeats else "")
-        case _:
+        case Exponential():
             jitter = "" if policy.jitter is Jitter.NONE else ", with full jitter"
             span = f"{human_duration(policy.base)} to {human_duration(policy.cap)}"
             return f"doubling from {span}{jitter}"
+        case _:
+            assert_never(policy)
 
 
 def _describe_retention(retention: Retention) -> str:

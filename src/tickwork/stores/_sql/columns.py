@@ -2,8 +2,9 @@
 
 The mapping of rows (``rows.py``) and the column lists in SQL files (``{run_columns}`` and the
 others of :data:`COLUMN_LISTS`) derive from these declarations. A new column of a run needs a
-migration in each dialect, one line here, and a field of :class:`Run`; also of :class:`NewRun` when
-a dispatch sets it, and of :class:`Claim` when the worker needs it.
+migration in each dialect and one for Django, a higher ``SCHEMA_VERSION`` (``migrate.py``), one line
+here, and a field of :class:`Run`; also of :class:`NewRun` when a dispatch sets it, and of
+:class:`Claim` when the worker needs it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
