@@ -1,8 +1,11 @@
 """Searches for runs: by argument, in a bounded number of rows that the page states."""
 
+import re
+import time
+
 import pytest
 
-from tickwork import RunFilter
+from tickwork import RunFilter, RunStatus
 from tickwork._inspect import run_search
 from tickwork._inspect.run_search import RunSearch, parse_argument
 from tickwork.dashboard.presentation import total
@@ -16,6 +19,20 @@ def search(client, **params):
     answer = client.get(f"{API}/runs", params=params)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def cancel_all(client, app, **params):
+    """Cancel all that match, and return how many were canceled."""
+    [token] = re.findall(r'name="csrf" value="(\w+)"', client.get("/runs/bulk", params=params).text)
+    data = {"action": "cancel", "is_filter": "yes", "csrf": token}
+    answer = client.post("/runs/bulk", params=params, data=data)
+    assert answer.status_code == 303, answer.text
+    deadline = time.monotonic() + 60
+    while "Finished." not in client.get(answer.headers["location"]).text:
+        assert time.monotonic() < deadline, "it did not finish in time"
+        time.sleep(0.05)
+    canceled = RunFilter(statuses=frozenset({RunStatus.CANCELED}))
+    return len(app.runs.find_ids(canceled))
 
 
 class TestArguments:
@@ -131,6 +148,38 @@ class TestBounds:
             found += answer["runs"]
             cursor, pages = answer["cursor"], pages + 1
         assert (len(found), pages) == (1, 3)
+
+    def test_an_action_changes_every_run_that_a_search_finds(self, admin, app):
+        @app.job
+        def keep(value: str) -> None: ...
+
+        keep.dispatch_many([{"value": "hay"}] * 100 + [{"value": "needle"}] * 700)
+
+        page = admin.get("/runs/bulk", params={"text": "needle"}).text
+        assert "<strong>700</strong> runs match of 800 runs that were searched:" in page
+        assert 'data-confirm="Cancel 700 runs?"' in page
+        assert cancel_all(admin, app, text="needle") == 700
+
+    def test_an_action_states_how_far_back_it_searches(self, admin, app, monkeypatch):
+        monkeypatch.setattr(run_search, "SEARCHED_MAX", 4)
+        monkeypatch.setattr(run_search, "PAGE", 2)
+        for number in range(9):
+            app.dispatch("send_email", to="hay" if number == 8 else "needle")
+
+        page = admin.get("/runs/bulk", params={"arg": "to=needle"}).text
+        assert "<strong>3</strong> runs match of 4 runs that were searched, back to" in page
+        assert "older runs are not changed:" in page
+        assert 'data-confirm="Cancel 3 runs?"' in page
+        assert cancel_all(admin, app, arg="to=needle") == 3
+
+    def test_an_export_has_every_run_that_a_search_finds(self, admin, app):
+        @app.job
+        def keep(value: str) -> None: ...
+
+        keep.dispatch_many([{"value": "needle"}] * 700)
+
+        rows = admin.get("/runs/export.json", params={"text": "needle"}).json()
+        assert len({row["id"] for row in rows}) == 700
 
     def test_a_full_page_continues_after_its_last_run(self, admin, app):
         for number in range(5):

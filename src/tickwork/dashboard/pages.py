@@ -314,13 +314,14 @@ class Pages:
         def read() -> list[dict[str, Any]]:
             rows: list[dict[str, Any]] = []
             cursor = given.get("cursor")
+            limit = EXPORT_MAX if _is_search(given) else 500  # one search is one page
             while len(rows) < EXPORT_MAX:
                 page = self.app.inspect.list_runs(
                     run_filter(given),
                     text=given.get("text", ""),
                     args=given.get("arg", ()),
                     cursor=cursor,
-                    limit=500,
+                    limit=limit,
                 )
                 rows += [as_json(run) for run in page.runs]
                 cursor = page.cursor
@@ -341,9 +342,15 @@ class Pages:
 
         def read() -> dict[str, Any]:
             shown = [(name, value) for name, value in given.items() if name != "cursor"]
+            found = self._search_matching(given) if _is_search(given) else None
+            if found is None:
+                total = self.app.inspect.count_runs(run_filter(given))
+            else:  # an action finds the same runs
+                total = RunCount(len(found.runs), CountPrecision.EXACT)
             return {
                 "bulk": None,
-                "total": self._count_matching(given),
+                "total": total,
+                "found": found,
                 "cap": RUNS_MAX,
                 "filters": [
                     (name, ", ".join(value) if isinstance(value, list) else value)
@@ -363,24 +370,17 @@ class Pages:
         )
 
     def matching_ids(self, given: Mapping[str, Any]) -> list[RunId]:
-        """The ids of the newest runs that match a filter: at most RUNS_MAX, and 500 of a search."""
+        """The ids of the newest runs that match, the oldest of them first: at most RUNS_MAX."""
         if not _is_search(given):
             return self.app.runs.find_ids(run_filter(dict(given)), limit=RUNS_MAX)
-        return [run.id for run in self._search_matching(given).runs]
-
-    def _count_matching(self, given: Mapping[str, Any]) -> RunCount:
-        if not _is_search(given):
-            return self.app.inspect.count_runs(run_filter(dict(given)))
-        page = self._search_matching(given)
-        precision = CountPrecision.EXACT if page.cursor is None else CountPrecision.AT_LEAST
-        return RunCount(len(page.runs), precision)
+        return [run.id for run in reversed(self._search_matching(given).runs)]
 
     def _search_matching(self, given: Mapping[str, Any]) -> FoundRuns:
         return self.app.inspect.list_runs(
             run_filter(dict(given)),
             text=given.get("text", ""),
             args=given.get("arg", ()),
-            limit=500,
+            limit=RUNS_MAX,
         )
 
     async def run(self, request: Request) -> Response:
