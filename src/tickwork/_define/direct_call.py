@@ -16,8 +16,8 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 class DirectCall:
     """Calls what a worker would call, and passes a context if the handler takes one.
 
-    Inside a run it is the context of that run. Elsewhere it is a context without a run, whose
-    methods do nothing.
+    Inside a run it is the context of that run, with the arguments of that run. Elsewhere it is a
+    context without a run, whose methods do nothing.
     """
 
     def __init__(self, name: str, target: object, construct: Callable[[], Construct]) -> None:
@@ -32,8 +32,6 @@ class DirectCall:
             return function(*args, **kwargs)
         given = parameters.bind(self._name, args, kwargs) if args else kwargs
         ctx = current_run() or context_without_run(self._name, args=given)
-        if self._handler.takes_run:
-            return function(ctx)
         return function(**{parameters.context: ctx, **given})
 
     @cached_property

@@ -58,6 +58,14 @@ class Mail:
         return f"{self.server} {to}"
 
 
+class Report:
+    def __repr__(self) -> str:
+        return "report"
+
+    def handle(self, run: RunContext, account: int, kind: str = "daily") -> list[object]:
+        return [run.run_id, run.job, dict(run.args), account, kind]
+
+
 class TestDirectCalls:
     """Calling a job calls its handler here, without a run."""
 
@@ -113,6 +121,32 @@ class TestDirectCalls:
         app.run()
 
         assert run.result() == run.id
+
+    @pytest.mark.parametrize("handler", [Report, Report(), Report().handle], ids=repr)
+    def test_inside_a_run_the_arguments_are_those_of_the_call(self, app, handler):
+        report = app.schedule("report", handler).job
+
+        @app.job
+        def outer(account: int) -> list[object]:
+            return [report(7), report(account=8, kind="weekly"), report(9, "monthly")]
+
+        run = outer.dispatch(account=1)
+        app.run()
+
+        assert run.result() == [
+            [run.id, "outer", {"account": 1}, 7, "daily"],
+            [run.id, "outer", {"account": 1}, 8, "weekly"],
+            [run.id, "outer", {"account": 1}, 9, "monthly"],
+        ]
+
+    def test_arguments_that_do_not_fit_are_rejected(self, app):
+        @app.job
+        def inner(ctx: RunContext) -> None: ...
+
+        with pytest.raises(ArgumentError):
+            inner(7)
+        with pytest.raises(TypeError):
+            inner(account=7)
 
     def test_a_coroutine_with_a_context(self, app):
         @app.job
