@@ -161,7 +161,7 @@ class DaskResultsEngine(ThreadPoolEngine):
         if not self._is_stopped:
             self._unavailable_until = self._clock.monotonic() + UNAVAILABLE_SECONDS
             _log.warning("Runs wait for the engine %s: %s", ENGINE, error)
-        return Interrupted("The Dask cluster lost it.")
+        return Interrupted("The Dask cluster lost the attempt, or the worker stopped.")
 
 
 def _failure_of_cluster(error: Exception) -> Outcome:
