@@ -21,7 +21,9 @@ import os
 import time
 
 from tickwork import RunContext, Tickwork
+from tickwork.engines import dask_results
 
+dask_results.POLL_EVERY = 0.005  # polls of some runs time out while results of others are read
 app = Tickwork(os.environ["JOBS_URL"])
 app.engine_options["dask_results"] = os.environ["DASK_ADDRESS"]
 
@@ -142,6 +144,12 @@ def test_results_hooks_and_log_lines_reach_the_database(harness):
     assert here == harness.workers[0].pid
     assert runs[3].read().external_id is None  # this worker has it all the time
     harness.until(lambda: "number 3" in [line.message for line in runs[3].log()])
+
+
+def test_polls_of_other_runs_do_not_disturb_the_read_of_a_result(harness):
+    runs = [harness.dispatch("double", number=number, seconds=0.05) for number in range(20, 60)]
+
+    assert [run.result(timeout=60) for run in runs] == [2 * number for number in range(20, 60)]
 
 
 def test_what_needs_the_database_fails_with_the_reason(harness):

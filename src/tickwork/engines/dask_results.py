@@ -34,6 +34,9 @@ POLL_EVERY: Final = 0.5
 UNAVAILABLE_SECONDS: Final = 2.0
 """Seconds between two polls of an attempt, and without claims after a scheduler did not answer."""
 
+READ_TIMEOUT: Final = 60.0
+"""Seconds until a result that exists must have been read from the cluster."""
+
 LINES_MAX: Final = 1_000
 """Log lines of one attempt that return with its result."""
 
@@ -145,7 +148,10 @@ class DaskResultsEngine(ThreadPoolEngine):
         # It ends with the future, or when the worker needs the outcome no longer.
         while True:
             try:
-                reply: DaskReply = future.result(timeout=POLL_EVERY)
+                # It waits only. result() reads together with other threads, and a timeout of one
+                # would end the reads of all with an UnboundLocalError (dask/distributed#8514).
+                future.exception(timeout=POLL_EVERY)
+                reply: DaskReply = future.result(timeout=READ_TIMEOUT)
             except TimeoutError:
                 if self._is_stopped or self._host.is_settled(attempt):
                     future.cancel()
